@@ -1,0 +1,77 @@
+# `make demo` and `make test` do all the set-up they need; `make` alone lists the targets.
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+EXTRAS := dev,plots
+
+# The first interpreter that runs and is new enough; `make PYTHON=/path/to/python` overrides it.
+IS_NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13 python; do \
+	$$python $(IS_NEW_ENOUGH) 2>/dev/null && echo $$python && break; done)
+
+# Every install, build environments included, takes exactly the pinned versions.
+export PIP_CONSTRAINT := $(abspath constraints.txt)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# Data files and published runs, where they lie beside the repository.
+ifneq ($(wildcard ../shared/data/.),)
+PLAUSIFLOW_DATA ?= $(abspath ../shared/data)
+export PLAUSIFLOW_DATA
+endif
+ifneq ($(wildcard ../shared/reference/.),)
+PLAUSIFLOW_REFERENCE ?= $(abspath ../shared/reference)
+export PLAUSIFLOW_REFERENCE
+endif
+
+# Two test processes with one thread each.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+PARALLEL := -n 2 --dist worksteal
+
+BENCH_DATA := moons,wine
+BENCH := --datasets $(BENCH_DATA) --folds 0 --seed 0
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow lint types bench clean distclean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY)  ## make the virtual environment and install everything
+
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" && $(PYTHON) $(IS_NEW_ENOUGH) || { \
+		echo "plausiflow needs Python 3.11 or newer; found: $$($(or $(PYTHON),python3) --version 2>&1)." \
+			"Install it, or name one: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing plausiflow[$(EXTRAS)] and the pinned versions of constraints.txt"
+	@$(BIN)/python -m pip install -qq --editable ".[$(EXTRAS)]"
+	@touch $@
+
+demo: $(READY)  ## explain a bundled example: prints a table, writes out/
+	@$(BIN)/plausiflow demo
+
+test: lint types  ## lint, types, fast tests and doctests
+	$(PYTEST) $(PARALLEL) -m "not slow"
+	$(PYTEST) --doctest-modules src/plausiflow
+
+test-slow: $(READY)  ## the slow tests alone
+	$(PYTEST) $(PARALLEL) -m slow
+
+lint: $(READY)  ## ruff
+	$(BIN)/ruff check src tests
+
+types: $(READY)  ## mypy, strict
+	$(BIN)/mypy
+
+bench: $(READY)  ## the benchmarks on two small data sets, results in out/
+	@mkdir -p out
+	$(BIN)/plausiflow benchmark published $(BENCH) --json out/published.json
+	$(BIN)/plausiflow benchmark solvers $(BENCH) --classifiers lr,mlp --json out/solvers.json
+	$(BIN)/plausiflow benchmark densities $(BENCH) --json out/densities.json
+
+clean:  ## remove results, builds and caches
+	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean  ## remove the virtual environment too
+	rm -rf $(VENV)

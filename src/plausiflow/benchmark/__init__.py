@@ -1,0 +1,1 @@
+"""The paper's evaluation: data, published results, runs and tables."""

@@ -1,0 +1,46 @@
+"""The paper's figures, drawn anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from plausiflow.benchmark.study import fitted_classifier, fitted_plausibility, fold_of
+from plausiflow.methods import PPCEF
+from plausiflow.plots import draw_search, new_figure
+from plausiflow.solvers import SQP, PenaltyAdam
+
+
+def figure_1(path: Path, *, seed: int = 0, row: int | None = None) -> None:
+    """Moons and logistic regression: the search of both solvers for one row, the paper's with a dot every 150 steps.
+
+    Args:
+        path: Where the picture goes.
+        seed: Of flow and classifier.
+        row: Which test row; by default one on the far side of the upper moon, as in the paper.
+    """
+    data = fold_of("moons", 0)
+    classifier, plausibility = fitted_classifier("moons", "lr", 0, seed), fitted_plausibility("moons", 0, seed)
+    if row is None:
+        row = int((data.x_test[:, 1] - data.x_test[:, 0]).argmax())
+    x = data.x_test[row : row + 1]
+    adam = PPCEF(classifier=classifier, plausibility=plausibility, solver=PenaltyAdam(keep="last", trace=150))
+    sqp = PPCEF(classifier=classifier, plausibility=plausibility, solver=SQP(trace=True), lower=0.0, upper=1.0)
+    sqp.fit(data.x_train, data.y_train)
+    figure = new_figure(9.5, 4.9)
+    names = ("The paper's Adam, a dot every 150 steps", "SQP, a dot for every iteration")
+    for axes, method, name in zip(figure.subplots(1, 2), (adam, sqp), names, strict=True):
+        found = method.explain(x)
+        distance = float(torch.linalg.vector_norm(found.x_cf - found.x))
+        draw_search(
+            axes,
+            found,
+            classifier=classifier,
+            plausibility=plausibility,
+            x_train=data.x_train,
+            y_train=data.y_train,
+            title=f"{name}\n{int(found.gradients[0])} gradients, distance {distance:.3f}",
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)

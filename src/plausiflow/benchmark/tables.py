@@ -1,0 +1,40 @@
+"""Benchmark rows as a table people can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from plausiflow.benchmark.study import Row, environment, geometric_mean
+
+_DECIMALS = {"difference": 6, "l1": 3, "l2": 4, "l2_common": 4, "l2_common_penalty": 4, "gradients": 1, "ratio": 1, "cpu_seconds": 2}
+
+
+def text(name: str, value: object) -> str:
+    """One cell: numbers with the decimals their column deserves, a dash where there is none."""
+    if value is None or (isinstance(value, float) and value != value):
+        return "–"
+    return f"{value:.{_DECIMALS.get(name, 3)}f}" if isinstance(value, float) else str(value)
+
+
+def print_table(rows: Iterable[Row], columns: Sequence[str], title: str) -> list[Row]:
+    """Print the rows and what they add up to; returns them."""
+    kept = list(rows)
+    shown = [column for column in columns if any(column in row for row in kept)]
+    table = Table(title=title, title_justify="left", caption_justify="left")
+    for column in shown:
+        table.add_column(column, justify="left" if all(isinstance(row.get(column, ""), str) for row in kept) else "right")
+    for row in kept:
+        table.add_row(*(text(column, row.get(column)) for column in shown))
+    ratios = [float(row["ratio"]) for row in kept if "ratio" in row and row.get("solver") == "sqp"]
+    if ratios:
+        table.caption = (
+            f"ratio = processor seconds of penalty_adam / (sqp and its bank), same run: "
+            f"geometric mean {geometric_mean(ratios):.1f}, smallest {min(ratios):.1f}"
+        )
+    console = Console(width=None if Console().is_terminal else 200)
+    console.print(table)
+    console.print(f"commit {environment()['commit']}, torch {environment()['torch']}, one thread", style="dim")
+    return kept

@@ -1,0 +1,172 @@
+"""The command line: ``plausiflow demo``, ``plausiflow datasets``, ``plausiflow benchmark ...``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from plausiflow.benchmark import densities, figures, published, solvers
+from plausiflow.benchmark.study import PAPER_DATASETS, Row, Selection, write_json
+from plausiflow.benchmark.tables import print_table
+from plausiflow.data import catalog
+from plausiflow.demo import run as run_demo
+from plausiflow.errors import PlausiflowError
+
+
+class _Commands(typer.core.TyperGroup):
+    """Shows our own errors as one line with their remedy, not as a trace."""
+
+    def invoke(self, ctx: Any) -> object:  # noqa: ANN401
+        try:
+            return super().invoke(ctx)
+        except PlausiflowError as error:
+            if ctx.params.get("debug"):
+                raise
+            typer.secho(f"plausiflow: {error}", err=True, fg=typer.colors.RED)
+            raise typer.Exit(2) from error
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    help="Counterfactual explanations that could be real: the closest row that a model decides otherwise, and that is dense "
+    "under a normalizing flow of the data.\n\nStart with: plausiflow demo",
+    pretty_exceptions_enable=False,
+)
+benchmark = typer.Typer(no_args_is_help=True, help="Measure: solvers, densities, and the published runs.")
+app.add_typer(benchmark, name="benchmark")
+
+Names = Annotated[str, typer.Option("--datasets", help="Data sets, separated by commas; `plausiflow datasets` lists them.")]
+Models = Annotated[str, typer.Option("--classifiers", help="lr, mlp, node, separated by commas.")]
+Folds = Annotated[str, typer.Option("--folds", help="Folds of the paper's five, for example 0,1.")]
+Seed = Annotated[int, typer.Option("--seed", help="Of every model that is trained.")]
+Rows = Annotated[int | None, typer.Option("--rows", help="Most test rows of each case; all if not given.")]
+Json = Annotated[Path | None, typer.Option("--json", help="Also write the rows to this file, a list of flat objects.")]
+
+ALL = ",".join(PAPER_DATASETS)
+
+
+@app.callback()
+def main(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the whole trace of an error.")] = False,
+) -> None:
+    """Counterfactual explanations that could be real."""
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the CSV file and the picture.")] = Path("out"),
+    seed: Seed = 0,
+) -> None:
+    """Explain a bundled example: train a model and a flow, find a counterfactual for every test row, print what changes."""
+    run_demo(out, seed=seed)
+
+
+@app.command()
+def datasets() -> None:
+    """List the data sets: their size, where they come from, and whether they are on this machine."""
+    frame = catalog.describe()
+    table = Table(title="Data sets", title_justify="left")
+    for column in frame.columns:
+        table.add_column(str(column))
+    for values in frame.itertuples(index=False):
+        table.add_row(*(str(value) for value in values))
+    Console().print(table)
+
+
+@benchmark.command("published")
+def benchmark_published(
+    names: Names = ALL,
+    models: Models = "lr",
+    folds: Folds = "0",
+    seed: Seed = 0,
+    rows: Rows = None,
+    json: Json = None,
+    reference: Annotated[
+        Path | None, typer.Option("--reference", help="Folder of the published runs; default: $PLAUSIFLOW_REFERENCE.")
+    ] = None,
+) -> None:
+    """Both solvers on the published models, beside the published counterfactuals.
+
+    Example: plausiflow benchmark published --datasets moons,heloc --json out/published.json
+    """
+    selection = _selection(names, models, folds, seed, rows)
+    _report(published.run(selection, reference), published.COLUMNS, "Published models, fold 0", json)
+
+
+@benchmark.command("solvers")
+def benchmark_solvers(
+    names: Names = ALL,
+    models: Models = "lr,mlp",
+    folds: Folds = "0",
+    seed: Seed = 0,
+    rows: Rows = None,
+    json: Json = None,
+) -> None:
+    """The SQP and the paper's Adam on models trained here: feasible, distances, gradients per row, processor seconds.
+
+    Example: plausiflow benchmark solvers --datasets wine,law --classifiers mlp
+    """
+    selection = _selection(names, models, folds, seed, rows)
+    _report(solvers.run(selection), solvers.COLUMNS, "Solvers on models trained here", json)
+
+
+@benchmark.command("densities")
+def benchmark_densities(
+    names: Names = ALL,
+    models: Annotated[
+        str, typer.Option("--classifiers", help="Not used: densities know no classifier. Accepted like everywhere.")
+    ] = "lr",
+    folds: Folds = "0",
+    seed: Seed = 0,
+    rows: Rows = None,
+    json: Json = None,
+    kinds: Annotated[str, typer.Option("--densities", help="Which, separated by commas.")] = ",".join(densities.DENSITIES),
+) -> None:
+    """How well each density fits rows it has not seen, what training and evaluating it costs.
+
+    Example: plausiflow benchmark densities --datasets heloc,digits --densities maf,nsf
+    """
+    selection = _selection(names, models, folds, seed, rows)
+    _report(densities.run(selection, _split(kinds)), densities.COLUMNS, "Densities, held-out rows", json)
+
+
+@benchmark.command("figure1")
+def benchmark_figure1(
+    out: Annotated[Path, typer.Option("--out", help="Where the picture goes.")] = Path("out/figure1.png"),
+    seed: Seed = 0,
+) -> None:
+    """Draw the paper's figure 1 for both solvers: density, decision line and the path of the search on moons."""
+    figures.figure_1(out, seed=seed)
+    typer.echo(f"Picture: {out}")
+
+
+def _selection(names: str, models: str, folds: str, seed: int, rows: int | None) -> Selection:
+    torch.set_num_threads(1)  # processor seconds are compared: a second thread would spin and count
+    try:
+        numbers = tuple(int(fold) for fold in _split(folds))
+    except ValueError as error:
+        raise typer.BadParameter(f"--folds takes whole numbers like 0,1; got {folds!r}") from error
+    return Selection(datasets=_split(names), classifiers=_split(models), folds=numbers, seed=seed, rows=rows)
+
+
+def _split(names: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in names.split(",") if name.strip())
+
+
+def _report(rows: Iterator[Row], columns: Sequence[str], title: str, json: Path | None) -> None:
+    with Console(stderr=True).status("running") as status:
+        kept = []
+        for row in rows:
+            kept.append(row)
+            status.update(" ".join(str(row[name]) for name in ("dataset", "classifier", "solver", "method") if name in row) + " done")
+    print_table(kept, columns, title)
+    if json is not None:
+        write_json(kept, json)
+        typer.echo(f"Rows: {json}")

@@ -1,0 +1,75 @@
+"""What a method returns: tensors only, one entry per explained row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Counterfactuals:
+    """The answers to one call of ``Method.explain``, one row each.
+
+    Attributes:
+        x: Factuals, shape ``(n, d)``.
+        x_cf: Counterfactuals, shape ``(n, d)``; NaN exactly where ``found`` is false.
+        y: Predicted classes of the factuals, shape ``(n,)``.
+        y_target: Wanted classes, shape ``(n,)``.
+        y_cf: Predicted classes of the counterfactuals, shape ``(n,)``; -1 where not found.
+        found: Whether the method returned a point, shape ``(n,)``.
+        valid: Whether the model decides that point as wanted, shape ``(n,)``.
+        plausible: Whether its density passes the threshold, shape ``(n,)``; false where no density was given.
+        log_prob: Log-density of the counterfactual under its wanted class, shape ``(n,)``; NaN where unknown.
+        log_delta: The threshold that log-density is held against, shape ``(n,)``; NaN where unknown.
+        gradients: Value-and-gradient evaluations spent, shape ``(n,)``.
+        seconds: Wall-clock seconds, each row's share of its batch, shape ``(n,)``.
+        cpu_seconds: Processor seconds, shared likewise, shape ``(n,)``.
+        path: Iterates of the search, shape ``(steps, n, d)``, where asked for.
+    """
+
+    x: Tensor
+    x_cf: Tensor
+    y: Tensor
+    y_target: Tensor
+    y_cf: Tensor
+    found: Tensor
+    valid: Tensor
+    plausible: Tensor
+    log_prob: Tensor
+    log_delta: Tensor
+    gradients: Tensor
+    seconds: Tensor
+    cpu_seconds: Tensor
+    path: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def feasible(self) -> Tensor:
+        """Valid and plausible, shape ``(n,)``."""
+        return self.valid & self.plausible
+
+    def __getitem__(self, rows: Tensor | slice) -> Counterfactuals:
+        """The answers for some of the rows."""
+        taken = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "path"}
+        return Counterfactuals(**taken, path=None if self.path is None else self.path[:, rows])
+
+    def __repr__(self) -> str:
+        return (
+            f"Counterfactuals({len(self)} rows, {int(self.found.sum())} found, "
+            f"{int(self.valid.sum())} valid, {int(self.plausible.sum())} plausible)"
+        )
+
+
+def concatenate(parts: list[Counterfactuals]) -> Counterfactuals:
+    """Put the answers of several batches behind each other; paths are kept when every part has as many steps."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = {f.name: [getattr(part, f.name) for part in parts] for f in fields(Counterfactuals)}
+    paths = columns.pop("path")
+    steps = {None if path is None else len(path) for path in paths}
+    path = torch.cat(paths, dim=1) if len(steps) == 1 and None not in steps else None
+    return Counterfactuals(**{name: torch.cat(values) for name, values in columns.items()}, path=path)

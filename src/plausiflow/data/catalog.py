@@ -1,0 +1,360 @@
+"""The data sets of the paper, and breast_cancer, with the paper's rows, order and folds.
+
+Wine, digits and breast_cancer come with scikit-learn. The others are CSV files, looked for in ``$PLAUSIFLOW_DATA`` and then in
+the user's cache; nothing is downloaded. Where the file of moons or blobs is absent, rows like them are generated and the
+provenance says so. The order of the rows decides the folds, so each table is prepared exactly as in the published runs.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from sklearn import datasets as bundled
+from sklearn.model_selection import StratifiedKFold
+from torch import Tensor
+
+from plausiflow.errors import DataNotFoundError, InvalidInputError
+
+N_FOLDS = 5
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fold:
+    """One split of a data set, scaled to [0, 1] by the smallest and largest values of its training rows.
+
+    Attributes:
+        x_train: Training rows, float, shape ``(n, d)``.
+        y_train: Their classes, long, shape ``(n,)``.
+        x_test: Test rows, scaled likewise (so they may leave [0, 1]), shape ``(m, d)``.
+        y_test: Their classes, shape ``(m,)``.
+        rows_train: Which rows of the data set were trained on, shape ``(n,)``.
+        rows_test: Which rows are tested on, shape ``(m,)``.
+        minimum: Smallest value of each feature among the training rows, in original units, double, shape ``(d,)``.
+        range: Largest minus smallest value, one where a feature is constant, double, shape ``(d,)``.
+        feature_names: One name per column.
+        class_names: One name per class.
+    """
+
+    x_train: Tensor
+    y_train: Tensor
+    x_test: Tensor
+    y_test: Tensor
+    rows_train: Tensor
+    rows_test: Tensor
+    minimum: Tensor
+    range: Tensor
+    feature_names: tuple[str, ...]
+    class_names: tuple[str, ...]
+
+    @property
+    def n_classes(self) -> int:
+        """How many classes the data set has."""
+        return len(self.class_names)
+
+    def to_original(self, x: Tensor) -> Tensor:
+        """Undo the scaling: ``(..., d) -> (..., d)`` in original units, in the dtype and on the device of ``x``."""
+        return (x.double() * self.range.to(x.device) + self.minimum.to(x.device)).to(x.dtype)
+
+    def __repr__(self) -> str:
+        n_train, n_features = self.x_train.shape
+        return f"Fold({n_train} training rows, {len(self.x_test)} test rows, {n_features} features, {self.n_classes} classes)"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Dataset:
+    """A named table with numeric features and a class for every row.
+
+    Attributes:
+        name: What the catalogue calls it.
+        x: Features in original units, one float column each.
+        y: Classes, numbered from 0, shape ``(n,)``.
+        class_names: One name per class.
+        target: What the classes tell.
+        provenance: Where the rows come from and what was done to them.
+        source: The file that was read, ``scikit-learn`` or ``generated``.
+    """
+
+    name: str
+    x: pd.DataFrame
+    y: npt.NDArray[np.int64]
+    class_names: tuple[str, ...]
+    target: str
+    provenance: str
+    source: str
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """One name per column of ``x``."""
+        return tuple(str(column) for column in self.x.columns)
+
+    def fold(self, k: int) -> Fold:
+        """The k-th of the paper's five splits, stratified by class and shuffled with seed 4.
+
+        Example:
+            >>> load("wine").fold(0)
+            Fold(142 training rows, 36 test rows, 13 features, 3 classes)
+        """
+        if k not in range(N_FOLDS):
+            raise InvalidInputError(f"`k` must be one of the {N_FOLDS} folds, 0 to {N_FOLDS - 1}; got {k!r}.")
+        x = self.x.to_numpy(dtype=np.float64)
+        train, test = list(StratifiedKFold(N_FOLDS, shuffle=True, random_state=4).split(x, self.y))[k]
+        minimum = x[train].min(axis=0)
+        span = x[train].max(axis=0) - minimum
+        span[span == 0] = 1.0
+        scaled = torch.from_numpy((x - minimum) / span).to(torch.float32)
+        y, rows_train, rows_test = torch.from_numpy(self.y.copy()), torch.from_numpy(train), torch.from_numpy(test)
+        return Fold(
+            x_train=scaled[rows_train],
+            y_train=y[rows_train],
+            x_test=scaled[rows_test],
+            y_test=y[rows_test],
+            rows_train=rows_train,
+            rows_test=rows_test,
+            minimum=torch.from_numpy(minimum),
+            range=torch.from_numpy(span),
+            feature_names=self.feature_names,
+            class_names=self.class_names,
+        )
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.name}: {len(self.x)} rows, {self.x.shape[1]} features, {len(self.class_names)} classes)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File:
+    """A CSV file: the columns it must have, the values of its target in the order of the classes, and the rows taken."""
+
+    columns: tuple[str, ...]
+    target: str
+    classes: tuple[object, ...]
+    sha256: str
+    rows: str
+    choose: Callable[[pd.DataFrame], pd.DataFrame] = lambda frame: frame
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    """What the catalogue knows of a data set without reading it; without its file, ``make`` is asked for features and classes."""
+
+    rows: int
+    features: int
+    class_names: tuple[str, ...]
+    target: str
+    origin: str
+    file: _File | None = None
+    make: Callable[[], tuple[pd.DataFrame, npt.ArrayLike]] | None = None
+    made_by: str = "scikit-learn"
+    recipe: str = "All rows, as bundled with scikit-learn."
+
+
+def names() -> tuple[str, ...]:
+    """The names that ``load`` knows.
+
+    Example:
+        >>> names()
+        ('moons', 'law', 'audit', 'heloc', 'blobs', 'digits', 'wine', 'breast_cancer')
+    """
+    return tuple(_CATALOG)
+
+
+def load(name: str) -> Dataset:
+    """Read a data set, its rows chosen and ordered as in the published runs.
+
+    Raises:
+        InvalidInputError: The name is unknown, or the file is not the one expected.
+        DataNotFoundError: The file is in none of the places where it is looked for.
+
+    Example:
+        >>> load("wine")
+        Dataset(wine: 178 rows, 13 features, 3 classes)
+    """
+    if name not in _CATALOG:
+        close = difflib.get_close_matches(str(name), names())
+        hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+        raise InvalidInputError(f"`name` must be one of {', '.join(names())}; got {name!r}.{hint}")
+    entry = _CATALOG[name]
+    path = _find(name, entry)
+    if path is not None and entry.file is not None:
+        x, y = _read(path, entry.file, entry.origin)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        known = "the published file" if digest == entry.file.sha256 else f"the published file has {entry.file.sha256}"
+        provenance = f"{entry.file.rows} sha256 of {path.name}: {digest} ({known})."
+    elif entry.make is not None:
+        x, y = entry.make()
+        provenance = entry.recipe
+    else:
+        raise DataNotFoundError(_not_found(name, entry))
+    return Dataset(
+        name=name,
+        x=x.astype(np.float64).reset_index(drop=True),
+        y=np.asarray(y, dtype=np.int64),
+        class_names=entry.class_names,
+        target=entry.target,
+        provenance=f"{entry.origin}. {provenance}",
+        source=entry.made_by if path is None else str(path),
+    )
+
+
+def describe() -> pd.DataFrame:
+    """One line per data set: its size, its origin, whether it can be loaded on this machine, and from where."""
+    lines = []
+    for name, entry in _CATALOG.items():
+        path = _find(name, entry)
+        lines.append(
+            {
+                "name": name,
+                "rows": entry.rows,
+                "features": entry.features,
+                "classes": len(entry.class_names),
+                "source": entry.origin,
+                "available": path is not None or entry.make is not None,
+                "where": str(path) if path is not None else entry.made_by if entry.make is not None else "not found",
+            }
+        )
+    return pd.DataFrame(lines)
+
+
+def _places() -> list[tuple[str, Path | None]]:
+    configured = os.environ.get("PLAUSIFLOW_DATA")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plausiflow"
+    return [("$PLAUSIFLOW_DATA", Path(configured).expanduser() if configured else None), ("the user cache", cache)]
+
+
+def _find(name: str, entry: _Entry) -> Path | None:
+    paths = [folder / f"{name}.csv" for _, folder in _places() if folder is not None and entry.file is not None]
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _not_found(name: str, entry: _Entry) -> str:
+    looked = "; ".join(f"{place}: {'not set' if folder is None else folder / f'{name}.csv'}" for place, folder in _places())
+    return (
+        f"{name}.csv must be in one of the places where data files are looked for; it is in none of them ({looked}). "
+        f"Get it from its origin ({entry.origin}) and put it there, or set PLAUSIFLOW_DATA to the folder that has it."
+    )
+
+
+def _read(path: Path, file: _File, origin: str) -> tuple[pd.DataFrame, npt.ArrayLike]:
+    frame = pd.read_csv(path)
+    missing = [column for column in (*file.columns, file.target) if column not in frame.columns]
+    if missing:
+        raise InvalidInputError(
+            f"{path} must have the columns {', '.join(file.columns)} and {file.target}; missing: {', '.join(missing)}. "
+            f"Replace it by the original ({origin})."
+        )
+    chosen = file.choose(frame)
+    x, y = chosen[list(file.columns)], chosen[file.target].map({value: k for k, value in enumerate(file.classes)})
+    gaps = x.apply(pd.to_numeric, errors="coerce").isna().sum()
+    problems = [f"{column} is missing or not a number in {count} rows" for column, count in gaps.items() if count]
+    if y.isna().any():
+        problems.append(f"{file.target} is not one of {', '.join(map(str, file.classes))} in {y.isna().sum()} rows")
+    if problems:
+        raise InvalidInputError(f"{path}: {'; '.join(problems)}. Replace it by the original ({origin}).")
+    return x.rename(columns=_PLANE), y
+
+
+def _plane(points: npt.NDArray[np.float64], y: npt.NDArray[np.int64]) -> tuple[pd.DataFrame, npt.ArrayLike]:
+    return pd.DataFrame(points, columns=list(_PLANE.values())), y
+
+
+def _balanced(frame: pd.DataFrame, target: str) -> pd.DataFrame:
+    """Class 0 and then class 1, the larger of them sampled down to the smaller one's size with seed 42."""
+    parts = [frame[frame[target] == k] for k in (0, 1)]
+    size = min(len(part) for part in parts)
+    return pd.concat([part.sample(size, random_state=42) if len(part) > size else part for part in parts])
+
+
+_PLANE = {"0": "x1", "1": "x2"}
+_LAW = ("lsat", "gpa", "zfygpa")
+# fmt: off
+_AUDIT = (
+    "PARA_A", "Score_A", "Risk_A", "PARA_B", "Score_B_1", "Risk_B", "TOTAL", "numbers", "Score_B_2", "Risk_C", "Money_Value",
+    "Score_MV", "Risk_D", "District_Loss", "PROB", "RiSk_E", "History", "Prob", "Risk_F", "Score", "Inherent_Risk",
+    "CONTROL_RISK", "Audit_Risk",
+)
+_HELOC = (
+    "ExternalRiskEstimate", "MSinceOldestTradeOpen", "MSinceMostRecentTradeOpen", "AverageMInFile", "NumSatisfactoryTrades",
+    "NumTrades60Ever2DerogPubRec", "NumTrades90Ever2DerogPubRec", "PercentTradesNeverDelq", "MSinceMostRecentDelq",
+    "MaxDelq2PublicRecLast12M", "MaxDelqEver", "NumTotalTrades", "NumTradesOpeninLast12M", "PercentInstallTrades",
+    "MSinceMostRecentInqexcl7days", "NumInqLast6M", "NumInqLast6Mexcl7days", "NetFractionRevolvingBurden",
+    "NetFractionInstallBurden", "NumRevolvingTradesWBalance", "NumInstallTradesWBalance", "NumBank2NatlTradesWHighUtilization",
+    "PercentTradesWBalance",
+)
+_UCI = "UCI Machine Learning Repository"
+
+_CATALOG = {
+    "moons": _Entry(
+        rows=1024, features=2, class_names=("upper", "lower"), target="moon", origin="Generated with scikit-learn's make_moons",
+        file=_File(
+            columns=tuple(_PLANE), target="2", classes=(0, 1), rows="The published rows, in the order of the file.",
+            sha256="12981e686bf534f5fc64eb6e7d5548c7c82745f34cf1173df4ed86bd712b3278",
+        ),
+        make=lambda: _plane(*bundled.make_moons(1024, noise=0.01, random_state=0)), made_by="generated",
+        recipe="Not the published rows, whose file moons.csv was not found and whose noise is about 0.1, but a stand-in: "
+        "make_moons(1024, noise=0.01, random_state=0).",
+    ),
+    "law": _Entry(
+        rows=2220, features=3, class_names=("failed", "passed"), target="pass_bar",
+        origin="LSAC National Longitudinal Bar Passage Study, kaggle.com/datasets/danofer/law-school-admissions-bar-passage",
+        file=_File(
+            columns=_LAW, target="pass_bar", classes=(0, 1),
+            sha256="781166451729a7a84719a46315e4563d340d7e30854272faf1d808eb454161bf",
+            rows="Rows without a missing feature: all who failed, then as many of those who passed (seed 42).",
+            choose=lambda frame: _balanced(frame.dropna(subset=list(_LAW)), "pass_bar"),
+        ),
+    ),
+    "audit": _Entry(
+        rows=610, features=23, class_names=("no risk", "risk"), target="Risk",
+        origin=f"{_UCI} 475, Audit Data, CC BY 4.0, archive.ics.uci.edu/dataset/475/audit+data",
+        file=_File(
+            columns=_AUDIT, target="Risk", classes=(0, 1),
+            sha256="45e2daa3dc6a9c000e1a467e9d22b6f3369934aa42a08e926768c002f3706d04",
+            rows="As many firms without risk (seed 42) as with risk, then those. Risk is a function of the feature Audit_Risk.",
+            choose=lambda frame: _balanced(frame, "Risk"),
+        ),
+    ),
+    "heloc": _Entry(
+        rows=10459, features=23, class_names=("Bad", "Good"), target="RiskPerformance",
+        origin="FICO explainable machine learning challenge, community.fico.com/s/explainable-machine-learning-challenge",
+        file=_File(
+            columns=_HELOC, target="RiskPerformance", classes=("Bad", "Good"),
+            sha256="3ac25654f80c5ce724e2a9528e3cf3bd3f9369e44b4a5f7723eff46c330c2dfb",
+            rows="All rows, in the order of the file, not balanced; the special codes -7, -8 and -9 are kept as numbers.",
+        ),
+    ),
+    "blobs": _Entry(
+        rows=1499, features=2, class_names=("0", "1", "2"), target="blob", origin="Generated with scikit-learn's make_blobs",
+        file=_File(
+            columns=tuple(_PLANE), target="2", classes=(0, 1, 2),
+            sha256="e9016276fc9c7e9a30d13d28582045dcfecdcd6f09aabc863a9af4d7eb3d66cc",
+            rows="The published rows but the first, which the published runs lost, in the order of the file.",
+            choose=lambda frame: frame.iloc[1:],
+        ),
+        make=lambda: _plane(*bundled.make_blobs(1499, centers=3, cluster_std=1.5, random_state=0)), made_by="generated",
+        recipe="Not the published rows, whose file blobs.csv was not found, but a stand-in: "
+        "make_blobs(1499, centers=3, cluster_std=1.5, random_state=0).",
+    ),
+    "digits": _Entry(
+        rows=1797, features=64, class_names=tuple(str(digit) for digit in range(10)), target="digit",
+        origin=f"{_UCI} 80, handwritten digits of 8 x 8 pixels (its test part), CC BY 4.0",
+        make=lambda: bundled.load_digits(return_X_y=True, as_frame=True),
+    ),
+    "wine": _Entry(
+        rows=178, features=13, class_names=("class_0", "class_1", "class_2"), target="cultivar",
+        origin=f"{_UCI} 109, Wine, CC BY 4.0", make=lambda: bundled.load_wine(return_X_y=True, as_frame=True),
+    ),
+    "breast_cancer": _Entry(
+        rows=569, features=30, class_names=("malignant", "benign"), target="diagnosis",
+        origin=f"{_UCI} 17, Breast Cancer Wisconsin (Diagnostic), CC BY 4.0",
+        make=lambda: bundled.load_breast_cancer(return_X_y=True, as_frame=True),
+    ),
+}
+# fmt: on

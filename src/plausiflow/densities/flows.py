@@ -1,0 +1,183 @@
+r"""Conditional normalizing flows over zuko: the density of the paper.
+
+A flow maps x to a latent z by invertible functions that know the class, and scores it by the change of variables [PPCEF Eq. 10]:
+
+.. math:: \log p(x | y) = \log p(z) - \sum_k \log \left| \det \frac{\partial f_k}{\partial z_{k-1}} \right|
+
+Four architectures share everything else: ``maf`` (masked autoregressive, the paper's choice and ours), ``nsf`` (neural splines:
+higher likelihood, ten times the cost), ``realnvp`` (affine couplings) and ``nice`` (additive couplings).
+
+What makes a flow a good guide for a search, measured: smooth units (tanh; ReLU's kinks strand a third of the searches on
+near-discrete data), inputs standardised with a floor under the standard deviation, softly bounded log-scales, and a little noise
+on the training rows, without which near-discrete columns get gradients in the thousands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal, Self
+
+import torch
+import torch.nn.functional as F
+import zuko
+from torch import Tensor, nn
+from zuko.flows import MaskedAutoregressiveTransform, UnconditionalDistribution
+from zuko.flows.coupling import GeneralCouplingTransform
+from zuko.flows.gaussianization import ElementWiseTransform
+from zuko.nn import MaskedLinear
+
+from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
+from plausiflow.frozen import Frozen
+from plausiflow.losses import negative_log_likelihood
+from plausiflow.training import Training, check_rows, local_seed, train
+
+Architecture = Literal["maf", "nsf", "realnvp", "nice"]
+FLOW_TRAINING = Training(learning_rate=5e-3, patience=10, reductions=2, noise=0.02, tolerance=1e-3)
+ARCHITECTURES: tuple[Architecture, ...] = ("maf", "nsf", "realnvp", "nice")
+
+
+@dataclass(kw_only=True, eq=False)
+class ConditionalFlow:
+    r"""A normalizing flow :math:`p(x | y)`. [PPCEF Eq. 10]
+
+    Attributes:
+        architecture: ``maf``, ``nsf``, ``realnvp`` or ``nice``.
+        transforms: Number of invertible layers; ``None`` takes the architecture's usual number.
+        hidden: Widths of each layer's network.
+        log_scale_bound: Softly bounds :math:`\log` of each layer's scale.
+        sd_floor: Added (in quadrature) to each column's standard deviation, so that constant columns stay harmless.
+        training: How it is trained; its ``noise`` is what tames near-discrete columns.
+        seed: Weights and training; the same seed gives the same flow.
+
+    Example:
+        >>> x, y = torch.rand(64, 2), torch.arange(64) % 2
+        >>> flow = ConditionalFlow(training=Training(epochs=1)).fit(x, y)
+        >>> flow.log_prob(x, y).shape
+        torch.Size([64])
+    """
+
+    architecture: Architecture = "maf"
+    transforms: int | None = None
+    hidden: tuple[int, ...] = (64, 64)
+    log_scale_bound: float = 3.0
+    sd_floor: float = 0.02
+    training: Training = field(default_factory=lambda: FLOW_TRAINING)
+    seed: int = 0
+
+    n_features_: int = field(init=False, default=0, repr=False)
+    n_classes_: int = field(init=False, default=0, repr=False)
+    _frozen: Frozen[_Flow] | None = field(init=False, default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.architecture not in ARCHITECTURES:
+            raise InvalidInputError(f"`architecture` must be one of {', '.join(ARCHITECTURES)}; got {self.architecture!r}.")
+
+    def fit(self, x: Tensor, y: Tensor) -> Self:
+        """Learn the density of the rows ``x``, given their classes ``y``, by maximum likelihood. [PPCEF Eq. 11]"""
+        check_rows(x, y)
+        flow = self._build(x.shape[1], int(y.max()) + 1).to(x)
+        train(
+            flow,
+            lambda rows, classes: negative_log_likelihood(flow(rows, classes)),
+            x,
+            y,
+            settings=self.training,
+            seed=self.seed,
+            label=f"Training {self.architecture.upper()}",
+            prepare=lambda rows, _: flow.standardise(rows, self.sd_floor),
+        )
+        return self
+
+    def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
+        r""":math:`\log p(x | y)` for rows ``(n, d)`` and classes ``(n,)``; follows the dtype and device of ``x``."""
+        if self._frozen is None:
+            raise NotFittedError("This flow has not been fitted. Call `fit(x, y)` first, or `load_state(state)`.")
+        if x.ndim != 2 or x.shape[1] != self.n_features_:
+            raise ShapeError(
+                f"`x` must have shape (n, {self.n_features_}), as when this density was fitted; got {tuple(x.shape)}. "
+                "Give it rows with the same columns, in the same order, as the training data."
+            )
+        log_prob: Tensor = self._frozen(x)(x, y)
+        return log_prob
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything learned, as tensors; :meth:`load_state` takes it back."""
+        if self._frozen is None:
+            raise NotFittedError("This flow has not been fitted: there is no state to save. Call `fit(x, y)` first.")
+        shape = torch.tensor([self.n_features_, self.n_classes_])
+        return {"shape": shape} | {f"flow.{k}": v.clone() for k, v in self._frozen.module.state_dict().items()}
+
+    def load_state(self, state: dict[str, Tensor]) -> Self:
+        """Take back what :meth:`state` gave, into a flow with the same settings."""
+        n_features, n_classes = state["shape"].tolist()
+        flow = self._build(n_features, n_classes)
+        weights = {k.removeprefix("flow."): v for k, v in state.items() if k.startswith("flow.")}
+        flow.to(weights["mean"]).load_state_dict(weights)
+        return self
+
+    def _build(self, n_features: int, n_classes: int) -> _Flow:
+        self.n_features_, self.n_classes_ = n_features, n_classes
+        with local_seed(self.seed, torch.device("cpu")):
+            layers = _layers(self.architecture, n_features, n_classes, self.transforms, self.hidden, self.log_scale_bound)
+            flow = _Flow(layers, n_features, n_classes).float()
+        self._frozen = Frozen(flow, finish=_merge_masks)
+        return flow
+
+
+class _Flow(nn.Module):
+    """A standardising affine map followed by zuko's layers; one-hot class as context."""
+
+    mean: Tensor
+    sd: Tensor
+
+    def __init__(self, layers: list[nn.Module], n_features: int, n_classes: int) -> None:
+        super().__init__()
+        self.n_classes = n_classes
+        base = UnconditionalDistribution(
+            zuko.distributions.DiagNormal, torch.zeros(n_features), torch.ones(n_features), buffer=True
+        )
+        self.flow = zuko.flows.Flow(layers, base)
+        self.register_buffer("mean", torch.zeros(n_features))
+        self.register_buffer("sd", torch.ones(n_features))
+
+    def standardise(self, x: Tensor, floor: float) -> None:
+        self.mean.copy_(x.mean(dim=0))
+        self.sd.copy_((x.var(dim=0, unbiased=False) + floor**2).sqrt())
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        context = F.one_hot(y, self.n_classes).to(x)
+        log_prob: Tensor = self.flow(context).log_prob((x - self.mean) / self.sd)
+        return log_prob - self.sd.log().sum()
+
+
+def _layers(
+    architecture: Architecture, d: int, k: int, transforms: int | None, hidden: tuple[int, ...], bound: float
+) -> list[nn.Module]:
+    network = {"hidden_features": hidden, "activation": nn.Tanh}
+    affine = {"univariate": partial(zuko.transforms.MonotonicAffineTransform, slope=float(torch.tensor(-bound).exp()))}
+    spline = {"univariate": zuko.transforms.MonotonicRQSTransform, "shapes": [(8,), (8,), (7,)]}
+    additive = {"univariate": zuko.transforms.AdditiveTransform, "shapes": [()]}
+    if architecture in ("maf", "nsf"):
+        count = transforms or (5 if architecture == "maf" else 3)
+        univariate = affine if architecture == "maf" else spline
+        ascending = torch.arange(d)
+        orders = [ascending if i % 2 == 0 else ascending.flip(0) for i in range(count)]
+        return [MaskedAutoregressiveTransform(d, k, order=order, **univariate, **network) for order in orders]
+    univariate = affine if architecture == "realnvp" else additive
+    couplings = [
+        GeneralCouplingTransform(d, k, mask=torch.arange(d) % 2 == i % 2, **univariate, **network)
+        for i in range(transforms or 8)
+    ]
+    # Additive couplings keep volumes; the class's own scale of each feature comes from one elementwise affine map.
+    return [ElementWiseTransform(d, k, **affine, **network), *couplings] if architecture == "nice" else couplings
+
+
+def _merge_masks(flow: _Flow) -> None:
+    """Multiply the masks into the weights of a frozen copy, once instead of at every call."""
+    for module in list(flow.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, MaskedLinear):
+                plain = nn.Linear(child.in_features, child.out_features).to(child.weight)
+                plain.load_state_dict({"weight": child.mask * child.weight, "bias": child.bias})
+                setattr(module, name, plain.requires_grad_(False))

@@ -1,0 +1,90 @@
+r"""A conditional Gaussian mixture: fitted by scikit-learn, evaluated in torch so that gradients flow. [PPCEF Eq. 4 takes its max]
+
+.. math:: \log p(x | y) = \log\sum_j \pi_{j,y}\, \mathcal N(x; \mu_{j,y}, \Sigma_{j,y})
+
+Each precision matrix is kept as a factor P with :math:`\Sigma^{-1} = P P^\top`, so that a component's quadratic form is
+:math:`\lVert (x - \mu) P \rVert^2` and its log-determinant a sum over P's diagonal.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Self
+
+import torch
+from sklearn.mixture import GaussianMixture
+from torch import Tensor
+
+from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
+from plausiflow.training import check_rows
+
+
+@dataclass(kw_only=True, eq=False)
+class GMM:
+    """One Gaussian mixture per class.
+
+    Attributes:
+        components: Components per class; fewer where a class has fewer rows.
+        regularisation: Added to the covariances' diagonals, so that constant and duplicated columns are harmless.
+        seed: Of the fit.
+    """
+
+    components: int = 4
+    regularisation: float = 1e-4
+    seed: int = 0
+    parameters_: dict[int, dict[str, Tensor]] = field(init=False, default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.components < 1:
+            raise InvalidInputError(f"`components` must be at least 1; got {self.components}.")
+
+    def fit(self, x: Tensor, y: Tensor) -> Self:
+        """Fit a mixture to the rows of each class."""
+        check_rows(x, y)
+        self.parameters_ = {}
+        for k in y.unique().tolist():
+            rows = x[y == k].detach().double().cpu().numpy()
+            count = min(self.components, len(rows))
+            if len(rows) == 1:  # scikit-learn wants two rows; twice the same gives the same Gaussian
+                rows = rows.repeat(2, axis=0)
+            mixture = GaussianMixture(count, reg_covar=self.regularisation, random_state=self.seed, max_iter=500).fit(rows)
+            self.parameters_[k] = {
+                "log_weights": torch.as_tensor(mixture.weights_).log(),
+                "means": torch.as_tensor(mixture.means_),
+                "precisions_cholesky": torch.as_tensor(mixture.precisions_cholesky_),
+            }
+        return self
+
+    def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
+        r""":math:`\log p(x | y)`, shape ``(n,)``; minus infinity for a class without rows."""
+        if not self.parameters_:
+            raise NotFittedError("This mixture has not been fitted. Call `fit(x, y)` first, or `load_state(state)`.")
+        d = next(iter(self.parameters_.values()))["means"].shape[1]
+        if x.ndim != 2 or x.shape[1] != d:
+            raise ShapeError(f"`x` must have shape (n, {d}), as when this density was fitted; got {tuple(x.shape)}.")
+        log_prob = x.new_full((len(x),), -math.inf)
+        for k in y.unique().tolist():
+            if k in self.parameters_:
+                members = (y == k).nonzero()[:, 0]
+                log_prob = log_prob.index_put((members,), self._of_class(x[members], k))
+        return log_prob
+
+    def _of_class(self, x: Tensor, k: int) -> Tensor:
+        log_weights, means, factors = (self.parameters_[k][n].to(x) for n in ("log_weights", "means", "precisions_cholesky"))
+        whitened = torch.einsum("nd,jde->nje", x, factors) - torch.einsum("jd,jde->je", means, factors)
+        log_det = factors.diagonal(dim1=1, dim2=2).log().sum(dim=1)
+        log_normal = log_det - 0.5 * (whitened**2).sum(dim=2) - 0.5 * x.shape[1] * math.log(2 * math.pi)
+        return torch.logsumexp(log_weights + log_normal, dim=1)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything learned, as tensors."""
+        return {f"{k}.{name}": value.clone() for k, part in self.parameters_.items() for name, value in part.items()}
+
+    def load_state(self, state: dict[str, Tensor]) -> Self:
+        """Take back what :meth:`state` gave."""
+        self.parameters_ = {}
+        for key, value in state.items():
+            k, name = key.split(".", 1)
+            self.parameters_.setdefault(int(k), {})[name] = value.clone()
+        return self

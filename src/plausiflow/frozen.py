@@ -1,0 +1,49 @@
+"""Frozen copies of a torch module: evaluation mode, no parameter gradients, in the precision and on the device asked for.
+
+Searches run in double precision while models are trained in single precision; a copy is made once for each pair of dtype
+and device and never trained, so a user's own module is never switched to another mode behind their back.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+M = TypeVar("M", bound=nn.Module)
+
+
+class Frozen(Generic[M]):
+    """``frozen(x)`` is a copy of ``module`` that fits x: eval mode, frozen, in x's dtype and on its device.
+
+    ``finish`` may rewrite each copy once, for speed.
+
+    Example:
+        >>> frozen = Frozen(nn.Dropout(0.5))
+        >>> frozen(torch.ones(2, dtype=torch.float64)).training
+        False
+    """
+
+    def __init__(self, module: M, finish: Callable[[M], None] | None = None) -> None:
+        self.module = module
+        self.finish = finish
+        self._copies: dict[tuple[torch.dtype, torch.device], M] = {}
+
+    def __call__(self, like: Tensor) -> M:
+        key = (like.dtype, like.device)
+        if key not in self._copies:
+            frozen = copy.deepcopy(self.module).to(dtype=like.dtype, device=like.device).eval().requires_grad_(False)
+            if self.finish is not None:
+                self.finish(frozen)
+            self._copies[key] = frozen
+        return self._copies[key]
+
+    def forget(self) -> None:
+        """Drop the copies, after the module has been trained or loaded anew."""
+        self._copies.clear()
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"module": self.module, "finish": self.finish, "_copies": {}}

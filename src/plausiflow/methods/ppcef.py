@@ -1,0 +1,170 @@
+"""PPCEF: the closest row that the model decides as wanted and whose density passes the threshold. [PPCEF Eq. 3]
+
+The same problem is handed to either solver: as constraints to :class:`~plausiflow.solvers.SQP` (the default), as the paper's
+penalties to :class:`~plausiflow.solvers.PenaltyAdam` (``PPCEF.paper``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, Self
+
+import torch
+from torch import Tensor
+
+from plausiflow.errors import InvalidInputError
+from plausiflow.losses import (
+    cross_entropy,
+    multiclass_validity_hinge,
+    published_logit_hinge,
+    validity_hinge,
+    validity_value,
+)
+from plausiflow.methods.base import Method
+from plausiflow.protocols import Classifier, Constraint, Plausibility, Problem, RowFunction, Solution, Solver, Starts
+from plausiflow.solvers import SQP, Bank, PenaltyAdam
+
+VALIDITY_AIM, PLAUSIBILITY_AIM = 1e-3, 5e-3
+"""How far inside its constraints (in logits, in nats) the search steers."""
+
+
+@dataclass(kw_only=True, eq=False)
+class PPCEF(Method):
+    r"""Probabilistically plausible counterfactuals.
+
+    Attributes:
+        margin: :math:`\epsilon`: the wanted class must reach probability :math:`0.5 + \epsilon` (two classes) or beat the strongest
+            rival by it (more classes).
+        solver: How the problem is solved.
+        validity_loss: The validity loss of solvers that descend on penalties: the paper's ``hinge``, the ``cross_entropy`` of its
+            ablation, or ``published``, the hinge on logits of its multiclass runs.
+        lower: Smallest allowed value, for all features or one each ``(d,)``; a row outside keeps its own value as bound.
+        upper: Largest allowed value, likewise.
+        immutable: Columns that keep their value exactly.
+        increasing: Columns that may only grow.
+        decreasing: Columns that may only shrink.
+        weights: Cost per feature ``(d,)``: changing a feature with a larger weight is dearer.
+        neighbours: How many feasible training rows a search may start from.
+
+    Example:
+        >>> from plausiflow.classifiers import LinearClassifier
+        >>> from plausiflow.densities import KDE, Thresholded
+        >>> x = torch.rand(200, 2); y = (x.sum(1) > 1).long()
+        >>> model = LinearClassifier().fit(x, y)
+        >>> method = PPCEF(classifier=model, plausibility=Thresholded(density=KDE().fit(x, y)).fit(x, y)).fit(x, y)
+        >>> result = method.explain(x[:5])
+        >>> bool(result.feasible.all())
+        True
+    """
+
+    label: ClassVar[str] = "PPCEF"
+
+    margin: float = 0.02
+    solver: Solver = field(default_factory=SQP)
+    validity_loss: Literal["hinge", "cross_entropy", "published"] = "hinge"
+    lower: Tensor | float | None = None
+    upper: Tensor | float | None = None
+    immutable: tuple[int, ...] = ()
+    increasing: tuple[int, ...] = ()
+    decreasing: tuple[int, ...] = ()
+    weights: Tensor | None = None
+    neighbours: int = 3
+    bank_: Bank | None = field(init=False, default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        problems = []
+        if not 0 <= self.margin < 0.5:
+            problems.append(f"`margin` must be in [0, 0.5); got {self.margin}")
+        twice = set(self.increasing) & set(self.decreasing)
+        if twice:
+            problems.append(f"columns {sorted(twice)} cannot be increasing and decreasing; make them `immutable`")
+        if self.weights is not None and not bool((self.weights > 0).all()):
+            problems.append("`weights` must all be positive; put columns that may not move into `immutable`")
+        if self.plausibility is None:
+            problems.append("`plausibility` is needed; for example Thresholded(density=flow).fit(x, y)")
+        if problems:
+            raise InvalidInputError("; ".join(problems) + ".")
+
+    @classmethod
+    def paper(cls, *, classifier: Classifier, plausibility: Plausibility, binary_linear: bool) -> Self:
+        """As the published runs: Adam for 1,000 or 2,000 steps, last iterate, no box, logit hinge unless binary logistic."""
+        return cls(
+            classifier=classifier,
+            plausibility=plausibility,
+            solver=PenaltyAdam.paper(binary_linear=binary_linear),
+            validity_loss="hinge" if binary_linear else "published",
+        )
+
+    def fit(self, x: Tensor, y: Tensor) -> Self:
+        """Keep the training rows that satisfy both constraints: the bank from which no row comes back empty."""
+        self.bank_ = Bank.of(x, self.classifier.n_classes, self._feasible)
+        return self
+
+    def _search(self, x: Tensor, y_target: Tensor) -> Solution:
+        return self.solver.solve(self._problem(x, y_target), self._starts(x, y_target) if self.bank_ is not None else None)
+
+    def _problem(self, x: Tensor, y_target: Tensor) -> Problem:
+        lower, upper = self._bounds(x)
+        constraints = {
+            "validity": Constraint(lambda x_cf, rows: self._validity(x_cf, y_target[rows]), VALIDITY_AIM),
+            "plausibility": Constraint(lambda x_cf, rows: self._score(x_cf, y_target[rows]), PLAUSIBILITY_AIM),
+        }
+        penalties: dict[str, RowFunction] = {
+            "validity": lambda x_cf, rows: self._validity_loss(x_cf, y_target[rows]),
+            "plausibility": lambda x_cf, rows: (-self._score(x_cf, y_target[rows])).clamp_min(0),
+        }
+        weights = None if self.weights is None else self.weights.to(x)
+        return Problem(x=x, constraints=constraints, penalties=penalties, lower=lower, upper=upper, weights=weights)
+
+    def _validity(self, x_cf: Tensor, y_target: Tensor) -> Tensor:
+        return validity_value(self.classifier.logits(x_cf), y_target, self.margin)
+
+    def _score(self, x_cf: Tensor, y_target: Tensor) -> Tensor:
+        assert self.plausibility is not None
+        return self.plausibility.score(x_cf, y_target)
+
+    def _validity_loss(self, x_cf: Tensor, y_target: Tensor) -> Tensor:
+        logits = self.classifier.logits(x_cf)
+        if self.validity_loss == "cross_entropy":
+            return cross_entropy(logits, y_target)
+        if self.validity_loss == "published":
+            return published_logit_hinge(logits, y_target, self.margin)
+        hinge = validity_hinge if logits.shape[1] == 2 else multiclass_validity_hinge
+        return hinge(logits.softmax(dim=1), y_target, self.margin)
+
+    @torch.no_grad()
+    def _feasible(self, x: Tensor, y_target: Tensor) -> Tensor:
+        return (self._validity(x, y_target) >= 0) & (self._score(x, y_target) >= 0)
+
+    def _starts(self, x: Tensor, y_target: Tensor) -> Starts:
+        lower, upper = self._bounds(x)
+
+        def starts(rows: Tensor) -> Tensor:
+            assert self.bank_ is not None
+            return self.bank_.nearest(
+                x[rows].double(),
+                y_target[rows],
+                count=self.neighbours,
+                lower=None if lower is None else lower[rows].double(),
+                upper=None if upper is None else upper[rows].double(),
+                feasible=self._feasible,
+            )
+
+        return starts
+
+    def _bounds(self, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Each row's interval for each feature: the box, widened to the row's own value, then what may not move."""
+        moves = (self.immutable, self.increasing, self.decreasing)
+        if self.lower is None and self.upper is None and not any(moves):
+            return None, None
+        infinite = torch.full_like(x, torch.inf)
+        lower = -infinite if self.lower is None else torch.minimum(torch.as_tensor(self.lower).to(x).expand_as(x), x)
+        upper = infinite if self.upper is None else torch.maximum(torch.as_tensor(self.upper).to(x).expand_as(x), x)
+        lower, upper = lower.clone(), upper.clone()
+        for columns, bounds in zip(moves, ((lower, upper), (lower,), (upper,)), strict=True):
+            wrong = [c for c in columns if not -x.shape[1] <= c < x.shape[1]]
+            if wrong:
+                raise InvalidInputError(f"Columns {wrong} do not exist; the rows have {x.shape[1]} columns.")
+            for bound in bounds:
+                bound[:, list(columns)] = x[:, list(columns)]
+        return lower, upper

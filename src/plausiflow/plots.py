@@ -1,0 +1,85 @@
+"""Pictures: where a search goes in two dimensions, what changes, and how dense the answers are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from plausiflow.counterfactuals import Counterfactuals
+from plausiflow.errors import MissingExtraError
+from plausiflow.protocols import Classifier, Plausibility
+
+INK, ACCENT, WARM, QUIET = "#1f2933", "#2563eb", "#ea580c", "#9aa5b1"
+
+
+def new_figure(width: float, height: float) -> Any:  # noqa: ANN401
+    """An empty figure that needs no display and no global state."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", "plots", "Drawing pictures") from error
+    return Figure(figsize=(width, height), dpi=150, layout="constrained")
+
+
+def draw_search(
+    axes: Any,  # noqa: ANN401
+    found: Counterfactuals,
+    *,
+    classifier: Classifier,
+    plausibility: Plausibility,
+    x_train: Tensor,
+    y_train: Tensor,
+    title: str,
+) -> None:
+    """The paper's figure 1: density contours of the wanted class, decision line, path and counterfactual of the first row."""
+    y_target = int(found.y_target[0])
+    grid = torch.linspace(-0.25, 1.25, 240, dtype=torch.float64)
+    first, second = torch.meshgrid(grid, grid, indexing="xy")
+    points = torch.stack([first.flatten(), second.flatten()], dim=1)
+    with torch.no_grad():
+        score = plausibility.score(points, torch.full((len(points),), y_target)).view(first.shape)
+        logits = classifier.logits(points)
+    rival = logits.scatter(1, torch.full((len(points), 1), y_target), float("-inf")).amax(dim=1)
+    gap = (logits[:, y_target] - rival).view(first.shape)
+    axes.contourf(first, second, score, levels=[0, 1e9], colors=["#fca5a5"], alpha=0.75)
+    axes.contour(first, second, score.clamp_min(-12), levels=12, colors=QUIET, linewidths=0.5, linestyles="solid")
+    axes.contour(first, second, gap, levels=[0], colors=ACCENT, linewidths=1.8)
+    for k, colour in ((y_target, "#b45309"), (int(found.y[0]), "#475569")):
+        rows = x_train[y_train == k]
+        axes.scatter(rows[:, 0], rows[:, 1], s=2, color=colour, alpha=0.35, linewidths=0)
+    if found.path is not None:
+        path = found.path[:, 0]
+        axes.plot(path[:, 0], path[:, 1], color=WARM, linewidth=1)
+        axes.scatter(path[1:-1, 0], path[1:-1, 1], s=16, color=WARM, zorder=3)
+    axes.scatter(*found.x[0].tolist(), s=36, color="black", zorder=4, label="row")
+    axes.scatter(*found.x_cf[0].tolist(), s=36, color="#dc2626", zorder=4, label="counterfactual")
+    axes.set(title=title, xlim=(-0.25, 1.25), ylim=(-0.25, 1.25), xticks=[], yticks=[], aspect="equal")
+
+
+def draw_changes(found: Counterfactuals, feature_names: Sequence[str], class_names: Sequence[str], *, most: int = 12) -> Any:  # noqa: ANN401
+    """What changed and how plausible it is: mean change per feature towards each class, and log-densities over thresholds."""
+    figure = new_figure(10, 4.2)
+    left, right = figure.subplots(1, 2, width_ratios=[1.5, 1])
+    kept = found[found.found]
+    change = (kept.x_cf - kept.x).double()
+    order = change.abs().mean(dim=0).argsort(descending=True)[:most].flip(0)
+    targets = kept.y_target.unique().tolist()
+    height = 0.8 / max(1, len(targets))
+    for i, k in enumerate(targets):
+        mean = change[kept.y_target == k].mean(dim=0)[order]
+        places = torch.arange(len(order)) + i * height
+        left.barh(places, mean, height=height, color=(ACCENT, WARM, "#16a34a", "#9333ea")[i % 4], label=f"to {class_names[k]}")
+    left.set_yticks(torch.arange(len(order)) + 0.4 - height / 2, [feature_names[j] for j in order.tolist()])
+    left.axvline(0, color=INK, linewidth=0.8)
+    left.set(title="Mean change, in units of each feature's range")
+    left.legend(frameon=False)
+    above = (kept.log_prob - kept.log_delta).clamp_max(20)
+    right.hist(above, bins=30, color=ACCENT)
+    right.axvline(0, color="#dc2626", linewidth=1.5)
+    right.set(title="Log-density above the threshold (nats)", ylabel="counterfactuals")
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure

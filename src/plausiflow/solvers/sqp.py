@@ -1,0 +1,282 @@
+r"""A batched sequential quadratic program: the default solver.
+
+The paper's problem is, for each row, a quadratic cost and two smooth inequality constraints (validity and plausibility, Eq. 3) in a
+few dozen variables. Each iteration spends one value-and-gradient evaluation of classifier and density on every active row:
+
+1. a quadratic model of the Lagrangian :math:`\tfrac12 (x'-x)^\top \mathrm{diag}(w) (x'-x) - \sum_i \lambda_i g_i(x')`, its inverse
+   curvature kept per row and updated by damped BFGS, also from rejected trials;
+2. the quadratic program of that model and the linearised constraints (:mod:`plausiflow.solvers.quadratic`);
+3. a trust region per row, judged by the :math:`\ell_1` merit :math:`\text{cost} + \sum_i \nu_i \max(-g_i, 0)`;
+4. the closest feasible iterate of each row is kept. A row retires when its merit stalls, and retired rows leave the batch.
+
+Rows never see each other, and everything runs in double precision, so a row gets the same answer alone and in any batch.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from plausiflow.protocols import Problem, Solution, Starts
+from plausiflow.solvers.quadratic import Quadratic, shortened
+from plausiflow.solvers.starts import bisect
+
+FROM_FACTUAL, FROM_NEIGHBOUR = 4.0, 20.0
+"""First curvature, in units of the cost's own: searches that start at a feasible neighbour begin more carefully."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SQP:
+    """Sequential quadratic programming, every row on its own, all rows at once.
+
+    Attributes:
+        mode: ``fast`` starts at the factual, and only rows left without an answer start again from feasible neighbours;
+            ``quality`` gives every row all starts and keeps the best.
+        iterations: Most iterations of one search.
+        patience: Iterations without progress before a row retires; half of it once the row has an answer.
+        tolerance: Relative progress below which an iteration counts as none.
+        radius: First trust radius.
+        trace: Keep every iterate for pictures.
+    """
+
+    mode: Literal["fast", "quality"] = "fast"
+    iterations: int = 150
+    patience: int = 15
+    tolerance: float = 1e-4
+    radius: float = 0.3
+    trace: bool = False
+
+    @torch.no_grad()
+    def solve(self, problem: Problem, starts: Starts | None = None) -> Solution:
+        """Search from the factuals, then from ``starts`` for the rows that need it."""
+        exact = _in_double(problem)
+        rows = torch.arange(len(exact.x), device=exact.x.device)
+        best = _Best(exact.x)
+        path: list[Tensor] | None = [] if self.trace else None
+        self._search(exact, rows, exact.x, FROM_FACTUAL, best, path)
+        if starts is not None:
+            again = rows if self.mode == "quality" else rows[~torch.isfinite(best.cost)]
+            if len(again):
+                self._search_from(exact, again, starts(again).double(), best)
+        answer = self._checked(problem, exact, best.x, starts)
+        return Solution(x=answer, gradients=best.gradients, path=torch.stack(path) if path else None)
+
+    def _checked(self, problem: Problem, exact: Problem, x: Tensor, starts: Starts | None) -> Tensor:
+        """Round to the precision asked for, and speak the last word on the very numbers that are returned.
+
+        A row without an answer that passes gets its closest start that does, as it is.
+        """
+        rows = torch.arange(len(x), device=x.device)
+        answer = x.to(problem.x.dtype)
+        answer[~exact.satisfied(torch.nan_to_num(answer).double(), rows)] = float("nan")
+        failed = torch.isnan(answer).any(dim=1).nonzero()[:, 0]
+        if starts is None or len(failed) == 0:
+            return answer
+        for candidate in starts(failed).to(answer).unbind(dim=1):
+            passed = exact.satisfied(torch.nan_to_num(candidate).double(), failed) & torch.isfinite(candidate).all(dim=1)
+            use = passed & torch.isnan(answer[failed]).any(dim=1)
+            answer[failed[use]] = candidate[use]
+        return answer
+
+    def _search_from(self, problem: Problem, rows: Tensor, starts: Tensor, best: _Best) -> None:
+        """Search from up to k points per row, each first moved towards the factual; ``starts`` is ``(m, k, d)``."""
+        usable = torch.isfinite(starts).all(dim=2)
+        owners, points = rows[:, None].expand_as(usable)[usable], starts[usable]
+        if len(points):
+            points = bisect(problem, problem.x[owners], points, owners)
+            self._search(problem, owners, points, FROM_NEIGHBOUR, best, None)
+
+    def _search(
+        self, problem: Problem, rows: Tensor, start: Tensor, curvature: float, best: _Best, path: list[Tensor] | None
+    ) -> None:
+        state = _State.begin(problem, rows, start, curvature, self.radius)
+        best.offer(problem, state.rows, state.x, state.accepted, 0.0)
+        for _ in range(self.iterations):
+            if path is not None:
+                path.append(_spread(state, path[-1] if path else start))
+            if len(state.rows) == 0:
+                break
+            length, progress = state.iterate(problem, best, self.tolerance)
+            state.stalled = torch.where(progress, 0, state.stalled + 1)
+            answered = torch.isfinite(best.cost[state.rows])
+            patience = torch.where(answered, self.patience // 2, self.patience)
+            settled = (length < 0.3 * self.tolerance) & state.accepted
+            active = ~((state.stalled >= patience) | settled)
+            if int(active.sum()) < 0.85 * len(active):
+                state = state.only(active)
+
+
+class _Best:
+    """The closest feasible point of each row so far."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.x = torch.full_like(x, float("nan"))
+        self.cost = x.new_full((len(x),), math.inf)
+        self.gradients = torch.zeros(len(x), dtype=torch.long, device=x.device)
+
+    def offer(self, problem: Problem, rows: Tensor, x: Tensor, accepted: Tensor, tolerance: float) -> Tensor:
+        """Take what is accepted and closer; returns where it is closer by more than the tolerance."""
+        self.gradients.index_add_(0, rows, torch.ones_like(rows))
+        cost = torch.where(accepted, _cost(problem, rows, x), math.inf)
+        # Several starts of one row may be in the batch: the closest of them is the one that counts.
+        lowest = self.cost.scatter_reduce(0, rows, cost, "amin")
+        better = (cost < self.cost[rows]) & (cost == lowest[rows])
+        significant = cost < self.cost[rows] * (1 - 2 * tolerance)
+        self.x[rows[better]], self.cost[rows[better]] = x[better], cost[better]
+        return significant
+
+
+@dataclass
+class _State:
+    """One search of each active row: where it is, what it knows, how far it trusts it."""
+
+    rows: Tensor
+    x: Tensor
+    values: Tensor
+    jacobian: Tensor
+    accepted: Tensor
+    inverse: Tensor
+    penalty: Tensor
+    radius: Tensor
+    stalled: Tensor
+    fixed: Tensor
+
+    @classmethod
+    def begin(cls, problem: Problem, rows: Tensor, start: Tensor, curvature: float, radius: float) -> _State:
+        n, d = start.shape
+        values, jacobian, accepted = _evaluate(problem, start, rows)
+        weights = torch.ones(d).to(start) if problem.weights is None else problem.weights
+        diagonal = (1 / (curvature * weights)).expand(n, d)
+        if problem.lower is not None and problem.upper is not None:
+            diagonal = diagonal * (problem.upper[rows] > problem.lower[rows])
+        return cls(
+            rows=rows,
+            x=start.clone(),
+            values=values,
+            jacobian=jacobian,
+            accepted=accepted,
+            inverse=torch.diag_embed(diagonal),
+            penalty=torch.full_like(values, 1e-3),
+            radius=start.new_full((n,), radius),
+            stalled=torch.zeros(n, dtype=torch.long, device=start.device),
+            fixed=torch.zeros_like(start, dtype=torch.bool),
+        )
+
+    def only(self, mask: Tensor) -> _State:
+        """The rows where the mask is true."""
+        return _State(**{f.name: getattr(self, f.name)[mask] for f in fields(self)})
+
+    def iterate(self, problem: Problem, best: _Best, tolerance: float) -> tuple[Tensor, Tensor]:
+        """One trial of every row; returns the length of the full step and where there was progress."""
+        lower, upper = (None if b is None else b[self.rows] for b in (problem.lower, problem.upper))
+        weights = 1.0 if problem.weights is None else problem.weights
+        cost_gradient = (self.x - problem.x[self.rows]) * weights
+        program = Quadratic(self.x, self.values, self.jacobian, cost_gradient, self.inverse, self.radius, lower, upper)
+        answer = program.solve(self.fixed)
+        trial = self.x + shortened(answer.step, self.radius)
+        if lower is not None and upper is not None:
+            trial = torch.minimum(torch.maximum(trial, lower), upper)
+        values, jacobian, feasible = _evaluate(problem, trial, self.rows)
+        closer = best.offer(problem, self.rows, trial, feasible, tolerance)
+
+        step = trial - self.x
+        self.penalty = torch.maximum(0.97 * self.penalty, 1.5 * answer.multipliers + 1e-4)
+        accepted, fall, merit = self._judge(problem, trial, step, values)
+        change = step * weights - ((jacobian - self.jacobian) * answer.multipliers[..., None]).sum(dim=1)
+        full_length = torch.linalg.vector_norm(answer.step, dim=1)
+        share = torch.linalg.vector_norm(step, dim=1) / full_length.clamp_min(1e-30)
+        self._learn(step, change, answer.force * share[:, None])
+        self.x = torch.where(accepted[:, None], trial, self.x)
+        self.values = torch.where(accepted[:, None], values, self.values)
+        self.jacobian = torch.where(accepted[:, None, None], jacobian, self.jacobian)
+        self.accepted = torch.where(accepted, feasible, self.accepted)
+        self.fixed = answer.fixed & _at_bound(self.x, lower, upper)
+        return full_length, closer | (accepted & (fall > tolerance * merit.clamp_min(1e-8)))
+
+    def _judge(self, problem: Problem, trial: Tensor, step: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Accept the trial if the merit falls as the model promised, and adapt the trust radius."""
+        predicted = self.values + (self.jacobian @ step[..., None])[..., 0]
+        here = 0.5 * _cost(problem, self.rows, self.x) + (self.penalty * (-self.values).clamp_min(0)).sum(dim=1)
+        cost = 0.5 * _cost(problem, self.rows, trial)
+        promised = here - cost - (self.penalty * (-predicted).clamp_min(0)).sum(dim=1)
+        fall = here - cost - (self.penalty * (-values).clamp_min(0)).sum(dim=1)
+        ratio = fall / promised.clamp_min(1e-12)
+        accepted = (fall > 0) & (ratio > 1e-4)
+        length = torch.linalg.vector_norm(step, dim=1)
+        grown = torch.where(ratio > 0.6, torch.maximum(self.radius, 2 * length), self.radius)
+        kept = torch.where(ratio > 0.2, grown, 0.6 * torch.minimum(self.radius, length))
+        self.radius = torch.where(accepted, kept, 0.35 * length).clamp(1e-6, math.sqrt(step.shape[1]))
+        return accepted, fall, here
+
+    def _learn(self, step: Tensor, change: Tensor, force: Tensor) -> None:
+        """Damped BFGS update of the inverse curvature, from the change of the Lagrangian's gradient along the step."""
+        free = (self.inverse.diagonal(dim1=1, dim2=2) > 0).to(step)
+        change = torch.nan_to_num(change, posinf=0.0, neginf=0.0) * free
+        force = force * free
+        bent, along = (step * force).sum(dim=1), (step * change).sum(dim=1)
+        damping = torch.where(along < 0.2 * bent, 0.8 * bent / (bent - along).clamp_min(1e-30), 1.0).clamp(0, 1)
+        change = damping[:, None] * change + (1 - damping)[:, None] * force
+        along = (step * change).sum(dim=1)
+        usable = ((step * step).sum(dim=1) > 1e-16) & (along > 1e-18) & (bent > 1e-18)
+        scale = torch.where(usable, 1 / along.clamp_min(1e-30), 0.0)
+        pulled = (self.inverse @ change[..., None])[..., 0]
+        own = ((1 + scale * (change * pulled).sum(dim=1)) * scale)[:, None] * step - scale[:, None] * pulled
+        left = torch.stack([own, -scale[:, None] * step], dim=2)
+        self.inverse = torch.baddbmm(self.inverse, left, torch.stack([step, pulled], dim=1))
+
+
+def _evaluate(problem: Problem, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Constraint values minus their aims ``(n, m)``, their gradients ``(n, m, d)``, and which points are accepted ``(n,)``.
+
+    A tenth of the aim is accepted. Where a constraint is flat there is nothing to steer by, so that its aim is zero there. A value
+    or gradient that is not finite counts as minus infinity.
+    """
+    n, d = x.shape
+    values, gradients, accepted = [x.new_zeros(n, 0)], [x.new_zeros(n, 0, d)], torch.ones(n, dtype=torch.bool, device=x.device)
+    for constraint in problem.constraints.values():
+        with torch.enable_grad():
+            point = x.detach().requires_grad_(True)
+            value = constraint.value(point, rows)
+            gradient = torch.autograd.grad(value.sum(), point)[0] if value.requires_grad else torch.zeros_like(x)
+        bad = ~(torch.isfinite(value) & torch.isfinite(gradient).all(dim=1))
+        value, gradient = torch.where(bad, -math.inf, value.detach()), torch.where(bad[:, None], 0.0, gradient)
+        aim = constraint.aim * (gradient != 0).any(dim=1)
+        accepted = accepted & (value >= 0.1 * aim)
+        values.append((value - aim)[:, None])
+        gradients.append(gradient[:, None])
+    return torch.cat(values, dim=1), torch.cat(gradients, dim=1), accepted
+
+
+def _cost(problem: Problem, rows: Tensor, x: Tensor) -> Tensor:
+    squared = (x - problem.x[rows]) ** 2
+    return (squared if problem.weights is None else squared * problem.weights).sum(dim=1)
+
+
+def _at_bound(x: Tensor, lower: Tensor | None, upper: Tensor | None) -> Tensor:
+    if lower is None or upper is None:
+        return torch.zeros_like(x, dtype=torch.bool)
+    return (x <= lower) | (x >= upper)
+
+
+def _in_double(problem: Problem) -> Problem:
+    tensors = {name: getattr(problem, name) for name in ("x", "lower", "upper", "weights")}
+    exact = {name: None if value is None else value.double() for name, value in tensors.items()}
+    assert exact["x"] is not None
+    return Problem(
+        x=exact["x"],
+        constraints=problem.constraints,
+        penalties=problem.penalties,
+        lower=exact["lower"],
+        upper=exact["upper"],
+        weights=exact["weights"],
+    )
+
+
+def _spread(state: _State, previous: Tensor) -> Tensor:
+    iterate = previous.clone()
+    iterate[state.rows] = state.x
+    return iterate

@@ -1,0 +1,176 @@
+"""One early-stopping loop for classifiers and densities.
+
+A part of the *training* rows is held back; training stops when the loss on it has not improved for ``patience`` epochs at each
+of a few falling learning rates, and the best weights are kept. All randomness comes from one seed, so the same seed on the same
+machine gives the same weights, and no global generator is touched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from plausiflow.errors import InvalidInputError, ShapeError, TrainingError
+from plausiflow.progress import progress_bar
+
+RowLoss = Callable[[Tensor, Tensor], Tensor]
+"""``(x, y) -> (n,)``, keeps the graph to the parameters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How to train.
+
+    Attributes:
+        epochs: Most passes over the data.
+        batch_size: Rows per step.
+        learning_rate: Adam's first learning rate.
+        weight_decay: AdamW's decay.
+        patience: Epochs without progress before the learning rate falls, and in the end before training stops.
+        reductions: How often the learning rate falls (to 30 %), each time from the best weights so far.
+        validation: Share of the rows held back for early stopping.
+        noise: Standard deviation of the Gaussian noise added to each batch of inputs.
+        max_gradient: Gradient norm above which a step is scaled down.
+        tolerance: Smallest fall of the held-out loss that counts as progress.
+    """
+
+    epochs: int = 400
+    batch_size: int = 256
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    patience: int = 20
+    reductions: int = 1
+    validation: float = 0.15
+    noise: float = 0.0
+    max_gradient: float = 5.0
+    tolerance: float = 1e-4
+
+
+def check_rows(x: Tensor, y: Tensor, *, n_classes: int | None = None) -> None:
+    """Raise unless ``x`` is a finite float table and ``y`` its classes; every problem is named at once."""
+    problems = []
+    if x.ndim != 2 or x.shape[0] == 0 or x.shape[1] == 0:
+        problems.append(f"`x` must have shape (n, d) with at least one row and one column; got {tuple(x.shape)}")
+    if not x.is_floating_point():
+        problems.append(f"`x` must be a float tensor; got {x.dtype}")
+    elif not torch.isfinite(x).all():
+        bad = (~torch.isfinite(x)).nonzero()
+        where = f" (first at row {int(bad[0, 0])}, column {int(bad[0, -1])})"
+        problems.append(f"`x` must be finite; {len(bad)} entries are NaN or infinite{where}")
+    if y.shape != x.shape[:1]:
+        problems.append(f"`y` must have shape ({x.shape[0] if x.ndim else 0},), one class per row; got {tuple(y.shape)}")
+    if y.dtype != torch.long:
+        problems.append(f"`y` must be a long tensor of class numbers; got {y.dtype}")
+    elif y.numel() and int(y.min()) < 0:
+        problems.append(f"`y` must number classes from 0; got {int(y.min())}")
+    elif n_classes is not None and y.numel() and int(y.max()) >= n_classes:
+        problems.append(f"`y` must be below {n_classes}, the number of classes; got {int(y.max())}")
+    if problems:
+        shapes = any("shape" in problem for problem in problems)
+        remedy = "Encode the table first, drop or fill missing values, and number the classes 0, 1, 2, …"
+        raise (ShapeError if shapes else InvalidInputError)("; ".join(problems) + ". " + remedy)
+
+
+def train(
+    module: nn.Module,
+    loss: RowLoss,
+    x: Tensor,
+    y: Tensor,
+    *,
+    settings: Training,
+    seed: int,
+    label: str,
+    prepare: Callable[[Tensor, Tensor], None] | None = None,
+) -> None:
+    """Fit ``module`` in place; it ends in evaluation mode with the best weights seen.
+
+    Args:
+        module: What is trained.
+        loss: Loss per row, ``(x, y) -> (n,)``.
+        x: Training rows, shape ``(n, d)``.
+        y: Their classes, shape ``(n,)``.
+        settings: How to train.
+        seed: All randomness of the loop: the split, the order of the rows, the noise and dropout.
+        label: What the progress bar calls it.
+        prepare: Called once with the rows really trained on, for statistics of the data.
+    """
+    generator = torch.Generator(device=x.device).manual_seed(seed)
+    held_out, kept = split_rows(y, settings.validation, generator)
+    if prepare is not None:
+        prepare(x[kept], y[kept])
+    optimizer = torch.optim.AdamW(module.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    best, best_state, bad, reductions = math.inf, None, 0, 0
+    with local_seed(seed, x.device), progress_bar(label, settings.epochs) as advance:
+        for _ in range(settings.epochs):
+            module.train()
+            _one_epoch(module, loss, x[kept], y[kept], optimizer, settings, generator)
+            module.eval()
+            with torch.no_grad():
+                value = float(loss(x[held_out], y[held_out]).mean())
+            advance(1, f"held-out loss {value:.3f}")
+            if value < best - settings.tolerance:
+                best, bad = value, 0
+                best_state = {k: v.detach().clone() for k, v in module.state_dict().items()}
+                continue
+            bad += 1
+            if bad <= settings.patience:
+                continue
+            if reductions == settings.reductions or best_state is None:
+                break
+            reductions, bad = reductions + 1, 0
+            module.load_state_dict(best_state)
+            for group in optimizer.param_groups:
+                group["lr"] *= 0.3
+    if best_state is None:
+        raise TrainingError(
+            f"{label}: the loss was not a number in every epoch. Look for extreme values in the data (scale columns to "
+            "about [0, 1]) or lower `learning_rate`."
+        )
+    module.load_state_dict(best_state)
+    module.eval()
+
+
+def _one_epoch(
+    module: nn.Module,
+    loss: RowLoss,
+    x: Tensor,
+    y: Tensor,
+    optimizer: torch.optim.Optimizer,
+    settings: Training,
+    generator: torch.Generator,
+) -> None:
+    order = torch.randperm(len(x), generator=generator, device=x.device)
+    for batch in order.split(settings.batch_size):
+        inputs = x[batch]
+        if settings.noise > 0:
+            noise = torch.randn(inputs.shape, generator=generator, device=x.device, dtype=x.dtype)
+            inputs = inputs + settings.noise * noise
+        value = loss(inputs, y[batch]).mean()
+        optimizer.zero_grad(set_to_none=True)
+        value.backward()
+        norm = nn.utils.clip_grad_norm_(module.parameters(), settings.max_gradient)
+        if torch.isfinite(norm):
+            optimizer.step()
+
+
+def split_rows(y: Tensor, share: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Row numbers held out and kept, at random; with fewer than ten rows everything is in both."""
+    order = torch.randperm(len(y), generator=generator, device=y.device)
+    held_out = round(share * len(y))
+    if len(y) < 10 or held_out == 0:
+        return order, order
+    return order[:held_out], order[held_out:]
+
+
+@contextmanager
+def local_seed(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed torch's global generator inside the block only (dropout has no generator of its own)."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield
