@@ -138,7 +138,6 @@ def test_local_seed_gives_the_global_generator_back_after_an_error():
     assert torch.equal(before, torch.get_rng_state())
 
 
-@pytest.mark.xfail(reason="local_seed calls torch.manual_seed, which seeds every CUDA device too")
 def test_training_on_the_processor_leaves_the_generators_of_cuda_alone(monkeypatch):
     seeded = []
     monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
@@ -219,7 +218,6 @@ def test_every_problem_is_named_at_once_and_what_to_do():
         assert part in message
 
 
-@pytest.mark.xfail(reason="a scalar that is not a number has no first row to name", raises=IndexError)
 def test_a_scalar_is_a_shape_problem():
     with pytest.raises(ShapeError):
         check_rows(torch.tensor(torch.nan), torch.tensor(0))
@@ -305,7 +303,6 @@ def test_a_bar_is_silent_where_standard_error_is_no_terminal(capfd, no_wish_for_
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.xfail(reason="rich takes FORCE_COLOR for a terminal")
 def test_a_bar_is_silent_where_colours_are_forced_but_standard_error_is_no_terminal(capfd, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     advance_a_bar()

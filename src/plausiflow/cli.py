@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from plausiflow.benchmark import densities, figures, published, solvers
+from plausiflow.benchmark import densities, figures, performance, published, solvers
 from plausiflow.benchmark.study import PAPER_DATASETS, Row, Selection, write_json
 from plausiflow.benchmark.tables import print_table
 from plausiflow.data import catalog
@@ -47,6 +47,9 @@ Models = Annotated[str, typer.Option("--classifiers", help="lr, mlp, node, separ
 Folds = Annotated[str, typer.Option("--folds", help="Folds of the paper's five, for example 0,1.")]
 Seed = Annotated[int, typer.Option("--seed", help="Of every model that is trained.")]
 Rows = Annotated[int | None, typer.Option("--rows", help="Most test rows of each case; all if not given.")]
+Reference = Annotated[
+    Path | None, typer.Option("--reference", help="Folder of the published runs; default: $PLAUSIFLOW_REFERENCE.")
+]
 Json = Annotated[Path | None, typer.Option("--json", help="Also write the rows to this file, a list of flat objects.")]
 
 ALL = ",".join(PAPER_DATASETS)
@@ -88,9 +91,7 @@ def benchmark_published(
     seed: Seed = 0,
     rows: Rows = None,
     json: Json = None,
-    reference: Annotated[
-        Path | None, typer.Option("--reference", help="Folder of the published runs; default: $PLAUSIFLOW_REFERENCE.")
-    ] = None,
+    reference: Reference = None,
 ) -> None:
     """Both solvers on the published models, beside the published counterfactuals.
 
@@ -135,6 +136,21 @@ def benchmark_densities(
     """
     selection = _selection(names, models, folds, seed, rows)
     _report(densities.run(selection, _split(kinds)), densities.COLUMNS, "Densities, held-out rows", json)
+
+
+@benchmark.command("performance")
+def benchmark_performance(
+    out: Annotated[Path, typer.Option("--out", help="The page that is written.")] = Path("docs/performance.md"),
+    names: Names = ALL,
+    folds: Folds = "0",
+    seed: Seed = 0,
+    rows: Rows = None,
+    reference: Reference = None,
+) -> None:
+    """Every study of speed and closeness in one go (about half an hour), written as a page."""
+    selection = _selection(names, "lr", folds, seed, rows)
+    performance.write(out, selection, reference, lambda title: typer.echo(f"{title}: done"))
+    typer.echo(f"Page: {out}")
 
 
 @benchmark.command("figure1")

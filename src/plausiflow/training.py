@@ -50,6 +50,16 @@ class Training:
     max_gradient: float = 5.0
     tolerance: float = 1e-4
 
+    def __post_init__(self) -> None:
+        least = dict.fromkeys(("epochs", "batch_size"), 1)
+        least |= dict.fromkeys(("learning_rate", "weight_decay", "patience", "reductions", "noise", "tolerance"), 0)
+        settings = {name: getattr(self, name) for name in least}
+        problems = [f"`{name}` must be at least {least[name]}; got {value}" for name, value in settings.items() if not value >= least[name]]
+        if not 0 <= self.validation < 1:
+            problems.append(f"`validation` must be a share in [0, 1); got {self.validation}")
+        if problems:
+            raise InvalidInputError("; ".join(problems) + ".")
+
 
 def check_rows(x: Tensor, y: Tensor, *, n_classes: int | None = None) -> None:
     """Raise unless ``x`` is a finite float table and ``y`` its classes; every problem is named at once."""
@@ -60,7 +70,7 @@ def check_rows(x: Tensor, y: Tensor, *, n_classes: int | None = None) -> None:
         problems.append(f"`x` must be a float tensor; got {x.dtype}")
     elif not torch.isfinite(x).all():
         bad = (~torch.isfinite(x)).nonzero()
-        where = f" (first at row {int(bad[0, 0])}, column {int(bad[0, -1])})"
+        where = f" (first at row {int(bad[0, 0])}, column {int(bad[0, -1])})" if x.ndim == 2 else ""
         problems.append(f"`x` must be finite; {len(bad)} entries are NaN or infinite{where}")
     if y.shape != x.shape[:1]:
         problems.append(f"`y` must have shape ({x.shape[0] if x.ndim else 0},), one class per row; got {tuple(y.shape)}")
@@ -74,6 +84,27 @@ def check_rows(x: Tensor, y: Tensor, *, n_classes: int | None = None) -> None:
         shapes = any("shape" in problem for problem in problems)
         remedy = "Encode the table first, drop or fill missing values, and number the classes 0, 1, 2, …"
         raise (ShapeError if shapes else InvalidInputError)("; ".join(problems) + ". " + remedy)
+
+
+def check_query(x: Tensor, y: Tensor, n_features: int, n_classes: int | None = None) -> None:
+    """Raise unless ``x`` is a table with the columns a density was fitted on, and ``y`` one class for each of its rows."""
+    if x.ndim != 2 or x.shape[1] != n_features:
+        raise ShapeError(
+            f"`x` must have shape (n, {n_features}), as when this density was fitted; got {tuple(x.shape)}. "
+            "Give it rows with the same columns, in the same order, as the training data."
+        )
+    if y.shape != x.shape[:1]:
+        raise ShapeError(f"`y` must have shape ({len(x)},), one class per row; got {tuple(y.shape)}.")
+    check_classes(y, n_classes)
+
+
+def check_classes(y: Tensor, n_classes: int | None) -> None:
+    """Raise unless ``y`` holds class numbers, below ``n_classes`` where that is given."""
+    if y.dtype != torch.long:
+        raise InvalidInputError(f"`y` must be a long tensor of class numbers; got {y.dtype}. Convert it with `.long()`.")
+    if y.numel() and (int(y.min()) < 0 or (n_classes is not None and int(y.max()) >= n_classes)):
+        allowed = "0 or more" if n_classes is None else f"between 0 and {n_classes - 1}, the classes this was fitted on"
+        raise InvalidInputError(f"`y` must be {allowed}; got {int(y.min())} to {int(y.max())}.")
 
 
 def train(
@@ -105,7 +136,7 @@ def train(
         prepare(x[kept], y[kept])
     optimizer = torch.optim.AdamW(module.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
     best, best_state, bad, reductions = math.inf, None, 0, 0
-    with local_seed(seed, x.device), progress_bar(label, settings.epochs) as advance:
+    with torch.enable_grad(), local_seed(seed, x.device), progress_bar(label, settings.epochs) as advance:
         for _ in range(settings.epochs):
             module.train()
             _one_epoch(module, loss, x[kept], y[kept], optimizer, settings, generator)
@@ -118,7 +149,7 @@ def train(
                 best_state = {k: v.detach().clone() for k, v in module.state_dict().items()}
                 continue
             bad += 1
-            if bad <= settings.patience:
+            if bad < settings.patience:
                 continue
             if reductions == settings.reductions or best_state is None:
                 break
@@ -170,7 +201,11 @@ def split_rows(y: Tensor, share: float, generator: torch.Generator) -> tuple[Ten
 @contextmanager
 def local_seed(seed: int, device: torch.device) -> Iterator[None]:
     """Seed torch's global generator inside the block only (dropout has no generator of its own)."""
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
+    on_cuda = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if on_cuda else []):
+        # Not torch.manual_seed: it would also reseed every CUDA device, and leave it so.
+        torch.default_generator.manual_seed(seed)
+        if on_cuda:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
         yield

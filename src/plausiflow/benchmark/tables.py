@@ -28,13 +28,26 @@ def print_table(rows: Iterable[Row], columns: Sequence[str], title: str) -> list
         table.add_column(column, justify="left" if all(isinstance(row.get(column, ""), str) for row in kept) else "right")
     for row in kept:
         table.add_row(*(text(column, row.get(column)) for column in shown))
-    ratios = [float(row["ratio"]) for row in kept if "ratio" in row and row.get("solver") == "sqp"]
-    if ratios:
-        table.caption = (
-            f"ratio = processor seconds of penalty_adam / (sqp and its bank), same run: "
-            f"geometric mean {geometric_mean(ratios):.1f}, smallest {min(ratios):.1f}"
-        )
+    table.caption = caption(kept)
     console = Console(width=None if Console().is_terminal else 200)
     console.print(table)
     console.print(f"commit {environment()['commit']}, torch {environment()['torch']}, one thread", style="dim")
     return kept
+
+
+def caption(rows: Sequence[Row]) -> str:
+    """What the ratios add up to; nothing where there are none."""
+    ratios = [float(row["ratio"]) for row in rows if "ratio" in row and row.get("solver") == "sqp"]
+    if not ratios:
+        return ""
+    return (
+        f"ratio = processor seconds of penalty_adam / (sqp and its bank), same run: "
+        f"geometric mean {geometric_mean(ratios):.1f}, smallest {min(ratios):.1f}"
+    )
+
+
+def markdown(rows: Sequence[Row], columns: Sequence[str]) -> str:
+    """The same table for a page."""
+    shown = [column for column in columns if any(column in row for row in rows)]
+    lines = [shown, ["---"] * len(shown), *([text(column, row.get(column)) for column in shown] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

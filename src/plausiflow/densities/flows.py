@@ -27,10 +27,10 @@ from zuko.flows.coupling import GeneralCouplingTransform
 from zuko.flows.gaussianization import ElementWiseTransform
 from zuko.nn import MaskedLinear
 
-from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
+from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.frozen import Frozen
 from plausiflow.losses import negative_log_likelihood
-from plausiflow.training import Training, check_rows, local_seed, train
+from plausiflow.training import Training, check_query, check_rows, local_seed, train
 
 Architecture = Literal["maf", "nsf", "realnvp", "nice"]
 FLOW_TRAINING = Training(learning_rate=5e-3, patience=10, reductions=2, noise=0.02, tolerance=1e-3)
@@ -76,7 +76,8 @@ class ConditionalFlow:
     def fit(self, x: Tensor, y: Tensor) -> Self:
         """Learn the density of the rows ``x``, given their classes ``y``, by maximum likelihood. [PPCEF Eq. 11]"""
         check_rows(x, y)
-        flow = self._build(x.shape[1], int(y.max()) + 1).to(x)
+        n_features, n_classes = x.shape[1], int(y.max()) + 1
+        flow = self._build(n_features, n_classes).to(x)
         train(
             flow,
             lambda rows, classes: negative_log_likelihood(flow(rows, classes)),
@@ -87,17 +88,15 @@ class ConditionalFlow:
             label=f"Training {self.architecture.upper()}",
             prepare=lambda rows, _: flow.standardise(rows, self.sd_floor),
         )
-        return self
+        return self._adopt(flow, n_features, n_classes)
 
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
         r""":math:`\log p(x | y)` for rows ``(n, d)`` and classes ``(n,)``; follows the dtype and device of ``x``."""
         if self._frozen is None:
             raise NotFittedError("This flow has not been fitted. Call `fit(x, y)` first, or `load_state(state)`.")
-        if x.ndim != 2 or x.shape[1] != self.n_features_:
-            raise ShapeError(
-                f"`x` must have shape (n, {self.n_features_}), as when this density was fitted; got {tuple(x.shape)}. "
-                "Give it rows with the same columns, in the same order, as the training data."
-            )
+        check_query(x, y, self.n_features_, self.n_classes_)
+        if len(x) == 0:  # zuko cannot reshape a table without rows
+            return x.sum(dim=1)
         log_prob: Tensor = self._frozen(x)(x, y)
         return log_prob
 
@@ -113,16 +112,24 @@ class ConditionalFlow:
         n_features, n_classes = state["shape"].tolist()
         flow = self._build(n_features, n_classes)
         weights = {k.removeprefix("flow."): v for k, v in state.items() if k.startswith("flow.")}
+        expected = {k: v.shape for k, v in flow.state_dict().items()}
+        if {k: v.shape for k, v in weights.items()} != expected:
+            raise InvalidInputError(
+                f"`state` does not fit {self!r}: it comes from a flow with other settings. Load it into a flow with the "
+                "same architecture, transforms and hidden widths as the one that was saved."
+            )
         flow.to(weights["mean"]).load_state_dict(weights)
-        return self
+        return self._adopt(flow, n_features, n_classes)
 
     def _build(self, n_features: int, n_classes: int) -> _Flow:
-        self.n_features_, self.n_classes_ = n_features, n_classes
         with local_seed(self.seed, torch.device("cpu")):
             layers = _layers(self.architecture, n_features, n_classes, self.transforms, self.hidden, self.log_scale_bound)
-            flow = _Flow(layers, n_features, n_classes).float()
+            return _Flow(layers, n_features, n_classes).float()
+
+    def _adopt(self, flow: _Flow, n_features: int, n_classes: int) -> Self:
+        self.n_features_, self.n_classes_ = n_features, n_classes
         self._frozen = Frozen(flow, finish=_merge_masks)
-        return flow
+        return self
 
 
 class _Flow(nn.Module):
@@ -178,6 +185,7 @@ def _merge_masks(flow: _Flow) -> None:
     for module in list(flow.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, MaskedLinear):
-                plain = nn.Linear(child.in_features, child.out_features).to(child.weight)
+                like = {"device": child.weight.device, "dtype": child.weight.dtype}
+                plain = nn.utils.skip_init(nn.Linear, child.in_features, child.out_features, **like)
                 plain.load_state_dict({"weight": child.mask * child.weight, "bias": child.bias})
                 setattr(module, name, plain.requires_grad_(False))

@@ -12,8 +12,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
-from plausiflow.training import check_rows
+from plausiflow.errors import InvalidInputError, NotFittedError
+from plausiflow.training import check_query, check_rows
 
 
 @dataclass(kw_only=True, eq=False)
@@ -37,9 +37,7 @@ class KDE:
         r""":math:`\log p(x | y)`, shape ``(n,)``; minus infinity for a class without rows."""
         if not self.rows_:
             raise NotFittedError("This KDE has not been fitted. Call `fit(x, y)` first, or `load_state(state)`.")
-        d = self.rows_[0].shape[1]
-        if x.ndim != 2 or x.shape[1] != d:
-            raise ShapeError(f"`x` must have shape (n, {d}), as when this density was fitted; got {tuple(x.shape)}.")
+        check_query(x, y, self.rows_[0].shape[1])
         log_prob = x.new_full((len(x),), -math.inf)
         for k in y.unique().tolist():
             rows = self.rows_.get(k, x[:0]).to(x)
@@ -49,7 +47,10 @@ class KDE:
         return log_prob
 
     def _of_class(self, x: Tensor, rows: Tensor) -> Tensor:
-        # |x - r|^2 by differences, not by cdist's square root: its gradient is finite on a training row too.
+        # |x - r|^2 multiplied out: one matrix product, and a gradient that is finite on a training row, which cdist's square root has
+        # not. Centred first, because multiplying out cancels badly far from the origin.
+        centre = rows.mean(dim=0)
+        x, rows = x - centre, rows - centre
         squared = (x * x).sum(1)[:, None] + (rows * rows).sum(1)[None] - 2 * x @ rows.T
         kernels = torch.logsumexp(-squared.clamp_min(0) / (2 * self.bandwidth**2), dim=1)
         d = x.shape[1]
@@ -57,6 +58,8 @@ class KDE:
 
     def state(self) -> dict[str, Tensor]:
         """Everything learned, as tensors."""
+        if not self.rows_:
+            raise NotFittedError("This KDE has not been fitted: there is no state to save. Call `fit(x, y)` first.")
         return {f"rows.{k}": rows.clone() for k, rows in self.rows_.items()}
 
     def load_state(self, state: dict[str, Tensor]) -> Self:

@@ -12,12 +12,13 @@ import math
 from dataclasses import dataclass, field
 from typing import Self
 
+import numpy as np
 import torch
 from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
-from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
-from plausiflow.training import check_rows
+from plausiflow.errors import InvalidInputError, NotFittedError
+from plausiflow.training import check_query, check_rows
 
 
 @dataclass(kw_only=True, eq=False)
@@ -45,7 +46,7 @@ class GMM:
         self.parameters_ = {}
         for k in y.unique().tolist():
             rows = x[y == k].detach().double().cpu().numpy()
-            count = min(self.components, len(rows))
+            count = min(self.components, len(np.unique(rows, axis=0)))
             if len(rows) == 1:  # scikit-learn wants two rows; twice the same gives the same Gaussian
                 rows = rows.repeat(2, axis=0)
             mixture = GaussianMixture(count, reg_covar=self.regularisation, random_state=self.seed, max_iter=500).fit(rows)
@@ -60,9 +61,7 @@ class GMM:
         r""":math:`\log p(x | y)`, shape ``(n,)``; minus infinity for a class without rows."""
         if not self.parameters_:
             raise NotFittedError("This mixture has not been fitted. Call `fit(x, y)` first, or `load_state(state)`.")
-        d = next(iter(self.parameters_.values()))["means"].shape[1]
-        if x.ndim != 2 or x.shape[1] != d:
-            raise ShapeError(f"`x` must have shape (n, {d}), as when this density was fitted; got {tuple(x.shape)}.")
+        check_query(x, y, next(iter(self.parameters_.values()))["means"].shape[1])
         log_prob = x.new_full((len(x),), -math.inf)
         for k in y.unique().tolist():
             if k in self.parameters_:
@@ -79,6 +78,8 @@ class GMM:
 
     def state(self) -> dict[str, Tensor]:
         """Everything learned, as tensors."""
+        if not self.parameters_:
+            raise NotFittedError("This mixture has not been fitted: there is no state to save. Call `fit(x, y)` first.")
         return {f"{k}.{name}": value.clone() for k, part in self.parameters_.items() for name, value in part.items()}
 
     def load_state(self, state: dict[str, Tensor]) -> Self:

@@ -17,8 +17,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from plausiflow.errors import InvalidInputError, ShapeError
+from plausiflow.errors import InvalidInputError
 from plausiflow.frozen import Frozen
+from plausiflow.training import check_query
 
 
 class PublishedMAF:
@@ -34,8 +35,11 @@ class PublishedMAF:
             )
         weights = {name: torch.as_tensor(value) for name, value in arrays.items()}
         module = nn.ModuleList(_Layer(weights, number) for number in layers)
-        self.n_features = module[0].n_features
+        self.n_features = len(weights[f"maf.{layers[0] - 1}._permutation"])
         self._frozen: Frozen[nn.ModuleList] = Frozen(module)
+
+    def __repr__(self) -> str:
+        return f"PublishedMAF({self.n_features} features, {len(self._frozen.module)} layers)"
 
     def fit(self, x: Tensor, y: Tensor) -> Self:
         """Refuse: these weights are what was published."""
@@ -43,8 +47,7 @@ class PublishedMAF:
 
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
         r""":math:`\log p(x | y)`, shape ``(n,)``. [PPCEF Eq. 10]"""
-        if x.ndim != 2 or x.shape[1] != self.n_features:
-            raise ShapeError(f"`x` must have shape (n, {self.n_features}), as the published flow; got {tuple(x.shape)}.")
+        check_query(x, y, self.n_features)
         context = y[:, None].to(x)
         u, log_det = x, torch.zeros_like(x[:, 0])
         for layer in self._frozen(x):
@@ -62,13 +65,12 @@ class _Layer(nn.Module):
 
         def linear(name: str) -> nn.Linear:
             weight, bias = weights[f"{prefix}{name}.weight"], weights[f"{prefix}{name}.bias"]
-            layer = nn.Linear(weight.shape[1], weight.shape[0])
+            layer: nn.Linear = nn.utils.skip_init(nn.Linear, weight.shape[1], weight.shape[0], dtype=weight.dtype)
             mask = weights.get(f"{prefix}{name}.mask", torch.ones_like(weight))
             layer.load_state_dict({"weight": weight * mask, "bias": bias})
             return layer
 
         self.register_buffer("order", weights[f"maf.{number - 1}._permutation"])
-        self.n_features = len(weights[f"maf.{number - 1}._permutation"])
         self.initial, self.context, self.final = linear("initial_layer"), linear("context_layer"), linear("final_layer")
         count = sum(name.startswith(f"{prefix}blocks.") and name.endswith("context_layer.bias") for name in weights)
         parts = ("linear_layers.0", "linear_layers.1", "context_layer")

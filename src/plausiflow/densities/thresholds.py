@@ -8,10 +8,10 @@ from typing import Literal, Self
 import torch
 from torch import Tensor
 
-from plausiflow.errors import InvalidInputError, NotFittedError
+from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
 from plausiflow.losses import plausibility_value
 from plausiflow.protocols import Density
-from plausiflow.training import check_rows
+from plausiflow.training import check_classes, check_rows
 
 _BLOCK = 8192
 
@@ -49,7 +49,10 @@ class Thresholded:
     def at(cls, density: Density, log_delta: Tensor | float, n_classes: int) -> Self:
         """A threshold that is already known: one for all classes, or one per class."""
         made = cls(density=density)
-        made.log_delta_ = torch.as_tensor(log_delta, dtype=torch.float64).expand(n_classes).clone()
+        thresholds = torch.as_tensor(log_delta, dtype=torch.float64)
+        if thresholds.shape not in ((), (1,), (n_classes,)):
+            raise ShapeError(f"`log_delta` must be one number or one per class ({n_classes}); got shape {tuple(thresholds.shape)}.")
+        made.log_delta_ = thresholds.expand(n_classes).clone()
         return made
 
     def fit(self, x: Tensor, y: Tensor) -> Self:
@@ -71,6 +74,7 @@ class Thresholded:
         r""":math:`\log\delta` for each row's class, shape ``(n,)``."""
         if self.log_delta_ is None:
             raise NotFittedError("The thresholds are not known yet. Call `fit(x, y)` with rows of the data first.")
+        check_classes(y, len(self.log_delta_))
         return self.log_delta_.to(y.device)[y]
 
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:

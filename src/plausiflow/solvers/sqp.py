@@ -45,7 +45,7 @@ class SQP:
 
     mode: Literal["fast", "quality"] = "fast"
     iterations: int = 150
-    patience: int = 15
+    patience: int = 10
     tolerance: float = 1e-4
     radius: float = 0.3
     trace: bool = False
