@@ -59,6 +59,7 @@ test-slow: $(READY)  ## the slow tests alone
 
 lint: $(READY)  ## ruff
 	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
 
 types: $(READY)  ## mypy, strict
 	$(BIN)/mypy

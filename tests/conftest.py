@@ -1,4 +1,4 @@
-"""Shared by all tests: double precision, seeds, options for device and precision, and a guard of global state."""
+"""Shared by all tests: double precision, seeds, options for device and precision, a guard of global state."""
 
 import os
 import random
@@ -16,8 +16,15 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def pytest_addoption(parser):
-    parser.addoption("--device", default="cpu", help="where tests that take the `device` fixture run, such as cuda")
-    parser.addoption("--dtype", default="float64", choices=["float32", "float64"], help="torch's default dtype in the tests")
+    parser.addoption(
+        "--device", default="cpu", help="where tests that take the `device` fixture run, such as cuda"
+    )
+    parser.addoption(
+        "--dtype",
+        default="float64",
+        choices=["float32", "float64"],
+        help="torch's default dtype in the tests",
+    )
 
 
 def pytest_collection_modifyitems(items):
@@ -56,7 +63,10 @@ GLOBAL_STATE = {
     "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
     "gradients enabled": (torch.is_grad_enabled, torch.set_grad_enabled),
     "anomaly detection": (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
-    "deterministic algorithms": (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
+    "deterministic algorithms": (
+        torch.are_deterministic_algorithms_enabled,
+        torch.use_deterministic_algorithms,
+    ),
     "NumPy's error handling": (np.geterr, lambda state: np.seterr(**state)),
 }
 

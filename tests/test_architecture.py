@@ -1,4 +1,4 @@
-"""The rooms and their layers, one file for each heavy package, safe loading, and the paper's equations in the code.
+"""The rooms and their layers, one file per heavy package, safe loading, the paper's equations in the code.
 
 A module imports only from rooms of lower layers; sideways only inside its own room.
 """
@@ -42,7 +42,11 @@ ONLY_IN = {
 IMPORTED_AS = {"scikit-learn": "sklearn", "xgboost-cpu": "xgboost"}
 
 UNSAFE = {
-    *(f"{module}.{name}" for module in ("pickle", "cloudpickle", "dill") for name in ("load", "loads", "Unpickler")),
+    *(
+        f"{module}.{name}"
+        for module in ("pickle", "cloudpickle", "dill")
+        for name in ("load", "loads", "Unpickler")
+    ),
     *("joblib.load", "pandas.read_pickle", "shelve.open", "marshal.load", "marshal.loads"),
 }
 
@@ -110,7 +114,10 @@ def unsafe_loads(tree: ast.Module) -> list[str]:
 
 def declared_packages() -> set[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    requirements = [*project["dependencies"], *(r for extra in project["optional-dependencies"].values() for r in extra)]
+    requirements = [
+        *project["dependencies"],
+        *(r for extra in project["optional-dependencies"].values() for r in extra),
+    ]
     names = {re.match(r"[\w.-]+", requirement).group() for requirement in requirements}
     return {IMPORTED_AS.get(name, name.replace("-", "_")) for name in names}
 
@@ -130,7 +137,9 @@ def test_a_module_imports_only_from_lower_layers(module):
 
 def test_a_heavy_package_is_imported_in_its_own_file_only(module):
     packages = {name.split(".")[0] for name in imports_of(module)}
-    assert [package for package in sorted(packages & set(ONLY_IN)) if name_of(module) not in ONLY_IN[package]] == []
+    assert [
+        package for package in sorted(packages & set(ONLY_IN)) if name_of(module) not in ONLY_IN[package]
+    ] == []
 
 
 def test_a_module_imports_only_declared_packages(module):
@@ -149,7 +158,9 @@ def test_a_module_has_a_docstring_and_at_most_400_lines(module):
 
 
 def test_no_module_is_a_junk_drawer():
-    assert [name_of(path) for path in MODULES if path.stem in {"utils", "util", "helpers", "misc", "common"}] == []
+    assert [
+        name_of(path) for path in MODULES if path.stem in {"utils", "util", "helpers", "misc", "common"}
+    ] == []
 
 
 def test_every_equation_of_the_paper_is_tagged_in_the_code():

@@ -1,4 +1,4 @@
-"""The catalogue's rows, folds and errors; truth comes from the paper, scikit-learn and the published arrays."""
+"""The catalogue's rows, folds and errors; truth is from the paper, scikit-learn and the published arrays."""
 
 import numpy as np
 import pandas as pd
@@ -63,7 +63,9 @@ def test_features_are_finite_floats_and_classes_are_integers(name, with_files):
     assert list(dataset.x.index) == list(range(len(dataset.y)))
 
 
-@pytest.mark.parametrize(("name", "counts"), [("law", [1110, 1110]), ("audit", [305, 305]), ("heloc", [5459, 5000])])
+@pytest.mark.parametrize(
+    ("name", "counts"), [("law", [1110, 1110]), ("audit", [305, 305]), ("heloc", [5459, 5000])]
+)
 def test_class_counts_are_those_of_the_published_runs(name, counts, with_files):
     assert np.bincount(load(name).y).tolist() == counts
 
@@ -86,7 +88,9 @@ def test_test_rows_of_the_folds_partition_the_rows(name):
     tested = torch.cat([fold.rows_test for fold in folds])
     assert torch.equal(tested.sort().values, torch.arange(len(dataset.y)))
     for fold in folds:
-        assert torch.equal(torch.cat([fold.rows_train, fold.rows_test]).sort().values, torch.arange(len(dataset.y)))
+        assert torch.equal(
+            torch.cat([fold.rows_train, fold.rows_test]).sort().values, torch.arange(len(dataset.y))
+        )
 
 
 @pytest.mark.parametrize("name", BUNDLED)
@@ -109,7 +113,13 @@ def test_fold_tensors_are_float_and_long():
 def test_a_constant_column_scales_to_zero():
     x = pd.DataFrame({"varies": np.arange(20.0), "constant": np.full(20, 7.0)})
     dataset = Dataset(
-        name="toy", x=x, y=np.arange(20) % 2, class_names=("a", "b"), target="parity", provenance="made here", source="test"
+        name="toy",
+        x=x,
+        y=np.arange(20) % 2,
+        class_names=("a", "b"),
+        target="parity",
+        provenance="made here",
+        source="test",
     )
     fold = dataset.fold(0)
     assert torch.equal(fold.x_train[:, 1], torch.zeros(16, dtype=torch.float32))
@@ -142,7 +152,11 @@ def test_a_missing_file_names_every_place_and_what_to_do(name, no_files, tmp_pat
     with pytest.raises(DataNotFoundError) as caught:
         load(name)
     message = str(caught.value)
-    for part in (str(no_files / f"{name}.csv"), str(tmp_path / "cache" / "plausiflow" / f"{name}.csv"), "set PLAUSIFLOW_DATA"):
+    for part in (
+        str(no_files / f"{name}.csv"),
+        str(tmp_path / "cache" / "plausiflow" / f"{name}.csv"),
+        "set PLAUSIFLOW_DATA",
+    ):
         assert part in message
 
 
@@ -152,7 +166,9 @@ def test_a_missing_file_says_that_no_folder_was_configured(no_files, monkeypatch
         load("law")
 
 
-def test_the_users_cache_is_read_where_the_configured_folder_has_no_such_file(data_directory, no_files, tmp_path):
+def test_the_users_cache_is_read_where_the_configured_folder_has_no_such_file(
+    data_directory, no_files, tmp_path
+):
     cache = tmp_path / "cache" / "plausiflow"
     cache.mkdir(parents=True)
     (cache / "audit.csv").symlink_to(data_directory / "audit.csv")
@@ -189,7 +205,10 @@ def test_every_missing_column_is_listed(no_files):
 def test_every_bad_value_is_listed(no_files):
     frame = pd.DataFrame({"0": [1.0, None, 2.0], "1": ["a", "1", "2"], "2": [0, 1, 9]})
     frame.to_csv(no_files / "moons.csv", index=False)
-    with pytest.raises(InvalidInputError, match=r"0 is missing.* 1 rows; 1 is missing.* 1 rows; 2 is not one of 0, 1 in 1 rows"):
+    with pytest.raises(
+        InvalidInputError,
+        match=r"0 is missing.* 1 rows; 1 is missing.* 1 rows; 2 is not one of 0, 1 in 1 rows",
+    ):
         load("moons")
 
 
@@ -199,7 +218,10 @@ def test_the_description_agrees_with_what_is_loaded(with_files):
     for name in names():
         dataset = load(name)
         line = table.loc[name]
-        assert (line["rows"], line["features"], line["classes"]) == (*dataset.x.shape, len(dataset.class_names))
+        assert (line["rows"], line["features"], line["classes"]) == (
+            *dataset.x.shape,
+            len(dataset.class_names),
+        )
         assert line["where"] == dataset.source
 
 

@@ -1,4 +1,4 @@
-"""Classifiers: one contract over our three networks, logistic regression against scikit-learn, and modules that users bring."""
+"""Classifiers: one contract over our three networks, scikit-learn as reference, modules that users bring."""
 
 import copy
 import itertools
@@ -13,7 +13,14 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from plausiflow.classifiers import NODE, LinearClassifier, MLPClassifier, TorchClassifier, predict, predict_proba
+from plausiflow.classifiers import (
+    NODE,
+    LinearClassifier,
+    MLPClassifier,
+    TorchClassifier,
+    predict,
+    predict_proba,
+)
 from plausiflow.errors import InvalidInputError, ModelError, NotFittedError, ShapeError
 from plausiflow.protocols import Classifier
 from plausiflow.training import Training
@@ -118,7 +125,9 @@ def test_state_is_a_copy(fitted, rows):
     assert torch.equal(before, fitted.logits(rows[0]))
 
 
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda classifier: pickle.loads(pickle.dumps(classifier))])
+@pytest.mark.parametrize(
+    "duplicate", [copy.deepcopy, lambda classifier: pickle.loads(pickle.dumps(classifier))]
+)
 def test_copies_give_the_same_logits(fitted, rows, duplicate):
     assert torch.equal(duplicate(fitted).logits(rows[0]), fitted.logits(rows[0]))
 
@@ -200,10 +209,16 @@ def test_linear_logits_are_the_affine_map():
 
 
 def test_one_row_of_weights_is_a_sigmoid_model():
-    weight, bias, x = np.array([[1.5, -2.0]], dtype=np.float32), np.array([0.5], dtype=np.float32), torch.randn(6, 2)
+    weight, bias, x = (
+        np.array([[1.5, -2.0]], dtype=np.float32),
+        np.array([0.5], dtype=np.float32),
+        torch.randn(6, 2),
+    )
     classifier = LinearClassifier.from_weights(weight, bias)
     score = x.numpy() @ weight[0] + bias[0]
-    np.testing.assert_allclose(predict_proba(classifier, x)[:, 1].numpy(), 1 / (1 + np.exp(-score)), rtol=1e-6)
+    np.testing.assert_allclose(
+        predict_proba(classifier, x)[:, 1].numpy(), 1 / (1 + np.exp(-score)), rtol=1e-6
+    )
     assert classifier.weight.dtype == torch.float32
 
 
@@ -222,7 +237,9 @@ def test_scikit_learn_weights_give_scikit_learn_probabilities(rows):
     x, y = rows[0].double().numpy(), rows[1].numpy()
     model = LogisticRegression().fit(x, y)
     ours = LinearClassifier.from_weights(model.coef_, model.intercept_)
-    np.testing.assert_allclose(predict_proba(ours, rows[0].double()).numpy(), model.predict_proba(x), atol=1e-9)
+    np.testing.assert_allclose(
+        predict_proba(ours, rows[0].double()).numpy(), model.predict_proba(x), atol=1e-9
+    )
 
 
 def test_a_fitted_linear_classifier_is_as_accurate_as_scikit_learn():
@@ -304,7 +321,10 @@ def test_a_single_logit_becomes_two_columns(squeeze):
 
 
 def test_a_single_row_with_a_flat_output_keeps_its_row():
-    assert TorchClassifier(Returns(lambda x: x.sum(dim=1)), n_classes=2).logits(torch.ones(1, 3)).shape == (1, 2)
+    assert TorchClassifier(Returns(lambda x: x.sum(dim=1)), n_classes=2).logits(torch.ones(1, 3)).shape == (
+        1,
+        2,
+    )
 
 
 def test_a_single_probability_becomes_two_columns():
@@ -345,12 +365,18 @@ def test_a_module_is_copied_and_left_in_its_mode():
 
 def test_a_single_precision_module_answers_in_double_precision():
     module = nn.Linear(3, 2).float()
-    assert TorchClassifier(module, n_classes=2).logits(torch.randn(5, 3, dtype=torch.float64)).dtype == torch.float64
+    assert (
+        TorchClassifier(module, n_classes=2).logits(torch.randn(5, 3, dtype=torch.float64)).dtype
+        == torch.float64
+    )
     assert module.weight.dtype == torch.float32
 
 
 def test_repr_names_the_module():
-    assert repr(TorchClassifier(nn.Linear(3, 2), n_classes=2)) == "TorchClassifier(Linear, n_classes=2, output='logits')"
+    assert (
+        repr(TorchClassifier(nn.Linear(3, 2), n_classes=2))
+        == "TorchClassifier(Linear, n_classes=2, output='logits')"
+    )
 
 
 def _raise(x):
@@ -370,7 +396,17 @@ def _raise(x):
         (lambda x: 5 * x, "probabilities", 'probabilities, in .*Use `output="logits"`'),
         (lambda x: x.sigmoid(), "probabilities", "summing to one"),
     ],
-    ids=["columns", "vector", "rows", "nan", "raises", "tuple", "detached", "not probabilities", "not normalised"],
+    ids=[
+        "columns",
+        "vector",
+        "rows",
+        "nan",
+        "raises",
+        "tuple",
+        "detached",
+        "not probabilities",
+        "not normalised",
+    ],
 )
 def test_a_module_that_misbehaves_is_an_error_that_says_what_to_do(function, output, message):
     classifier = TorchClassifier(Returns(function), n_classes=3, output=output)
@@ -387,7 +423,10 @@ def test_rows_that_are_not_numbers_get_logits_that_are_not_numbers():
 
 
 def test_wrong_settings_are_an_error_that_names_all_of_them():
-    with pytest.raises(InvalidInputError, match=r"torch\.nn\.Module; got function.*`n_classes`.*got 1.*`output`.*got 'scores'"):
+    with pytest.raises(
+        InvalidInputError,
+        match=r"torch\.nn\.Module; got function.*`n_classes`.*got 1.*`output`.*got 'scores'",
+    ):
         TorchClassifier(_raise, n_classes=1, output="scores")
 
 

@@ -34,7 +34,9 @@ def answers(n, steps=None):
 
 def assert_same(found, expected):
     for name in PER_ROW:
-        torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(
+            getattr(found, name), getattr(expected, name), rtol=0, atol=0, equal_nan=True
+        )
 
 
 def test_the_length_is_the_number_of_rows():
@@ -43,20 +45,30 @@ def test_the_length_is_the_number_of_rows():
 
 def test_feasible_is_valid_and_plausible():
     cf = answers(12)
-    assert cf.feasible.tolist() == [v and p for v, p in zip(cf.valid.tolist(), cf.plausible.tolist(), strict=True)]
+    assert cf.feasible.tolist() == [
+        v and p for v, p in zip(cf.valid.tolist(), cf.plausible.tolist(), strict=True)
+    ]
     assert 0 < cf.feasible.sum() < cf.valid.sum()
 
 
 @pytest.mark.parametrize(
     "rows",
-    [slice(1, 5), slice(None, None, 2), torch.tensor([4, 0, 0]), torch.arange(7) % 3 == 1, torch.zeros(0, dtype=torch.long)],
+    [
+        slice(1, 5),
+        slice(None, None, 2),
+        torch.tensor([4, 0, 0]),
+        torch.arange(7) % 3 == 1,
+        torch.zeros(0, dtype=torch.long),
+    ],
     ids=["slice", "every second", "numbers", "mask", "none"],
 )
 def test_indexing_takes_the_same_rows_of_every_field(rows):
     cf = answers(7, steps=3)
     taken = cf[rows]
     for name in PER_ROW:
-        torch.testing.assert_close(getattr(taken, name), getattr(cf, name)[rows], rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(
+            getattr(taken, name), getattr(cf, name)[rows], rtol=0, atol=0, equal_nan=True
+        )
     assert torch.equal(taken.path, cf.path[:, rows])
 
 
@@ -76,7 +88,9 @@ def test_one_part_is_the_whole():
     assert concatenate([cf]) is cf
 
 
-@pytest.mark.parametrize("steps", [(3, 4), (3, None), (None, None)], ids=["other steps", "one without", "none"])
+@pytest.mark.parametrize(
+    "steps", [(3, 4), (3, None), (None, None)], ids=["other steps", "one without", "none"]
+)
 def test_paths_are_kept_only_where_every_part_has_as_many_steps(steps):
     parts = [answers(2, steps=count) for count in steps]
     whole = concatenate(parts)

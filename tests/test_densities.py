@@ -1,4 +1,4 @@
-"""Conditional densities: one contract for all, flows against their Jacobians, KDE and GMM against scikit-learn, thresholds."""
+"""Densities: one contract, flows against their Jacobians, KDE and GMM against scikit-learn, thresholds."""
 
 import copy
 import pickle
@@ -32,7 +32,10 @@ def flow(architecture, training=SHORT, **settings):
     return ConditionalFlow(architecture=architecture, hidden=(16, 16), training=training, **settings)
 
 
-MAKERS = {name: lambda name=name: flow(name) for name in ARCHITECTURES} | {"kde": KDE, "gmm": lambda: GMM(components=2)}
+MAKERS = {name: lambda name=name: flow(name) for name in ARCHITECTURES} | {
+    "kde": KDE,
+    "gmm": lambda: GMM(components=2),
+}
 
 
 def rows(d, n=240, classes=3, precision=torch.float64):
@@ -84,7 +87,9 @@ def test_each_row_gets_one_value_in_its_own_dtype(density, precision):
 
 def test_both_precisions_agree(density):
     x, y = rows(3)
-    torch.testing.assert_close(density.log_prob(x.float(), y).double(), density.log_prob(x, y), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(
+        density.log_prob(x.float(), y).double(), density.log_prob(x, y), rtol=1e-3, atol=1e-3
+    )
 
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64])
@@ -198,7 +203,9 @@ def test_repr_shows_the_settings_and_no_tensor(density, name):
 
 
 def test_using_it_before_fit_says_what_to_call(name):
-    with pytest.raises(NotFittedError, match=r"has not been fitted\. Call `fit\(x, y\)` first, or `load_state\(state\)`"):
+    with pytest.raises(
+        NotFittedError, match=r"has not been fitted\. Call `fit\(x, y\)` first, or `load_state\(state\)`"
+    ):
         MAKERS[name]().log_prob(*rows(2))
 
 
@@ -217,14 +224,30 @@ def test_rows_of_another_shape_are_an_error_that_names_both_shapes(density, shap
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
-        (lambda x, y: (x.index_fill(0, torch.tensor([5]), torch.nan), y), InvalidInputError, "`x` must be finite; 2 entries"),
+        (
+            lambda x, y: (x.index_fill(0, torch.tensor([5]), torch.nan), y),
+            InvalidInputError,
+            "`x` must be finite; 2 entries",
+        ),
         (lambda x, y: (x.long(), y), InvalidInputError, "`x` must be a float tensor; got torch.int64"),
-        (lambda x, y: (x, y.double()), InvalidInputError, "`y` must be a long tensor of class numbers; got torch.float64"),
-        (lambda x, y: (x, y.int()), InvalidInputError, "`y` must be a long tensor of class numbers; got torch.int32"),
+        (
+            lambda x, y: (x, y.double()),
+            InvalidInputError,
+            "`y` must be a long tensor of class numbers; got torch.float64",
+        ),
+        (
+            lambda x, y: (x, y.int()),
+            InvalidInputError,
+            "`y` must be a long tensor of class numbers; got torch.int32",
+        ),
         (lambda x, y: (x, y - 1), InvalidInputError, "`y` must number classes from 0; got -1"),
         (lambda x, y: (x[:0], y[:0]), ShapeError, r"at least one row and one column; got \(0, 2\)"),
         (lambda x, y: (x[:, 0], y), ShapeError, r"`x` must have shape \(n, d\).*got \(240,\)"),
-        (lambda x, y: (x, y[:-1]), ShapeError, r"`y` must have shape \(240,\), one class per row; got \(239,\)"),
+        (
+            lambda x, y: (x, y[:-1]),
+            ShapeError,
+            r"`y` must have shape \(240,\), one class per row; got \(239,\)",
+        ),
     ],
 )
 def test_rows_that_cannot_be_fitted_are_an_error_that_says_why(name, change, error, text):
@@ -247,7 +270,9 @@ def awkward(n=200):
     number = torch.rand(n, generator=generator, dtype=torch.float64)
     y = (number > 0.5).long()
     levels = torch.multinomial(torch.tensor([0.9, 0.07, 0.03]), n, replacement=True, generator=generator) / 2
-    return torch.stack([(number > 0.3).double(), levels.double(), torch.full_like(number, 0.25), number, number], dim=1), y
+    return torch.stack(
+        [(number > 0.3).double(), levels.double(), torch.full_like(number, 0.25), number, number], dim=1
+    ), y
 
 
 def assert_sound(density, x, y):
@@ -344,7 +369,9 @@ def test_training_raises_the_likelihood(architecture):
 
 @pytest.mark.parametrize("training", [BRIEF, UNTRAINED], ids=["trained", "untrained"])
 def test_the_seed_decides_the_weights(architecture, training):
-    first, again, other = (flow(architecture, training, seed=seed).fit(*rows(2, n=60)).state() for seed in (0, 0, 1))
+    first, again, other = (
+        flow(architecture, training, seed=seed).fit(*rows(2, n=60)).state() for seed in (0, 0, 1)
+    )
     assert all(torch.equal(value, again[name]) for name, value in first.items())
     assert any(not torch.equal(value, other[name]) for name, value in first.items() if "weight" in name)
 
@@ -353,7 +380,10 @@ def test_log_prob_leaves_the_trained_module_alone(architecture):
     density = copy.deepcopy(fitted_on(architecture, 3))
     module = density._frozen.module
     score_and_gradient(density, *rows(3, precision=torch.float32))
-    assert all(weight.requires_grad and weight.grad is None and weight.dtype == torch.float64 for weight in module.parameters())
+    assert all(
+        weight.requires_grad and weight.grad is None and weight.dtype == torch.float64
+        for weight in module.parameters()
+    )
 
 
 def test_inputs_are_standardised_by_the_rows_trained_on_with_a_floor(architecture):
@@ -364,12 +394,16 @@ def test_inputs_are_standardised_by_the_rows_trained_on_with_a_floor(architectur
 
 
 def test_the_number_of_transforms_can_be_chosen(architecture):
-    few, usual = (flow(architecture, BRIEF, transforms=count).fit(*rows(2, n=60)).state() for count in (2, None))
+    few, usual = (
+        flow(architecture, BRIEF, transforms=count).fit(*rows(2, n=60)).state() for count in (2, None)
+    )
     assert len(few) < len(usual)
 
 
 def test_an_unknown_architecture_is_an_error_that_lists_the_known_ones():
-    with pytest.raises(InvalidInputError, match=r"`architecture` must be one of maf, nsf, realnvp, nice; got 'glow'"):
+    with pytest.raises(
+        InvalidInputError, match=r"`architecture` must be one of maf, nsf, realnvp, nice; got 'glow'"
+    ):
         ConditionalFlow(architecture="glow")
 
 
@@ -393,7 +427,9 @@ def test_kde_equals_that_of_scikit_learn(d, bandwidth):
     log_prob = KDE(bandwidth=bandwidth).fit(x, y).log_prob(asked, y)
     for k in range(3):
         theirs = KernelDensity(bandwidth=bandwidth, rtol=1e-12).fit(x[y == k].numpy())
-        np.testing.assert_allclose(log_prob[y == k].numpy(), theirs.score_samples(asked[y == k].numpy()), rtol=0, atol=1e-6)
+        np.testing.assert_allclose(
+            log_prob[y == k].numpy(), theirs.score_samples(asked[y == k].numpy()), rtol=0, atol=1e-6
+        )
 
 
 @pytest.mark.parametrize("d", [1, 2, 20])
@@ -403,8 +439,12 @@ def test_gmm_equals_that_of_scikit_learn(d, components):
     asked = torch.rand(240, d, dtype=torch.float64)
     log_prob = GMM(components=components, regularisation=1e-3, seed=5).fit(x, y).log_prob(asked, y)
     for k in range(3):
-        theirs = GaussianMixture(components, reg_covar=1e-3, random_state=5, max_iter=500).fit(x[y == k].numpy())
-        np.testing.assert_allclose(log_prob[y == k].numpy(), theirs.score_samples(asked[y == k].numpy()), rtol=1e-8, atol=1e-8)
+        theirs = GaussianMixture(components, reg_covar=1e-3, random_state=5, max_iter=500).fit(
+            x[y == k].numpy()
+        )
+        np.testing.assert_allclose(
+            log_prob[y == k].numpy(), theirs.score_samples(asked[y == k].numpy()), rtol=1e-8, atol=1e-8
+        )
 
 
 def test_the_gradient_of_a_kde_is_finite_on_its_own_rows():
@@ -481,12 +521,16 @@ def test_the_published_flow_refuses_to_be_fitted(published_moons):
 
 
 def test_the_published_flow_names_the_shape_it_wants(published_moons):
-    with pytest.raises(ShapeError, match=r"`x` must have shape \(n, 2\), as when this density was fitted; got \(4, 3\)"):
+    with pytest.raises(
+        ShapeError, match=r"`x` must have shape \(n, 2\), as when this density was fitted; got \(4, 3\)"
+    ):
         published_moons[0].log_prob(torch.rand(4, 3), torch.zeros(4).long())
 
 
 def test_foreign_arrays_are_no_published_flow():
-    with pytest.raises(InvalidInputError, match=r"weights of the published flow.*got \['bias', 'weight'\].*_maf.npz"):
+    with pytest.raises(
+        InvalidInputError, match=r"weights of the published flow.*got \['bias', 'weight'\].*_maf.npz"
+    ):
         PublishedMAF({"weight": np.zeros((2, 2)), "bias": np.zeros(2)})
 
 
@@ -560,8 +604,14 @@ def test_a_class_without_rows_takes_the_pooled_threshold(labelled):
 def test_the_score_is_the_log_density_minus_the_threshold_of_the_class(labelled):
     x, y = labelled
     plausibility = Thresholded(density=Coordinate()).fit(x, y)
-    score, gradient = plausibility.score(x, y), torch.autograd.functional.jacobian(lambda x: plausibility.score(x, y).sum(), x)
-    expected = x[:, 0].numpy() - np.array([np.sort(x[y == k, 0])[(int((y == k).sum()) - 1) // 2] for k in range(2)])[y.numpy()]
+    score, gradient = (
+        plausibility.score(x, y),
+        torch.autograd.functional.jacobian(lambda x: plausibility.score(x, y).sum(), x),
+    )
+    expected = (
+        x[:, 0].numpy()
+        - np.array([np.sort(x[y == k, 0])[(int((y == k).sum()) - 1) // 2] for k in range(2)])[y.numpy()]
+    )
     np.testing.assert_allclose(score.numpy(), expected, atol=1e-12)
     assert torch.equal(plausibility.log_prob(x, y), x[:, 0])
     assert torch.equal(gradient, torch.ones_like(x))
@@ -579,7 +629,9 @@ def test_thresholds_over_many_blocks_equal_those_over_one(monkeypatch, labelled)
     assert torch.equal(Thresholded(density=Coordinate()).fit(*labelled).log_delta_, whole)
 
 
-@pytest.mark.parametrize(("given", "expected"), [(-1.5, [-1.5, -1.5]), (torch.tensor([1.0, 2.0]), [1.0, 2.0])])
+@pytest.mark.parametrize(
+    ("given", "expected"), [(-1.5, [-1.5, -1.5]), (torch.tensor([1.0, 2.0]), [1.0, 2.0])]
+)
 def test_known_thresholds_can_be_given(given, expected):
     plausibility = Thresholded.at(Coordinate(), given, n_classes=2)
     assert plausibility.log_delta(torch.tensor([0, 1])).tolist() == expected
@@ -620,4 +672,7 @@ def test_thresholds_are_taken_from_sound_rows_only():
 
 
 def test_repr_of_a_thresholded_density_shows_density_and_quantile():
-    assert repr(Thresholded(density=KDE())) == "Thresholded(density=KDE(bandwidth=0.1), quantile=0.5, scheme='per_class')"
+    assert (
+        repr(Thresholded(density=KDE()))
+        == "Thresholded(density=KDE(bandwidth=0.1), quantile=0.5, scheme='per_class')"
+    )

@@ -16,8 +16,8 @@ import socket
 import sys
 
 EXTRAS = {
-    "matplotlib", "cvxpy", "clarabel", "ray", "fastapi", "uvicorn", "pyarrow", "skops", "xgboost", "lightgbm", "catboost",
-    "pytest", "hypothesis", "entmax",
+    "matplotlib", "cvxpy", "clarabel", "ray", "fastapi", "uvicorn", "pyarrow", "skops", "xgboost", "lightgbm",
+    "catboost", "pytest", "hypothesis", "entmax",
 }
 
 class NotInstalled(importlib.abc.MetaPathFinder):

@@ -44,20 +44,49 @@ def targets(classes):
     return torch.arange(N) % classes
 
 
-# Every function and arguments for it, one row per entry: differentiable ones (rows of numbers), then whatever stays fixed.
+# Every function and arguments for it, one row per entry: differentiable ones (rows of numbers), then whatever
+# stays fixed.
 CASES = {
     "l2_distance": lambda: (l2_distance, [table(3), table(3)], []),
-    "l2_distance, weighted": lambda: (lambda x_cf, x: l2_distance(x_cf, x, WEIGHTS.to(x)), [table(3), table(3)], []),
+    "l2_distance, weighted": lambda: (
+        lambda x_cf, x: l2_distance(x_cf, x, WEIGHTS.to(x)),
+        [table(3), table(3)],
+        [],
+    ),
     "l1_distance": lambda: (l1_distance, [table(3), table(3)], []),
-    "l1_distance, weighted": lambda: (lambda x_cf, x: l1_distance(x_cf, x, WEIGHTS.to(x)), [table(3), table(3)], []),
-    "penalised": lambda: (lambda cost, losses: penalised(cost, losses, 100.0), [table(1)[:, 0].abs(), table(2).abs()], []),
+    "l1_distance, weighted": lambda: (
+        lambda x_cf, x: l1_distance(x_cf, x, WEIGHTS.to(x)),
+        [table(3), table(3)],
+        [],
+    ),
+    "penalised": lambda: (
+        lambda cost, losses: penalised(cost, losses, 100.0),
+        [table(1)[:, 0].abs(), table(2).abs()],
+        [],
+    ),
     "validity_hinge": lambda: (lambda p, y: validity_hinge(p, y, 0.02), [probabilities(2)], [targets(2)]),
-    "multiclass_validity_hinge": lambda: (lambda p, y: multiclass_validity_hinge(p, y, 0.02), [probabilities(4)], [targets(4)]),
-    "published_logit_hinge": lambda: (lambda z, y: published_logit_hinge(z, y, 0.02), [table(4)], [targets(4)]),
+    "multiclass_validity_hinge": lambda: (
+        lambda p, y: multiclass_validity_hinge(p, y, 0.02),
+        [probabilities(4)],
+        [targets(4)],
+    ),
+    "published_logit_hinge": lambda: (
+        lambda z, y: published_logit_hinge(z, y, 0.02),
+        [table(4)],
+        [targets(4)],
+    ),
     "cross_entropy": lambda: (cross_entropy, [table(4)], [targets(4)]),
     "plausibility_hinge": lambda: (plausibility_hinge, [table(1)[:, 0], table(1)[:, 0]], []),
-    "validity_value, two classes": lambda: (lambda z, y: validity_value(z, y, 0.02), [table(2)], [targets(2)]),
-    "validity_value, four classes": lambda: (lambda z, y: validity_value(z, y, 0.02), [table(4)], [targets(4)]),
+    "validity_value, two classes": lambda: (
+        lambda z, y: validity_value(z, y, 0.02),
+        [table(2)],
+        [targets(2)],
+    ),
+    "validity_value, four classes": lambda: (
+        lambda z, y: validity_value(z, y, 0.02),
+        [table(4)],
+        [targets(4)],
+    ),
     "validity_value, no margin": lambda: (lambda z, y: validity_value(z, y, 0.0), [table(4)], [targets(4)]),
     "plausibility_value": lambda: (plausibility_value, [table(1)[:, 0], table(1)[:, 0]], []),
     "negative_log_likelihood": lambda: (negative_log_likelihood, [table(1)[:, 0]], []),
@@ -84,7 +113,9 @@ def test_every_equation_is_under_contract():
 
 def test_gradients_equal_finite_differences(case):
     function, moving, fixed = case
-    assert torch.autograd.gradcheck(lambda *inputs: function(*inputs, *fixed), [value.requires_grad_() for value in moving])
+    assert torch.autograd.gradcheck(
+        lambda *inputs: function(*inputs, *fixed), [value.requires_grad_() for value in moving]
+    )
 
 
 def test_each_row_gets_one_value_which_does_not_depend_on_the_others(case):
@@ -136,12 +167,17 @@ def test_distances_of_a_right_triangle():
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"), [(l2_distance, distance.euclidean), (l1_distance, distance.cityblock)], ids=["l2", "l1"]
+    ("ours", "theirs"),
+    [(l2_distance, distance.euclidean), (l1_distance, distance.cityblock)],
+    ids=["l2", "l1"],
 )
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["plain", "weighted"])
 def test_distances_equal_those_of_scipy(ours, theirs, weights):
     x_cf, x = table(3), table(3)
-    expected = [theirs(a, b, None if weights is None else weights.numpy()) for a, b in zip(x_cf.numpy(), x.numpy(), strict=True)]
+    expected = [
+        theirs(a, b, None if weights is None else weights.numpy())
+        for a, b in zip(x_cf.numpy(), x.numpy(), strict=True)
+    ]
     np.testing.assert_allclose(ours(x_cf, x, weights).numpy(), expected, rtol=1e-12)
 
 
@@ -204,7 +240,9 @@ def test_the_published_loss_wants_a_positive_target_logit_even_of_a_winner():
 def test_cross_entropy_equals_the_log_loss_of_scikit_learn(classes):
     logits, y_target = table(classes), targets(classes)
     proba = logits.softmax(dim=1).numpy()
-    expected = [log_loss([t], p[None], labels=range(classes)) for t, p in zip(y_target.tolist(), proba, strict=True)]
+    expected = [
+        log_loss([t], p[None], labels=range(classes)) for t, p in zip(y_target.tolist(), proba, strict=True)
+    ]
     np.testing.assert_allclose(cross_entropy(logits, y_target).numpy(), expected, rtol=1e-8)
 
 
@@ -265,7 +303,9 @@ def test_the_published_loss_is_zero_exactly_where_its_own_rule_holds(decision):
 def test_validity_value_by_hand():
     logits = torch.tensor([[0.2, 0.8], [0.6, 0.4], [0.52, 0.48]], dtype=torch.float64).log()
     value = validity_value(logits, torch.tensor([0, 0, 0]), margin=0.02)
-    expected = np.log([0.2 / (0.8 + 0.04), 0.6 / (0.4 + 0.04), 1.0])  # the target's probability over what it must reach
+    expected = np.log(
+        [0.2 / (0.8 + 0.04), 0.6 / (0.4 + 0.04), 1.0]
+    )  # the target's probability over what it must reach
     np.testing.assert_allclose(value.numpy(), expected, atol=1e-12)
 
 
@@ -278,7 +318,9 @@ def test_validity_value_is_not_negative_exactly_where_the_target_wins_by_the_mar
     if len(logits) == 2:
         surplus = proba[t] - (0.5 + margin)
     elif margin == 0:
-        surplus = logits[t] - np.delete(logits, t).max()  # of logits, since the two best probabilities may both be tiny
+        surplus = (
+            logits[t] - np.delete(logits, t).max()
+        )  # of logits, since the two best probabilities may both be tiny
     else:
         surplus = proba[t] - (np.delete(proba, t).max() + margin)
     assume(abs(surplus) > 1e-7)  # closer than this, rounding decides

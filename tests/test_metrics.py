@@ -19,7 +19,17 @@ from plausiflow.verdicts import judge
 
 NAN = float("nan")
 NAMES = [
-    *("coverage", "validity", "target_validity", "plausibility", "feasible", "log_density", "lof", "lof_median", "lof_target"),
+    *(
+        "coverage",
+        "validity",
+        "target_validity",
+        "plausibility",
+        "feasible",
+        "log_density",
+        "lof",
+        "lof_median",
+        "lof_target",
+    ),
     *("iso_forest", "l1", "l2", "sparsity", "seconds", "cpu_seconds"),
 ]
 
@@ -35,7 +45,7 @@ class Ramp:
 
 
 class NoEmptyBatches:
-    """A model that refuses a batch without rows, as those of scikit-learn do, and one that is not a number."""
+    """A model that refuses a batch without rows, as scikit-learn's do, and one that is not a number."""
 
     n_classes, differentiable = 2, True
 
@@ -51,14 +61,16 @@ class NoEmptyBatches:
 
 @pytest.fixture
 def classifier():
-    """Class 1 where the first feature is largest and positive, class 2 where the second is, class 0 where both are negative."""
+    """Class 1 where the first feature is largest and positive, 2 where the second is, 0 if neither."""
     return LinearClassifier.from_weights(torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), torch.zeros(3))
 
 
 @pytest.fixture
 def context(classifier, device):
     x = torch.randn(90, 2, device=device)
-    return Context(classifier=classifier, plausibility=Ramp(), x_train=x, y_train=torch.arange(90, device=device) % 3)
+    return Context(
+        classifier=classifier, plausibility=Ramp(), x_train=x, y_train=torch.arange(90, device=device) % 3
+    )
 
 
 @pytest.fixture
@@ -78,7 +90,9 @@ def five_rows(classifier, device):
 
 
 def test_the_sound_variant_is_over_found_rows_and_their_wanted_class(five_rows, context):
-    values = evaluate(five_rows, context, names=[name for name in NAMES if name not in ("lof", "lof_median", "iso_forest")])
+    values = evaluate(
+        five_rows, context, names=[name for name in NAMES if name not in ("lof", "lof_median", "iso_forest")]
+    )
     expected = {
         "coverage": 4 / 5,
         "validity": 2 / 4,
@@ -132,7 +146,13 @@ def test_a_metric_has_one_value_per_row_and_none_where_nothing_was_found(five_ro
 @pytest.mark.parametrize("variant", ["sound", "paper"])
 def test_no_counterfactual_at_all_gives_coverage_zero_and_nan(five_rows, context, variant):
     nothing = torch.full_like(five_rows.x, NAN)
-    cf = judge(classifier=context.classifier, plausibility=Ramp(), x=five_rows.x, x_cf=nothing, y_target=five_rows.y_target)
+    cf = judge(
+        classifier=context.classifier,
+        plausibility=Ramp(),
+        x=five_rows.x,
+        x_cf=nothing,
+        y_target=five_rows.y_target,
+    )
     values = evaluate(cf, context, variant=variant)
     assert values.pop("coverage") == values.pop("feasible") == 0
     assert all(math.isnan(value) for value in values.values())
@@ -149,13 +169,19 @@ def test_no_rows_at_all_give_nan(five_rows, context, variant):
 def test_without_a_plausibility_what_needs_it_is_nan(five_rows, classifier, context, variant):
     context = Context(classifier=classifier, x_train=context.x_train, y_train=context.y_train)
     values = evaluate(five_rows, context, variant=variant)
-    assert {name for name, value in values.items() if math.isnan(value)} == {"plausibility", "feasible", "log_density"}
+    assert {name for name, value in values.items() if math.isnan(value)} == {
+        "plausibility",
+        "feasible",
+        "log_density",
+    }
 
 
 @pytest.mark.parametrize("variant", ["sound", "paper"])
 def test_without_a_log_density_plausibility_is_still_known(five_rows, classifier, context, variant):
     scored = SimpleNamespace(score=Ramp().score)
-    other = Context(classifier=classifier, plausibility=scored, x_train=context.x_train, y_train=context.y_train)
+    other = Context(
+        classifier=classifier, plausibility=scored, x_train=context.x_train, y_train=context.y_train
+    )
     values = evaluate(five_rows, other, variant=variant)
     assert {name for name, value in values.items() if math.isnan(value)} == {"log_density"}
     assert values["plausibility"] == evaluate(five_rows, context, variant=variant)["plausibility"]
@@ -181,11 +207,18 @@ def test_outlier_metrics_equal_scikit_learn(five_rows, context, variant):
     x_cf, y_target = found.x_cf.cpu().numpy(), found.y_target.cpu().numpy()
     lof = -LocalOutlierFactor(n_neighbors=20, novelty=True).fit(x_train).score_samples(x_cf)
     own = [
-        -LocalOutlierFactor(n_neighbors=20, novelty=True).fit(x_train[y_train == k]).score_samples(row[None])[0]
+        -LocalOutlierFactor(n_neighbors=20, novelty=True)
+        .fit(x_train[y_train == k])
+        .score_samples(row[None])[0]
         for row, k in zip(x_cf, y_target, strict=True)
     ]
     forest = IsolationForest(n_estimators=100, random_state=42).fit(x_train).decision_function(x_cf)
-    expected = {"lof": lof.mean(), "lof_median": np.median(lof), "lof_target": np.mean(own), "iso_forest": forest.mean()}
+    expected = {
+        "lof": lof.mean(),
+        "lof_median": np.median(lof),
+        "lof_target": np.mean(own),
+        "iso_forest": forest.mean(),
+    }
     assert evaluate(five_rows, context, variant=variant, names=expected) == pytest.approx(expected, rel=1e-12)
 
 
@@ -199,7 +232,9 @@ def test_outlier_detectors_are_fitted_once(five_rows, context, monkeypatch):
 def test_a_wanted_class_with_few_training_rows_uses_the_neighbours_it_has(five_rows, context):
     y_train = torch.tensor([0] * 80 + [1] * 9 + [2], device=five_rows.x.device)
     small = Context(classifier=context.classifier, x_train=context.x_train, y_train=y_train)
-    detector = LocalOutlierFactor(n_neighbors=8, novelty=True).fit(context.x_train[80:89].cpu().double().numpy())
+    detector = LocalOutlierFactor(n_neighbors=8, novelty=True).fit(
+        context.x_train[80:89].cpu().double().numpy()
+    )
     expected = -detector.score_samples(five_rows.x_cf[:1].cpu().numpy())
     assert float(target_outlier_factor(five_rows, small)[0]) == pytest.approx(float(expected[0]))
     toward_two = judge(
@@ -215,7 +250,9 @@ def test_a_wanted_class_with_few_training_rows_uses_the_neighbours_it_has(five_r
 
 def test_another_judge_may_disagree_with_the_model_that_was_searched_with(five_rows, context):
     contrary = LinearClassifier.from_weights(torch.zeros(3, 2), torch.tensor([1.0, 0.0, 0.0]))
-    other = Context(classifier=contrary, plausibility=Ramp(), x_train=context.x_train, y_train=context.y_train)
+    other = Context(
+        classifier=contrary, plausibility=Ramp(), x_train=context.x_train, y_train=context.y_train
+    )
     assert evaluate(five_rows, other, names=["validity"]) == {"validity": 1 / 4}
     assert feasible(five_rows, other).sum() == 0
 
@@ -259,7 +296,9 @@ def test_a_verdict_asks_no_model_about_rows_that_are_not_there():
     model = NoEmptyBatches()
     for x in (torch.zeros(0, 2), torch.tensor([[NAN, 1.0], [torch.inf, 1.0]])):
         target = torch.ones(len(x), dtype=torch.long)
-        cf = judge(classifier=model, plausibility=model, x=x, x_cf=torch.full_like(x, torch.inf), y_target=target)
+        cf = judge(
+            classifier=model, plausibility=model, x=x, x_cf=torch.full_like(x, torch.inf), y_target=target
+        )
         assert len(cf) == len(x)
         assert cf.x_cf.isnan().all()
         assert not (cf.found | cf.valid | cf.plausible).any()
@@ -277,7 +316,13 @@ def test_a_verdict_is_given_in_double_precision():
             return super().score(x, y)
 
     x = torch.tensor([[-1.0, 0.0]], dtype=torch.float32)
-    cf = judge(classifier=OnlyDouble(), plausibility=OnlyDouble(), x=x, x_cf=-x, y_target=torch.ones(1, dtype=torch.long))
+    cf = judge(
+        classifier=OnlyDouble(),
+        plausibility=OnlyDouble(),
+        x=x,
+        x_cf=-x,
+        y_target=torch.ones(1, dtype=torch.long),
+    )
     assert cf.x_cf.dtype == torch.float32
     assert cf.feasible.all()
 
@@ -285,7 +330,16 @@ def test_a_verdict_is_given_in_double_precision():
 def test_a_verdict_takes_what_is_known_already():
     x, y = torch.ones(2, 2), torch.tensor([7, 8])
     gradients, path = torch.tensor([3, 4]), torch.zeros(5, 2, 2)
-    cf = judge(classifier=NoEmptyBatches(), plausibility=None, x=x, x_cf=x, y_target=y, y=y, gradients=gradients, path=path)
+    cf = judge(
+        classifier=NoEmptyBatches(),
+        plausibility=None,
+        x=x,
+        x_cf=x,
+        y_target=y,
+        y=y,
+        gradients=gradients,
+        path=path,
+    )
     assert cf.y is y
     assert cf.gradients is gradients
     assert cf.path is path
@@ -294,7 +348,9 @@ def test_a_verdict_takes_what_is_known_already():
 
 
 def test_a_verdict_on_wrong_shapes_names_every_problem():
-    with pytest.raises(ShapeError, match=r"`x_cf` must have the shape of `x`, \(2, 3\); got \(2, 2\); `y_target` .* \(2,\)"):
+    with pytest.raises(
+        ShapeError, match=r"`x_cf` must have the shape of `x`, \(2, 3\); got \(2, 2\); `y_target` .* \(2,\)"
+    ):
         judge(
             classifier=NoEmptyBatches(),
             plausibility=None,
@@ -304,7 +360,8 @@ def test_a_verdict_on_wrong_shapes_names_every_problem():
         )
 
 
-# The published label of what the reference calls `lr`: logistic regression with two classes, else softmax regression.
+# The published label of what the reference calls `lr`: logistic regression with two classes, else softmax
+# regression.
 LINEAR = {
     **dict.fromkeys(("moons", "law", "audit", "heloc"), "LogisticRegression"),
     **dict.fromkeys(("blobs", "digits", "wine"), "MultinomialLogisticRegression"),
@@ -328,10 +385,21 @@ def run(request, reference_directory):
     def counterfactuals(method, kind):
         y_target = (1 - predict(classifiers[kind], reference.x_test)).abs()
         x_cf = reference.counterfactuals[method, kind]
-        return judge(classifier=classifiers[kind], plausibility=plausibility, x=reference.x_test, x_cf=x_cf, y_target=y_target)
+        return judge(
+            classifier=classifiers[kind],
+            plausibility=plausibility,
+            x=reference.x_test,
+            x_cf=x_cf,
+            y_target=y_target,
+        )
 
     contexts = {
-        kind: Context(classifier=classifier, plausibility=plausibility, x_train=reference.x_train, y_train=reference.y_train)
+        kind: Context(
+            classifier=classifier,
+            plausibility=plausibility,
+            x_train=reference.x_train,
+            y_train=reference.y_train,
+        )
         for kind, classifier in classifiers.items()
     }
     return SimpleNamespace(name=reference.name, context=contexts, counterfactuals=counterfactuals)
@@ -340,7 +408,8 @@ def run(request, reference_directory):
 # Perceptrons: the published searches but PPCEF's were scored with dropout active, at random.
 @pytest.mark.paper
 @pytest.mark.parametrize(
-    ("method", "kind"), [*((m, "lr") for m in ("ppcef", "artelt", "cem", "wach", "cegp", "cbce")), ("ppcef", "mlp")]
+    ("method", "kind"),
+    [*((m, "lr") for m in ("ppcef", "artelt", "cem", "wach", "cegp", "cbce")), ("ppcef", "mlp")],
 )
 def test_published_metrics_are_reproduced_from_published_counterfactuals(run, published, method, kind):
     row = published.loc[run.name, method, LINEAR[run.name] if kind == "lr" else "MultilayerPerceptron"]
@@ -348,7 +417,8 @@ def test_published_metrics_are_reproduced_from_published_counterfactuals(run, pu
     for name in ("coverage", "validity", "plausibility", "log_density", "l1", "l2"):
         assert values[name] == pytest.approx(row[name], abs=1e-3, nan_ok=True), name
     assert values["iso_forest"] == pytest.approx(row["iso_forest"], rel=1e-2, nan_ok=True)
-    # Larger factors come from more than 20 identical training rows (audit, heloc): whether a distance is zero to the last digit.
+    # Larger factors come from more than 20 identical training rows (audit, heloc): whether a distance is zero
+    # to the last digit.
     if not row["lof"] >= 10:
         assert values["lof"] == pytest.approx(row["lof"], rel=1e-2, nan_ok=True)
 
@@ -357,19 +427,25 @@ def test_published_metrics_are_reproduced_from_published_counterfactuals(run, pu
 def test_the_sound_variant_equals_the_paper_where_every_answer_reaches_its_target(run):
     cf, context = run.counterfactuals("ppcef", "lr"), run.context["lr"]
     cf = cf[cf.valid & (cf.log_prob != cf.log_delta)]
-    assert evaluate(cf, context, variant="sound") == pytest.approx(evaluate(cf, context, variant="paper"), nan_ok=True)
+    assert evaluate(cf, context, variant="sound") == pytest.approx(
+        evaluate(cf, context, variant="paper"), nan_ok=True
+    )
 
 
 @pytest.mark.paper
 def test_plausibility_of_published_training_rows_is_understated_by_the_wrong_class(reference_directory):
-    """CBCE answers with two training rows, both plausible in the class they are in; the published table says 0.21."""
+    """CBCE answers with two training rows, both plausible in their class; the published table says 0.21."""
     digits = Reference.load("digits", reference_directory)
     classifier, x_cf = digits.classifier("lr"), digits.counterfactuals["cbce", "lr"]
     plausibility = Thresholded.at(PublishedMAF(digits.maf_arrays), digits.log_delta, 10)
     own = predict(classifier, x_cf)
     cf = judge(classifier=classifier, plausibility=plausibility, x=digits.x_test, x_cf=x_cf, y_target=own)
-    context = Context(classifier=classifier, plausibility=plausibility, x_train=digits.x_train, y_train=digits.y_train)
-    assert evaluate(cf, context, variant="paper", names=["plausibility"])["plausibility"] == pytest.approx(0.2056, abs=1e-3)
+    context = Context(
+        classifier=classifier, plausibility=plausibility, x_train=digits.x_train, y_train=digits.y_train
+    )
+    assert evaluate(cf, context, variant="paper", names=["plausibility"])["plausibility"] == pytest.approx(
+        0.2056, abs=1e-3
+    )
     assert evaluate(cf, context, names=["plausibility"])["plausibility"] == 1
 
 

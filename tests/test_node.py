@@ -45,7 +45,11 @@ def test_distributions_maximise_score_plus_entropy(entmax, scale):
 
     simplex = {"type": "eq", "fun": lambda p: p.sum() - 1}
     best = minimize(
-        objective, np.full(6, 1 / 6), bounds=[(0, 1)] * 6, constraints=simplex, options={"ftol": 1e-14, "maxiter": 500}
+        objective,
+        np.full(6, 1 / 6),
+        bounds=[(0, 1)] * 6,
+        constraints=simplex,
+        options={"ftol": 1e-14, "maxiter": 500},
     )
     found = ours(scores).numpy()
     assert objective(found) <= best.fun + 1e-9
@@ -107,7 +111,9 @@ def leaf_by_leaf(layer, x, choice, bins):
             above = []
             for k in range(layer.depth):
                 weights = choice(layer.selection[:, t, k])
-                above.append(bins((x[n] @ weights - layer.thresholds[t, k]) / layer.log_temperatures[t, k].exp()))
+                above.append(
+                    bins((x[n] @ weights - layer.thresholds[t, k]) / layer.log_temperatures[t, k].exp())
+                )
             for leaf in range(n_leaves):
                 weight = 1.0
                 for k in range(layer.depth):
@@ -160,9 +166,13 @@ def test_the_cutoff_says_how_many_rows_start_in_the_slope(cutoff, share, farthes
     layer.initialise(x, np.random.default_rng(3), beta=1.0, cutoff=cutoff)
     differences = (layer.values(x) - layer.thresholds).abs() / layer.log_temperatures.exp()
     if farthest is None:
-        torch.testing.assert_close((differences <= 1).to(x).mean(dim=0), torch.full((6, 3), share), rtol=0, atol=2e-3)
+        torch.testing.assert_close(
+            (differences <= 1).to(x).mean(dim=0), torch.full((6, 3), share), rtol=0, atol=2e-3
+        )
     else:
-        torch.testing.assert_close(differences.amax(dim=0).detach(), torch.full((6, 3), farthest), rtol=0, atol=1e-3)
+        torch.testing.assert_close(
+            differences.amax(dim=0).detach(), torch.full((6, 3), farthest), rtol=0, atol=1e-3
+        )
 
 
 # The classifier
@@ -192,13 +202,27 @@ def test_logits_are_those_of_the_trained_module(wine):
 
 def test_presets_are_what_they_say():
     paper, popov = NODE.paper(seed=3), NODE.popov()
-    assert (paper.n_trees, paper.depth, paper.n_layers, paper.choice, paper.bins) == (128, 4, 1, "sparsemax", "sparsemoid")
-    assert (popov.n_trees, popov.depth, popov.n_layers, popov.choice, popov.bins) == (128, 6, 2, "entmax15", "entmoid15")
+    assert (paper.n_trees, paper.depth, paper.n_layers, paper.choice, paper.bins) == (
+        128,
+        4,
+        1,
+        "sparsemax",
+        "sparsemoid",
+    )
+    assert (popov.n_trees, popov.depth, popov.n_layers, popov.choice, popov.bins) == (
+        128,
+        6,
+        2,
+        "entmax15",
+        "entmoid15",
+    )
     assert paper.seed == 3
 
 
 def test_wrong_settings_are_an_error_that_names_all_of_them():
-    with pytest.raises(InvalidInputError, match=r"at least 1; got 0, 4, 1.*`choice` must be .*'softmax'.*`bins` .*'sigmoid'"):
+    with pytest.raises(
+        InvalidInputError, match=r"at least 1; got 0, 4, 1.*`choice` must be .*'softmax'.*`bins` .*'sigmoid'"
+    ):
         NODE(n_trees=0, choice="softmax", bins="sigmoid")
 
 
@@ -209,9 +233,15 @@ def test_weights_without_a_layer_are_an_error():
 
 def test_published_weights_give_the_logits_of_the_published_leaf_codes(reference_directory):
     reference = Reference.load("wine", reference_directory)
-    part = {name.split(".")[-1]: torch.as_tensor(v) for name, v in reference.classifier_arrays.items() if "dense_block" in name}
+    part = {
+        name.split(".")[-1]: torch.as_tensor(v)
+        for name, v in reference.classifier_arrays.items()
+        if "dense_block" in name
+    }
     x = reference.x_test
-    values = torch.einsum("nf,ftd->ntd", x, sparsemax(part["feature_selection_logits"].movedim(0, -1)).movedim(-1, 0))
+    values = torch.einsum(
+        "nf,ftd->ntd", x, sparsemax(part["feature_selection_logits"].movedim(0, -1)).movedim(-1, 0)
+    )
     u = (values - part["feature_thresholds"]) * (-part["log_temperatures"]).exp()
     bins = sparsemoid(torch.stack([-u, u], dim=-1))
     leaves = torch.einsum("ntds,dls->ntdl", bins, part["bin_codes_1hot"]).prod(dim=2)

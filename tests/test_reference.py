@@ -8,7 +8,8 @@ from plausiflow.benchmark.reference import Reference, published_metrics
 from plausiflow.classifiers import LinearClassifier, MLPClassifier, predict
 from plausiflow.errors import DataNotFoundError, InvalidInputError
 
-# Rows, features and classes of each data set, and the accuracy that a published classifier must exceed on the test fold.
+# Rows, features and classes of each data set, and the accuracy that a published classifier must exceed on the
+# test fold.
 DATA = {
     "moons": (1024, 2, 2, 0.85),
     "law": (2220, 3, 2, 0.74),
@@ -44,7 +45,11 @@ def test_the_threshold_is_the_median_of_the_training_log_density(reference):
 
 
 def test_every_published_method_has_counterfactuals(reference):
-    both = {(method, classifier) for method in ("ppcef", "wach", "cem", "cegp", "cbce") for classifier in ("lr", "mlp")}
+    both = {
+        (method, classifier)
+        for method in ("ppcef", "wach", "cem", "cegp", "cbce")
+        for classifier in ("lr", "mlp")
+    }
     assert set(reference.counterfactuals) == both | {("artelt", "lr")}
     assert all(x_cf.shape == reference.x_test.shape for x_cf in reference.counterfactuals.values())
 
@@ -72,7 +77,9 @@ def test_published_linear_logits_are_the_affine_map(reference_directory):
     reference = Reference.load("digits", reference_directory)
     weight, bias = reference.classifier_arrays["lr_weight"], reference.classifier_arrays["lr_bias"]
     expected = reference.x_test.double().numpy() @ weight.astype(float).T + bias
-    np.testing.assert_allclose(reference.classifier("lr").logits(reference.x_test.double()).numpy(), expected, rtol=1e-9)
+    np.testing.assert_allclose(
+        reference.classifier("lr").logits(reference.x_test.double()).numpy(), expected, rtol=1e-9
+    )
 
 
 def test_flow_weights_are_read_by_name(reference_directory):
@@ -82,7 +89,17 @@ def test_flow_weights_are_read_by_name(reference_directory):
 
 def test_published_metrics_have_plain_names(reference_directory):
     table = published_metrics(reference_directory)
-    names = {"coverage", "validity", "plausibility", "log_density", "l1", "l2", "lof", "iso_forest", "seconds"}
+    names = {
+        "coverage",
+        "validity",
+        "plausibility",
+        "log_density",
+        "l1",
+        "l2",
+        "lof",
+        "iso_forest",
+        "seconds",
+    }
     assert names | {"dataset", "method", "classifier", "fold"} <= set(table.columns)
     assert set(table["dataset"]) == set(DATA)
     assert table["coverage"].between(0, 1).all()

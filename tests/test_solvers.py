@@ -146,14 +146,18 @@ def two_moons():
     x = torch.as_tensor((x - x.min(0)) / (x.max(0) - x.min(0)), dtype=torch.float32)
     y = torch.as_tensor(y)
     classifier = MLPClassifier(hidden=(32, 32), training=Training(epochs=30, learning_rate=1e-2)).fit(x, y)
-    flow = ConditionalFlow(transforms=3, hidden=(32, 32), training=Training(epochs=25, learning_rate=5e-3, noise=0.02))
+    flow = ConditionalFlow(
+        transforms=3, hidden=(32, 32), training=Training(epochs=25, learning_rate=5e-3, noise=0.02)
+    )
     return x, y, classifier, Thresholded(density=flow.fit(x, y)).fit(x, y)
 
 
 @pytest.mark.parametrize("mode", ["fast", "quality"])
 def test_a_row_alone_gets_the_answer_it_gets_in_a_batch_of_a_thousand(two_moons, mode):
     x, y, classifier, plausibility = two_moons
-    method = PPCEF(classifier=classifier, plausibility=plausibility, lower=0.0, upper=1.0, solver=SQP(mode=mode)).fit(x, y)
+    method = PPCEF(
+        classifier=classifier, plausibility=plausibility, lower=0.0, upper=1.0, solver=SQP(mode=mode)
+    ).fit(x, y)
     together = method.explain(x[:1000])
     assert together.feasible.all()
     for row in (0, 17, 500, 999):
@@ -199,7 +203,12 @@ def test_bounded_distance_equals_slsqp_on_a_linear_classifier():
         row = x[i].double().numpy()
         limit = LinearConstraint(sign * direction.numpy(), lb=-sign * offset)
         best = minimize(
-            lambda z, row=row: ((z - row) ** 2).sum(), row, bounds=[(0, 1)] * 6, constraints=[limit], method="SLSQP", tol=1e-14
+            lambda z, row=row: ((z - row) ** 2).sum(),
+            row,
+            bounds=[(0, 1)] * 6,
+            constraints=[limit],
+            method="SLSQP",
+            tol=1e-14,
         )
         if not best.success:
             assert not found.found[i]
@@ -209,7 +218,8 @@ def test_bounded_distance_equals_slsqp_on_a_linear_classifier():
 
 
 def test_the_bank_answers_where_every_search_fails():
-    # A density of two far-apart spikes: from the factual its gradient leads nowhere useful within the iterations allowed.
+    # A density of two far-apart spikes: from the factual its gradient leads nowhere useful within the
+    # iterations allowed.
     x = torch.cat([torch.zeros(50, 2), torch.ones(50, 2)]) + 0.01 * torch.randn(100, 2)
     y = torch.arange(100) // 50
     classifier = LinearClassifier.from_weights(torch.tensor([[1.0, 1.0]]), torch.tensor([-1.0]))
@@ -259,8 +269,8 @@ def test_the_bounded_program_equals_slsqp(seed, d):
     jacobian = torch.randn(1, d, generator=generator)
     values, cost = -0.3 * torch.rand(1, generator=generator), torch.randn(d, generator=generator)
     program = Quadratic(
-        x[None], values[None], jacobian[None], cost[None], torch.linalg.inv(curvature)[None], torch.tensor([1e9]),
-        torch.zeros(1, d), torch.ones(1, d),
+        x[None], values[None], jacobian[None], cost[None], torch.linalg.inv(curvature)[None],
+        torch.tensor([1e9]), torch.zeros(1, d), torch.ones(1, d),
     )  # fmt: skip
     answer = program.solve(torch.zeros(1, d, dtype=torch.bool))
     step = (x + answer.step[0]).clamp(0, 1) - x
@@ -277,7 +287,8 @@ def test_the_bounded_program_equals_slsqp(seed, d):
     if feasible and float(values[0] + jacobian[0] @ step) >= -1e-9:
         own = float(cost @ step + 0.5 * step @ curvature @ step)
         scale = abs(best.fun) + 1e-3
-        # Fix-and-resolve is a few passes, not a full active-set method: it may stop a little above the optimum, never below.
+        # Fix-and-resolve is a few passes, not a full active-set method: it may stop a little above the
+        # optimum, never below.
         assert own >= best.fun - 1e-6 * scale
         assert own <= best.fun + 0.25 * scale
 
@@ -309,7 +320,9 @@ def test_the_bank_moves_rows_into_the_bounds_and_checks_them_again():
     queries = torch.tensor([[0.1, 0.3], [0.1, 0.95]])
     lower, upper = queries.clone(), queries.clone()
     lower[:, 0], upper[:, 0] = 0.0, 1.0  # the second feature is frozen
-    nearest = bank.nearest(queries, torch.tensor([1, 1]), count=3, lower=lower, upper=upper, feasible=feasible)
+    nearest = bank.nearest(
+        queries, torch.tensor([1, 1]), count=3, lower=lower, upper=upper, feasible=feasible
+    )
     kept = torch.isfinite(nearest).all(dim=2)
     assert kept.any(dim=1).all()
     assert (nearest[..., 1] == queries[:, None, 1])[kept].all()
@@ -323,7 +336,9 @@ def test_an_empty_bank_gives_no_starts():
 
 def test_the_papers_adam_takes_the_steps_of_a_hand_written_adam():
     classifier, x = linear_classifier(3), torch.randn(4, 3)
-    method = PPCEF(classifier=classifier, plausibility=Flat(), solver=PenaltyAdam(steps=25, patience=25, keep="last"))
+    method = PPCEF(
+        classifier=classifier, plausibility=Flat(), solver=PenaltyAdam(steps=25, patience=25, keep="last")
+    )
     found = method.explain(x)
     weight, bias = classifier.weight[1].to(x), classifier.bias[1].to(x)
     z, m, v = x.clone(), torch.zeros_like(x), torch.zeros_like(x)
@@ -343,8 +358,12 @@ def test_the_papers_adam_takes_the_steps_of_a_hand_written_adam():
 def test_the_best_iterate_is_feasible_more_often_and_never_farther_than_the_last(two_moons):
     x, _, classifier, plausibility = two_moons
     rows = x[:60]
-    last = PPCEF(classifier=classifier, plausibility=plausibility, solver=PenaltyAdam(steps=300, keep="last")).explain(rows)
-    best = PPCEF(classifier=classifier, plausibility=plausibility, solver=PenaltyAdam(steps=300, keep="best")).explain(rows)
+    last = PPCEF(
+        classifier=classifier, plausibility=plausibility, solver=PenaltyAdam(steps=300, keep="last")
+    ).explain(rows)
+    best = PPCEF(
+        classifier=classifier, plausibility=plausibility, solver=PenaltyAdam(steps=300, keep="best")
+    ).explain(rows)
     both = last.feasible & best.feasible
     assert best.feasible.sum() >= last.feasible.sum()
     assert (l2_distance(best.x_cf, best.x)[both] <= l2_distance(last.x_cf, last.x)[both] + 1e-6).all()
@@ -353,7 +372,9 @@ def test_the_best_iterate_is_feasible_more_often_and_never_farther_than_the_last
 def test_paths_start_at_the_row_and_end_at_the_counterfactual(two_moons):
     x, y, classifier, plausibility = two_moons
     for solver in (PenaltyAdam(steps=60, keep="last", trace=20), SQP(trace=True)):
-        found = PPCEF(classifier=classifier, plausibility=plausibility, solver=solver).fit(x, y).explain(x[:3])
+        found = (
+            PPCEF(classifier=classifier, plausibility=plausibility, solver=solver).fit(x, y).explain(x[:3])
+        )
         assert found.path is not None
         torch.testing.assert_close(found.path[0].to(found.x), found.x)
         if isinstance(solver, PenaltyAdam):
@@ -385,7 +406,9 @@ def test_settings_that_make_no_sense_are_errors_when_they_are_made(wrong, text):
 
 def test_every_problem_is_named_at_once():
     with pytest.raises(InvalidInputError, match=r"margin.*increasing and decreasing"):
-        PPCEF(classifier=linear_classifier(2), plausibility=Flat(), margin=2.0, increasing=(1,), decreasing=(1,))
+        PPCEF(
+            classifier=linear_classifier(2), plausibility=Flat(), margin=2.0, increasing=(1,), decreasing=(1,)
+        )
 
 
 def test_a_column_that_does_not_exist_is_an_error():

@@ -42,7 +42,9 @@ def trained(settings=SHORT, seed=0, dropout=0.0):
 
 
 def same_weights(one, other):
-    return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
+    return all(
+        torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    )
 
 
 class Watched:
@@ -68,7 +70,9 @@ def test_held_out_and_kept_rows_are_a_partition():
 
 
 def test_the_generator_decides_which_rows_are_held_out():
-    first, again, other = (split_rows(torch.zeros(100), 0.15, torch.Generator().manual_seed(seed))[0] for seed in (0, 0, 1))
+    first, again, other = (
+        split_rows(torch.zeros(100), 0.15, torch.Generator().manual_seed(seed))[0] for seed in (0, 0, 1)
+    )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
@@ -90,7 +94,9 @@ def test_training_lowers_the_loss():
 
 @pytest.mark.parametrize("tolerance", [0.0, 0.05])
 def test_the_best_weights_are_kept(tolerance):
-    settings = Training(epochs=40, batch_size=8, learning_rate=1.0, patience=40, validation=0.3, tolerance=tolerance)
+    settings = Training(
+        epochs=40, batch_size=8, learning_rate=1.0, patience=40, validation=0.3, tolerance=tolerance
+    )
     x, y = rows()
     module = network()
     watched = Watched(module)
@@ -148,8 +154,17 @@ def test_training_on_the_processor_leaves_the_generators_of_cuda_alone(monkeypat
 
 def test_a_loss_that_is_never_a_number_is_an_error():
     module = network()
-    with pytest.raises(TrainingError, match=r"Training it: the loss was not a number in every epoch.*lower `learning_rate`"):
-        train(module, lambda x, _: module(x)[:, 0] * torch.nan, *rows(), settings=SHORT, seed=0, label="Training it")
+    with pytest.raises(
+        TrainingError, match=r"Training it: the loss was not a number in every epoch.*lower `learning_rate`"
+    ):
+        train(
+            module,
+            lambda x, _: module(x)[:, 0] * torch.nan,
+            *rows(),
+            settings=SHORT,
+            seed=0,
+            label="Training it",
+        )
 
 
 def test_a_batch_whose_loss_is_not_a_number_is_left_out():
@@ -171,7 +186,16 @@ def test_prepare_sees_the_rows_trained_on_and_no_held_out_row():
     x, y = rows()
     seen = []
     module = network()
-    train(module, cross_entropy_of(module), x, y, settings=SHORT, seed=4, label="test", prepare=lambda *kept: seen.append(kept))
+    train(
+        module,
+        cross_entropy_of(module),
+        x,
+        y,
+        settings=SHORT,
+        seed=4,
+        label="test",
+        prepare=lambda *kept: seen.append(kept),
+    )
     _, kept = split_rows(y, SHORT.validation, torch.Generator().manual_seed(4))
     ((x_seen, y_seen),) = seen
     assert torch.equal(x_seen, x[kept])
@@ -189,20 +213,55 @@ def test_good_rows_pass():
     ("x", "y", "error", "text"),
     [
         (torch.rand(4), torch.zeros(4).long(), ShapeError, r"`x` must have shape \(n, d\).*got \(4,\)"),
-        (torch.rand(0, 2), torch.zeros(0).long(), ShapeError, r"at least one row and one column; got \(0, 2\)"),
-        (torch.rand(3, 0), torch.zeros(3).long(), ShapeError, r"at least one row and one column; got \(3, 0\)"),
-        (torch.rand(3, 2), torch.zeros(2).long(), ShapeError, r"`y` must have shape \(3,\), one class per row; got \(2,\)"),
+        (
+            torch.rand(0, 2),
+            torch.zeros(0).long(),
+            ShapeError,
+            r"at least one row and one column; got \(0, 2\)",
+        ),
+        (
+            torch.rand(3, 0),
+            torch.zeros(3).long(),
+            ShapeError,
+            r"at least one row and one column; got \(3, 0\)",
+        ),
+        (
+            torch.rand(3, 2),
+            torch.zeros(2).long(),
+            ShapeError,
+            r"`y` must have shape \(3,\), one class per row; got \(2,\)",
+        ),
         (torch.rand(3, 2), torch.zeros(3, 1).long(), ShapeError, r"`y` must have shape \(3,\).*got \(3, 1\)"),
-        (torch.ones(3, 2).long(), torch.zeros(3).long(), InvalidInputError, r"`x` must be a float tensor; got torch.int64"),
+        (
+            torch.ones(3, 2).long(),
+            torch.zeros(3).long(),
+            InvalidInputError,
+            r"`x` must be a float tensor; got torch.int64",
+        ),
         (
             torch.tensor([[0.0, 1.0], [0.0, torch.nan], [torch.inf, 0.0]]),
             torch.zeros(3).long(),
             InvalidInputError,
             r"`x` must be finite; 2 entries are NaN or infinite \(first at row 1, column 1\)",
         ),
-        (torch.rand(3, 2), torch.zeros(3), InvalidInputError, r"`y` must be a long tensor of class numbers; got torch.float"),
-        (torch.rand(3, 2), torch.tensor([0, -1, 1]), InvalidInputError, r"`y` must number classes from 0; got -1"),
-        (torch.rand(3, 2), torch.tensor([0, 3, 1]), InvalidInputError, r"`y` must be below 3, the number of classes; got 3"),
+        (
+            torch.rand(3, 2),
+            torch.zeros(3),
+            InvalidInputError,
+            r"`y` must be a long tensor of class numbers; got torch.float",
+        ),
+        (
+            torch.rand(3, 2),
+            torch.tensor([0, -1, 1]),
+            InvalidInputError,
+            r"`y` must number classes from 0; got -1",
+        ),
+        (
+            torch.rand(3, 2),
+            torch.tensor([0, 3, 1]),
+            InvalidInputError,
+            r"`y` must be below 3, the number of classes; got 3",
+        ),
     ],
 )
 def test_a_problem_is_named_with_what_came(x, y, error, text):
@@ -214,7 +273,12 @@ def test_every_problem_is_named_at_once_and_what_to_do():
     with pytest.raises(ShapeError) as caught:
         check_rows(torch.tensor([[0.0, torch.nan]]), torch.zeros(2))
     message = str(caught.value)
-    for part in ("`x` must be finite", "`y` must have shape (1,)", "`y` must be a long tensor", "Encode the table first"):
+    for part in (
+        "`x` must be finite",
+        "`y` must have shape (1,)",
+        "`y` must be a long tensor",
+        "Encode the table first",
+    ):
         assert part in message
 
 
@@ -249,7 +313,9 @@ def test_the_users_module_is_left_as_it_was():
     frozen = Frozen(module)
     frozen(torch.rand(1, dtype=torch.float32))
     assert all(part.training for part in module.modules())
-    assert [weight.requires_grad for weight in module.parameters()] == [weight.requires_grad for weight in before.parameters()]
+    assert [weight.requires_grad for weight in module.parameters()] == [
+        weight.requires_grad for weight in before.parameters()
+    ]
     assert [weight.dtype for weight in module.parameters()] == [torch.float64] * 4
     assert same_weights(module, before)
 

@@ -1,21 +1,38 @@
-"""Probabilistically plausible counterfactual explanations: the closest row that a model decides otherwise and that could be real.
+"""Plausible counterfactual explanations: the closest row a model decides otherwise and that could be real.
 
 >>> import plausiflow as pf
 >>> fold = pf.load_dataset("breast_cancer").fold(0)
 >>> model = pf.LinearClassifier().fit(fold.x_train, fold.y_train)
 >>> density = pf.KDE(bandwidth=0.2).fit(fold.x_train, fold.y_train)
 >>> plausibility = pf.Thresholded(density=density).fit(fold.x_train, fold.y_train)
->>> method = pf.PPCEF(classifier=model, plausibility=plausibility, lower=0.0, upper=1.0).fit(fold.x_train, fold.y_train)
+>>> method = pf.PPCEF(classifier=model, plausibility=plausibility, lower=0.0, upper=1.0)
+>>> method = method.fit(fold.x_train, fold.y_train)
 >>> method.explain(fold.x_test[:10])
 Counterfactuals(10 rows, 10 found, 10 valid, 10 plausible)
 """
 
-from plausiflow.classifiers import NODE, LinearClassifier, MLPClassifier, TorchClassifier, predict, predict_proba
+from plausiflow.classifiers import (
+    NODE,
+    LinearClassifier,
+    MLPClassifier,
+    TorchClassifier,
+    predict,
+    predict_proba,
+)
 from plausiflow.counterfactuals import Counterfactuals
 from plausiflow.data.catalog import load as load_dataset
 from plausiflow.densities import GMM, KDE, ConditionalFlow, PublishedMAF, Thresholded
 from plausiflow.methods import PPCEF, Method
-from plausiflow.protocols import Classifier, Constraint, Density, Plausibility, Problem, Regressor, Solution, Solver
+from plausiflow.protocols import (
+    Classifier,
+    Constraint,
+    Density,
+    Plausibility,
+    Problem,
+    Regressor,
+    Solution,
+    Solver,
+)
 from plausiflow.solvers import SQP, Bank, PenaltyAdam
 from plausiflow.training import Training
 

@@ -35,22 +35,27 @@ class _Commands(typer.core.TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
-    help="Counterfactual explanations that could be real: the closest row that a model decides otherwise, and that is dense "
-    "under a normalizing flow of the data.\n\nStart with: plausiflow demo",
+    help="Counterfactual explanations that could be real: the closest row that a model decides otherwise, "
+    "and that is dense under a normalizing flow of the data.\n\nStart with: plausiflow demo",
     pretty_exceptions_enable=False,
 )
 benchmark = typer.Typer(no_args_is_help=True, help="Measure: solvers, densities, and the published runs.")
 app.add_typer(benchmark, name="benchmark")
 
-Names = Annotated[str, typer.Option("--datasets", help="Data sets, separated by commas; `plausiflow datasets` lists them.")]
+Names = Annotated[
+    str, typer.Option("--datasets", help="Data sets, separated by commas; `plausiflow datasets` lists them.")
+]
 Models = Annotated[str, typer.Option("--classifiers", help="lr, mlp, node, separated by commas.")]
 Folds = Annotated[str, typer.Option("--folds", help="Folds of the paper's five, for example 0,1.")]
 Seed = Annotated[int, typer.Option("--seed", help="Of every model that is trained.")]
 Rows = Annotated[int | None, typer.Option("--rows", help="Most test rows of each case; all if not given.")]
 Reference = Annotated[
-    Path | None, typer.Option("--reference", help="Folder of the published runs; default: $PLAUSIFLOW_REFERENCE.")
+    Path | None,
+    typer.Option("--reference", help="Folder of the published runs; default: $PLAUSIFLOW_REFERENCE."),
 ]
-Json = Annotated[Path | None, typer.Option("--json", help="Also write the rows to this file, a list of flat objects.")]
+Json = Annotated[
+    Path | None, typer.Option("--json", help="Also write the rows to this file, a list of flat objects.")
+]
 
 ALL = ",".join(PAPER_DATASETS)
 
@@ -64,10 +69,15 @@ def main(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="Folder for the CSV file and the picture.")] = Path("out"),
+    out: Annotated[Path, typer.Option("--out", help="Folder for the CSV file and the picture.")] = Path(
+        "out"
+    ),
     seed: Seed = 0,
 ) -> None:
-    """Explain a bundled example: train a model and a flow, find a counterfactual for every test row, print what changes."""
+    """Explain a bundled example.
+
+    Train a model and a flow, find a counterfactual for every test row, print what changes.
+    """
     run_demo(out, seed=seed)
 
 
@@ -110,7 +120,7 @@ def benchmark_solvers(
     rows: Rows = None,
     json: Json = None,
 ) -> None:
-    """The SQP and the paper's Adam on models trained here: feasible, distances, gradients per row, processor seconds.
+    """The SQP and the paper's Adam on models trained here: feasible, distances, gradients, processor seconds.
 
     Example: plausiflow benchmark solvers --datasets wine,law --classifiers mlp
     """
@@ -122,13 +132,18 @@ def benchmark_solvers(
 def benchmark_densities(
     names: Names = ALL,
     models: Annotated[
-        str, typer.Option("--classifiers", help="Not used: densities know no classifier. Accepted like everywhere.")
+        str,
+        typer.Option(
+            "--classifiers", help="Not used: densities know no classifier. Accepted like everywhere."
+        ),
     ] = "lr",
     folds: Folds = "0",
     seed: Seed = 0,
     rows: Rows = None,
     json: Json = None,
-    kinds: Annotated[str, typer.Option("--densities", help="Which, separated by commas.")] = ",".join(densities.DENSITIES),
+    kinds: Annotated[str, typer.Option("--densities", help="Which, separated by commas.")] = ",".join(
+        densities.DENSITIES
+    ),
 ) -> None:
     """How well each density fits rows it has not seen, what training and evaluating it costs.
 
@@ -140,7 +155,9 @@ def benchmark_densities(
 
 @benchmark.command("performance")
 def benchmark_performance(
-    out: Annotated[Path, typer.Option("--out", help="The page that is written.")] = Path("docs/performance.md"),
+    out: Annotated[Path, typer.Option("--out", help="The page that is written.")] = Path(
+        "docs/performance.md"
+    ),
     names: Names = ALL,
     folds: Folds = "0",
     seed: Seed = 0,
@@ -158,7 +175,7 @@ def benchmark_figure1(
     out: Annotated[Path, typer.Option("--out", help="Where the picture goes.")] = Path("out/figure1.png"),
     seed: Seed = 0,
 ) -> None:
-    """Draw the paper's figure 1 for both solvers: density, decision line and the path of the search on moons."""
+    """Draw the paper's figure 1 for both solvers: density, decision line and path of the search on moons."""
     figures.figure_1(out, seed=seed)
     typer.echo(f"Picture: {out}")
 
@@ -181,7 +198,12 @@ def _report(rows: Iterator[Row], columns: Sequence[str], title: str, json: Path 
         kept = []
         for row in rows:
             kept.append(row)
-            status.update(" ".join(str(row[name]) for name in ("dataset", "classifier", "solver", "method") if name in row) + " done")
+            status.update(
+                " ".join(
+                    str(row[name]) for name in ("dataset", "classifier", "solver", "method") if name in row
+                )
+                + " done"
+            )
     print_table(kept, columns, title)
     if json is not None:
         write_json(kept, json)

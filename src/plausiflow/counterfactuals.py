@@ -65,7 +65,7 @@ class Counterfactuals:
 
 
 def concatenate(parts: list[Counterfactuals]) -> Counterfactuals:
-    """Put the answers of several batches behind each other; paths are kept when every part has as many steps."""
+    """Put the answers of several batches behind each other; paths are kept if all have as many steps."""
     if len(parts) == 1:
         return parts[0]
     columns = {f.name: [getattr(part, f.name) for part in parts] for f in fields(Counterfactuals)}

@@ -32,14 +32,19 @@ def run(out: Path, *, seed: int = 0, console: Console | None = None) -> Counterf
     console = console or Console()
     data = load("breast_cancer")
     fold = data.fold(0)
-    console.print(f"[bold]{data.name}[/]: {len(data.x)} rows, {data.x.shape[1]} features, classes {', '.join(data.class_names)}")
+    console.print(
+        f"[bold]{data.name}[/]: {len(data.x)} rows, {data.x.shape[1]} features, classes "
+        f"{', '.join(data.class_names)}"
+    )
     model = MLPClassifier(seed=seed).fit(fold.x_train, fold.y_train)
     accuracy = float((predict(model, fold.x_test) == fold.y_test).double().mean())
     console.print(f"MLP trained; accuracy on {len(fold.x_test)} test rows {accuracy:.3f}")
     flow = ConditionalFlow(seed=seed).fit(fold.x_train, fold.y_train)
     plausibility = Thresholded(density=flow).fit(fold.x_train, fold.y_train)
     console.print("Flow trained; a row is plausible if it is denser than half of its class")
-    method = PPCEF(classifier=model, plausibility=plausibility, lower=0.0, upper=1.0).fit(fold.x_train, fold.y_train)
+    method = PPCEF(classifier=model, plausibility=plausibility, lower=0.0, upper=1.0).fit(
+        fold.x_train, fold.y_train
+    )
     found = method.explain(fold.x_test, "opposite")
 
     _print_changes(console, found, fold, predict_proba(model, found.x_cf.nan_to_num()))
@@ -57,7 +62,10 @@ def run(out: Path, *, seed: int = 0, console: Console | None = None) -> Counterf
 
 
 def changes_table(found: Counterfactuals, fold: Fold) -> pd.DataFrame:
-    """One line for every feature of every row that changed: row, feature, from, to, in original units, and the verdicts."""
+    """One line for every feature of every row that changed.
+
+    It has row, feature, from, to, in original units, and the verdicts.
+    """
     before, after = fold.to_original(found.x.double()), fold.to_original(found.x_cf.double())
     moved = ((found.x_cf - found.x).abs() > 1e-4) & found.found[:, None]
     rows, columns = moved.nonzero(as_tuple=True)
@@ -90,7 +98,9 @@ def _print_changes(console: Console, found: Counterfactuals, fold: Fold, proba: 
             table.add_column(name, justify="left" if name == "feature" else "right")
         change = (found.x_cf - found.x)[i]
         for j in change.abs().argsort(descending=True)[:SHOWN_FEATURES].tolist():
-            table.add_row(fold.feature_names[j], f"{before[i, j]:.4g}", f"{after[i, j]:.4g}", f"{change[j]:+.3f}")
+            table.add_row(
+                fold.feature_names[j], f"{before[i, j]:.4g}", f"{after[i, j]:.4g}", f"{change[j]:+.3f}"
+            )
         rest = int((change.abs() > 1e-4).sum()) - SHOWN_FEATURES
         if rest > 0:
             table.caption = f"and {rest} smaller changes, see the CSV file"

@@ -1,7 +1,8 @@
-"""Frozen copies of a torch module: evaluation mode, no parameter gradients, in the precision and on the device asked for.
+"""Frozen copies of a torch module: evaluation mode, no parameter gradients, any precision and device.
 
-Searches run in double precision while models are trained in single precision; a copy is made once for each pair of dtype
-and device and never trained, so a user's own module is never switched to another mode behind their back.
+Searches run in double precision while models are trained in single precision; a copy is made once for each
+pair of dtype and device and never trained, so a user's own module is never switched to another mode behind
+their back.
 """
 
 from __future__ import annotations
@@ -33,9 +34,15 @@ class Frozen(Generic[M]):
         self._copies: dict[tuple[torch.dtype, torch.device], M] = {}
 
     def __call__(self, like: Tensor) -> M:
+        """The copy in the dtype and on the device of ``like``, made when it is first asked for."""
         key = (like.dtype, like.device)
         if key not in self._copies:
-            frozen = copy.deepcopy(self.module).to(dtype=like.dtype, device=like.device).eval().requires_grad_(False)
+            frozen = (
+                copy.deepcopy(self.module)
+                .to(dtype=like.dtype, device=like.device)
+                .eval()
+                .requires_grad_(False)
+            )
             if self.finish is not None:
                 self.finish(frozen)
             self._copies[key] = frozen

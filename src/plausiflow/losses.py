@@ -1,7 +1,7 @@
 r"""The paper's equations, one pure function each.
 
-PPCEF (Wielopolski et al., ECAI 2024) looks for the closest :math:`x'` to :math:`x_0` that a classifier decides as :math:`y'`
-and whose density passes :math:`\delta` [PPCEF Eq. 3]:
+PPCEF (Wielopolski et al., ECAI 2024) looks for the closest :math:`x'` to :math:`x_0` that a classifier
+decides as :math:`y'` and whose density passes :math:`\delta` [PPCEF Eq. 3]:
 
 .. math::
     \arg\min_{x'} d(x_0, x') \quad \text{s.t.}\quad h(x') = y', \quad \delta \le p(x' | y')
@@ -11,9 +11,10 @@ and solves it without constraints [PPCEF Eq. 6]:
 .. math::
     \arg\min_{x'} d(x_0, x') + \lambda \bigl( \ell_v(x', y') + \ell_p(x', y') \bigr)
 
-``l2_distance`` is d, ``validity_hinge`` and ``multiclass_validity_hinge`` are :math:`\ell_v`, ``plausibility_hinge`` is
-:math:`\ell_p`. ``validity_value`` is the same constraint written so that its gradient does not vanish far from the decision
-boundary, which is what the SQP solver works with. Everything is per row: ``(n, ...) -> (n,)``.
+``l2_distance`` is d, ``validity_hinge`` and ``multiclass_validity_hinge`` are :math:`\ell_v`,
+``plausibility_hinge`` is :math:`\ell_p`. ``validity_value`` is the same constraint written so that its
+gradient does not vanish far from the decision boundary, which is what the SQP solver works with. Everything
+is per row: ``(n, ...) -> (n,)``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from torch import Tensor
 
 
 def l2_distance(x_cf: Tensor, x: Tensor, weights: Tensor | None = None) -> Tensor:
-    r"""Euclidean distance :math:`d(x, x') = \sqrt{\sum_j w_j (x'_j - x_j)^2}`, the cost of a change. [PPCEF Eq. 3a]
+    r"""Euclidean distance, the cost of a change. [PPCEF Eq. 3a]
+
+    .. math:: d(x, x') = \sqrt{\sum_j w_j (x'_j - x_j)^2}
 
     Its gradient at :math:`x' = x` is zero, so a search may start at the factual.
 
@@ -92,18 +95,22 @@ def multiclass_validity_hinge(proba: Tensor, y_target: Tensor, margin: float) ->
 
 
 def published_logit_hinge(logits: Tensor, y_target: Tensor, margin: float) -> Tensor:
-    r"""The loss of the published multiclass, MLP and NODE runs: Eq. 8 on logits, with the target's own entry counted as 0.
+    r"""The loss of the published multiclass, MLP and NODE runs: Eq. 8 on logits, the target's own taken as 0.
 
     .. math:: \max\bigl(\max(0, \max_{y \ne y'} z_y) + \epsilon - z_{y'}, 0\bigr)
     """
-    # Deviation: the paper's Eq. 8 is on probabilities; the published runs used logits and masked the target with zero, so that
-    # the target's logit must also exceed epsilon. Only `PPCEF.paper` uses it, to land on the published counterfactuals.
+    # Deviation: the paper's Eq. 8 is on probabilities; the published runs used logits and masked the target
+    # with zero, so that the target's logit must also exceed epsilon. Only `PPCEF.paper` uses it, to land on
+    # the published counterfactuals.
     rival = _without_target(logits, y_target, filler=0.0).amax(dim=-1)
     return (rival + margin - _of_target(logits, y_target)).clamp_min(0)
 
 
 def cross_entropy(logits: Tensor, y_target: Tensor) -> Tensor:
-    r"""Cross entropy :math:`-\log p(y' | x')`, the paper's alternative validity loss: BCE with two classes, CE with more."""
+    r"""Cross entropy :math:`-\log p(y' | x')`, the paper's alternative validity loss.
+
+    BCE with two classes, CE with more.
+    """
     return F.cross_entropy(logits, y_target, reduction="none")
 
 
@@ -114,18 +121,19 @@ def plausibility_hinge(log_prob: Tensor, log_delta: Tensor) -> Tensor:
         >>> plausibility_hinge(torch.tensor([-3.0, 2.0]), torch.tensor([1.0, 1.0]))
         tensor([4., 0.])
     """
-    # Deviation: the paper writes densities; densities overflow in 64 dimensions, and its published runs used logarithms too.
+    # Deviation: the paper writes densities; densities overflow in 64 dimensions, and its published runs used
+    # logarithms too.
     return (log_delta - log_prob).clamp_min(0)
 
 
 def validity_value(logits: Tensor, y_target: Tensor, margin: float) -> Tensor:
-    r"""Validity as a constraint value that is never flat: not negative exactly where the target wins by the margin.
+    r"""Validity as a constraint that is never flat: not negative exactly where the target wins by the margin.
 
     .. math:: g_v = z_{y'} - z_o - \log(1 + \epsilon' / p_o) \ge 0 \iff p(y' | x') \ge p_o + \epsilon'
 
-    with o the strongest other class, :math:`\epsilon' = 2\epsilon` for two classes (then :math:`p(y'|x') \ge 0.5 + \epsilon`,
-    Eq. 7) and :math:`\epsilon' = \epsilon` for more (Eq. 8). Far from the boundary it grows like a difference of logits, where
-    probabilities are flat.
+    with o the strongest other class, :math:`\epsilon' = 2\epsilon` for two classes (then
+    :math:`p(y'|x') \ge 0.5 + \epsilon`, Eq. 7) and :math:`\epsilon' = \epsilon` for more (Eq. 8). Far from
+    the boundary it grows like a difference of logits, where probabilities are flat.
 
     Args:
         logits: Unnormalised log-probabilities, shape ``(n, k)``.
@@ -143,7 +151,7 @@ def validity_value(logits: Tensor, y_target: Tensor, margin: float) -> Tensor:
 
 
 def plausibility_value(log_prob: Tensor, log_delta: Tensor) -> Tensor:
-    r"""Plausibility as a constraint value, :math:`g_p = \log p(x' | y') - \log\delta \ge 0`. [PPCEF Eq. 3c]"""
+    r"""Plausibility as a constraint, :math:`g_p = \log p(x' | y') - \log\delta \ge 0`. [PPCEF Eq. 3c]"""
     return log_prob - log_delta
 
 

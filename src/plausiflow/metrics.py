@@ -1,12 +1,13 @@
 r"""How good counterfactuals are: the paper's metrics, as published and as they should be read.
 
-A metric is a function ``(cf, context) -> (n,)``, NaN where there is no counterfactual; :func:`evaluate` alone reduces. The two
-variants differ in a metric's formula, or in the rows it is reduced over:
+A metric is a function ``(cf, context) -> (n,)``, NaN where there is no counterfactual; :func:`evaluate` alone
+reduces. The two variants differ in a metric's formula, or in the rows it is reduced over:
 
-- ``sound``: over all rows with a counterfactual. Valid means that the wanted class :math:`y'` is reached, densities are those of
-  that class, and a point on the threshold is plausible.
-- ``paper``: what the published tables hold. Valid means that the decision y changed, to any class; distances, plausibility and
-  log-density are over valid rows only; densities are those of class :math:`|1 - y|`, wherever the point went; plausible is ``>``.
+- ``sound``: over all rows with a counterfactual. Valid means that the wanted class :math:`y'` is reached,
+  densities are those of that class, and a point on the threshold is plausible.
+- ``paper``: what the published tables hold. Valid means that the decision y changed, to any class; distances,
+  plausibility and log-density are over valid rows only; densities are those of class :math:`|1 - y|`,
+  wherever the point went; plausible is ``>``.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class Context:
 
     Attributes:
         classifier: The model that is explained.
-        plausibility: What densities are held against; without it, or without its ``log_prob``, what needs it is NaN.
+        plausibility: What densities are held against; without it, or without its ``log_prob``, what needs it
+            is NaN.
         x_train: Training rows, shape ``(n, d)``.
         y_train: Their classes, shape ``(n,)``.
     """
@@ -65,7 +67,10 @@ class Context:
         return IsolationForest(n_estimators=100, random_state=42).fit(_array(self.x_train))
 
     def outlier_factor(self, x: Tensor, of_class: int | None = None) -> Tensor:
-        """Local outlier factor (20 neighbours) among all training rows or a class's, shape ``(n,)``; NaN among fewer than 2."""
+        """Local outlier factor (20 neighbours) among all training rows or a class's, shape ``(n,)``.
+
+        NaN among fewer than 2.
+        """
         if of_class not in self._lof:
             rows = self.x_train if of_class is None else self.x_train[self.y_train == of_class]
             lof = LocalOutlierFactor(n_neighbors=min(20, len(rows) - 1), novelty=True)
@@ -77,7 +82,7 @@ class Context:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One metric in one variant: its label in tables, which way is better, the rows it is reduced over, and how."""
+    """One metric in one variant: its label in tables, which way is better, over which rows and how."""
 
     label: str
     better: Better | None
@@ -90,10 +95,16 @@ METRICS: dict[Variant, dict[str, Metric]] = {"sound": {}, "paper": {}}
 
 
 def metric(
-    name: str, label: str, *, better: Better | None = None, over: Over = "found", reduction: Reduction = np.mean
+    name: str,
+    label: str,
+    *,
+    better: Better | None = None,
+    over: Over = "found",
+    reduction: Reduction = np.mean,
 ) -> Callable[[PerRow], PerRow]:
-    """Register a metric; ``over`` holds for both variants, or names the rows of each variant that has this formula.
+    """Register a metric.
 
+    ``over`` holds for both variants, or names the rows of each variant that has this formula.
     Unless it is over all rows, the function is only ever given rows with a counterfactual, and at least one.
     """
 
@@ -108,7 +119,9 @@ def metric(
 
         by_variant: Mapping[Variant, Rows] = {"sound": over, "paper": over} if isinstance(over, str) else over
         for variant, rows in by_variant.items():
-            METRICS[variant][name] = Metric(label=label, better=better, over=rows, reduction=reduction, per_row=per_row)
+            METRICS[variant][name] = Metric(
+                label=label, better=better, over=rows, reduction=reduction, per_row=per_row
+            )
         return per_row
 
     return register
@@ -118,18 +131,26 @@ def metric(
 def evaluate(
     cf: Counterfactuals, context: Context, *, variant: Variant = "sound", names: Iterable[str] | None = None
 ) -> dict[str, float]:
-    """One number for each metric, or each of ``names``, as the context's models judge it; NaN where there is no row to reduce."""
+    """One number for each metric, or each of ``names``, as the context's models judge it.
+
+    NaN where there is no row to reduce.
+    """
     if variant not in METRICS:
         raise InvalidInputError(f"`variant` must be 'sound' or 'paper'; got {variant!r}.")
     known = METRICS[variant]
     chosen = list(known if names is None else names)
     if unknown := [name for name in chosen if name not in known]:
-        raise InvalidInputError(f"`names` must be among {', '.join(known)}; got {', '.join(map(repr, unknown))}.")
+        raise InvalidInputError(
+            f"`names` must be among {', '.join(known)}; got {', '.join(map(repr, unknown))}."
+        )
     rows = {"all": torch.ones_like(cf.found), "found": cf.found}
     if variant == "paper":
         rows["changed"] = changed_decision(cf, context) == 1
     values = {name: _array(known[name].per_row(cf, context)[rows[known[name].over]]) for name in chosen}
-    return {name: float(known[name].reduction(value)) if len(value) else float("nan") for name, value in values.items()}
+    return {
+        name: float(known[name].reduction(value)) if len(value) else float("nan")
+        for name, value in values.items()
+    }
 
 
 def _array(x: Tensor) -> NDArray[np.float64]:
@@ -164,13 +185,17 @@ def probabilistic_plausibility(cf: Counterfactuals, context: Context) -> Tensor:
 @metric("plausibility", "Prob. plaus.", better="higher", over={"paper": "changed"})
 def published_plausibility(cf: Counterfactuals, context: Context) -> Tensor:
     r"""One where :math:`\log p(x' | k) > \log\delta` with :math:`k = |1 - y|`, else zero."""
-    # Deviation: the published tables ask this of class |1 - predicted|, also of methods that may go to any class.
+    # Deviation: the published tables ask this of class |1 - predicted|, also of methods that may go to any
+    # class.
     return _compare(operator.gt, cf, context, (1 - cf.y).abs())
 
 
 @metric("feasible", "Feasible", better="higher", over="all")
 def feasible(cf: Counterfactuals, context: Context) -> Tensor:
-    """One where a point was found that has the wanted class and is plausible there; zero also where none was found."""
+    """One where a point was found that has the wanted class and is plausible there.
+
+    Zero also where none was found.
+    """
     return torch.where(cf.found, reached_target(cf, context) * probabilistic_plausibility(cf, context), 0.0)
 
 
@@ -189,7 +214,10 @@ def published_log_density(cf: Counterfactuals, context: Context) -> Tensor:
 @metric("lof_median", "LOF (median)", better="lower", reduction=np.median)
 @metric("lof", "LOF", better="lower")
 def outlier_factor(cf: Counterfactuals, context: Context) -> Tensor:
-    """Local outlier factor among all training rows; a row next to 20 identical ones can take the mean to 1e8: read the median."""
+    """Local outlier factor among all training rows.
+
+    A row next to 20 identical ones can take the mean to 1e8: read the median.
+    """
     return context.outlier_factor(cf.x_cf)
 
 
@@ -222,7 +250,10 @@ def l2(cf: Counterfactuals, context: Context) -> Tensor:
 
 @metric("sparsity", "Sparsity", better="lower")
 def sparsity(cf: Counterfactuals, context: Context) -> Tensor:
-    """Share of features that changed by more than 1e-4: gradient searches hardly ever leave one exactly as it was."""
+    """Share of features that changed by more than 1e-4.
+
+    Gradient searches hardly ever leave one exactly as it was.
+    """
     return ((cf.x_cf.double() - cf.x.double()).abs() > 1e-4).double().mean(dim=1)
 
 
@@ -238,7 +269,9 @@ def cpu_seconds(cf: Counterfactuals, context: Context) -> Tensor:
     return cf.cpu_seconds
 
 
-def _compare(compare: Callable[[Tensor, float], Tensor], cf: Counterfactuals, context: Context, y: Tensor) -> Tensor:
+def _compare(
+    compare: Callable[[Tensor, float], Tensor], cf: Counterfactuals, context: Context, y: Tensor
+) -> Tensor:
     if context.plausibility is None:
         return torch.full_like(cf.found, torch.nan, dtype=torch.float64)
     return compare(context.plausibility.score(cf.x_cf.double(), y), 0.0).double()
@@ -246,4 +279,8 @@ def _compare(compare: Callable[[Tensor, float], Tensor], cf: Counterfactuals, co
 
 def _log_prob(cf: Counterfactuals, context: Context, y: Tensor) -> Tensor:
     log_prob: Callable[[Tensor, Tensor], Tensor] | None = getattr(context.plausibility, "log_prob", None)
-    return torch.full_like(cf.found, torch.nan, dtype=torch.float64) if log_prob is None else log_prob(cf.x_cf.double(), y)
+    return (
+        torch.full_like(cf.found, torch.nan, dtype=torch.float64)
+        if log_prob is None
+        else log_prob(cf.x_cf.double(), y)
+    )

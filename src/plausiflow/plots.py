@@ -34,7 +34,10 @@ def draw_search(
     y_train: Tensor,
     title: str,
 ) -> None:
-    """The paper's figure 1: density contours of the wanted class, decision line, path and counterfactual of the first row."""
+    """The paper's figure 1, for the first row.
+
+    Density contours of the wanted class, decision line, path and counterfactual.
+    """
     y_target = int(found.y_target[0])
     grid = torch.linspace(-0.25, 1.25, 240, dtype=torch.float64)
     first, second = torch.meshgrid(grid, grid, indexing="xy")
@@ -45,7 +48,9 @@ def draw_search(
     rival = logits.scatter(1, torch.full((len(points), 1), y_target), float("-inf")).amax(dim=1)
     gap = (logits[:, y_target] - rival).view(first.shape)
     axes.contourf(first, second, score, levels=[0, 1e9], colors=["#fca5a5"], alpha=0.75)
-    axes.contour(first, second, score.clamp_min(-12), levels=12, colors=QUIET, linewidths=0.5, linestyles="solid")
+    axes.contour(
+        first, second, score.clamp_min(-12), levels=12, colors=QUIET, linewidths=0.5, linestyles="solid"
+    )
     axes.contour(first, second, gap, levels=[0], colors=ACCENT, linewidths=1.8)
     for k, colour in ((y_target, "#b45309"), (int(found.y[0]), "#475569")):
         rows = x_train[y_train == k]
@@ -59,8 +64,13 @@ def draw_search(
     axes.set(title=title, xlim=(-0.25, 1.25), ylim=(-0.25, 1.25), xticks=[], yticks=[], aspect="equal")
 
 
-def draw_changes(found: Counterfactuals, feature_names: Sequence[str], class_names: Sequence[str], *, most: int = 12) -> Any:  # noqa: ANN401
-    """What changed and how plausible it is: mean change per feature towards each class, and log-densities over thresholds."""
+def draw_changes(
+    found: Counterfactuals, feature_names: Sequence[str], class_names: Sequence[str], *, most: int = 12
+) -> Any:  # noqa: ANN401
+    """What changed and how plausible it is.
+
+    Mean change per feature towards each class, and log-densities over thresholds.
+    """
     figure = new_figure(10, 4.2)
     left, right = figure.subplots(1, 2, width_ratios=[1.5, 1])
     kept = found[found.found]
@@ -71,7 +81,13 @@ def draw_changes(found: Counterfactuals, feature_names: Sequence[str], class_nam
     for i, k in enumerate(targets):
         mean = change[kept.y_target == k].mean(dim=0)[order]
         places = torch.arange(len(order)) + i * height
-        left.barh(places, mean, height=height, color=(ACCENT, WARM, "#16a34a", "#9333ea")[i % 4], label=f"to {class_names[k]}")
+        left.barh(
+            places,
+            mean,
+            height=height,
+            color=(ACCENT, WARM, "#16a34a", "#9333ea")[i % 4],
+            label=f"to {class_names[k]}",
+        )
     left.set_yticks(torch.arange(len(order)) + 0.4 - height / 2, [feature_names[j] for j in order.tolist()])
     left.axvline(0, color=INK, linewidth=0.8)
     left.set(title="Mean change, in units of each feature's range")

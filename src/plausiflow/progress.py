@@ -17,7 +17,12 @@ Advance = Callable[[int, str], None]
 def progress_bar(label: str, total: int) -> Iterator[Advance]:
     """A bar that goes away when it is done; silent when standard error is not a terminal."""
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[shown]}"), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[shown]}"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(label, total=total, shown="")
         yield lambda steps, text: bar.update(task, advance=steps, shown=text)

@@ -1,8 +1,9 @@
 """What a user may bring, and what the rooms hand to each other.
 
-A ``Classifier``, ``Regressor``, ``Density`` or ``Plausibility`` is any object with the methods below; nothing has to be
-subclassed. All of them take encoded float tensors of shape ``(n, d)``, treat every row on its own, and follow the dtype and
-the device of their input: a search runs in double precision, so ``logits(x.double())`` must answer in double precision.
+A ``Classifier``, ``Regressor``, ``Density`` or ``Plausibility`` is any object with the methods below; nothing
+has to be subclassed. All of them take encoded float tensors of shape ``(n, d)``, treat every row on its own,
+and follow the dtype and the device of their input: a search runs in double precision, so
+``logits(x.double())`` must answer in double precision.
 """
 
 from __future__ import annotations
@@ -59,15 +60,19 @@ class Plausibility(Protocol):
 
 
 RowFunction = Callable[[Tensor, Tensor], Tensor]
-"""``(x_cf, rows) -> (m,)``: one value for each of the problem's ``rows`` (long, ``(m,)``) at ``x_cf`` ``(m, d)``; keeps the graph."""
+"""``(x_cf, rows) -> (m,)``: one value for each of the problem's ``rows`` (long, ``(m,)``) at ``x_cf``
+``(m, d)``; keeps the graph."""
 
 Starts = Callable[[Tensor], Tensor]
-"""``rows -> (m, k, d)``: up to k starting points for each of the problem's ``rows``, NaN where there are fewer."""
+"""``rows -> (m, k, d)``: up to k starts for each of the problem's ``rows``, NaN where there are fewer."""
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """``value(x_cf, rows) >= 0``; a search steers for ``aim``, a little inside, so that rounding its answer does no harm."""
+    """``value(x_cf, rows) >= 0``.
+
+    A search steers for ``aim``, a little inside, so that rounding its answer does no harm.
+    """
 
     value: RowFunction
     aim: float = 0.0
@@ -75,12 +80,13 @@ class Constraint:
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    r"""One small program per row: minimise :math:`\sum_j w_j (x'_j - x_j)^2` subject to constraints and bounds.
+    r"""One small program per row: minimise :math:`\sum_j w_j (x'_j - x_j)^2` under constraints and bounds.
 
     Attributes:
         x: Factuals, shape ``(n, d)``.
         constraints: What must not be negative, by name.
-        penalties: The same wishes as the paper's losses (Eqs. 7 to 9), for solvers that descend on a weighted sum.
+        penalties: The same wishes as the paper's losses (Eqs. 7 to 9), for solvers that descend on a weighted
+            sum.
         lower: Smallest allowed values, shape ``(n, d)``; a feature with ``lower == upper`` is frozen.
         upper: Largest allowed values, shape ``(n, d)``.
         weights: Cost per feature, shape ``(d,)``, all positive.
@@ -99,7 +105,7 @@ class Problem:
         return torch.stack(columns, dim=1) if columns else x_cf.new_zeros(len(x_cf), 0)
 
     def satisfied(self, x_cf: Tensor, rows: Tensor) -> Tensor:
-        """Whether every constraint holds, in the precision of ``x_cf``; false where a value is not a number."""
+        """Whether every constraint holds, in ``x_cf``'s precision; false where a value is not a number."""
         with torch.no_grad():
             return (self.values(x_cf, rows) >= 0).all(dim=1)
 

@@ -1,8 +1,9 @@
 """One early-stopping loop for classifiers and densities.
 
-A part of the *training* rows is held back; training stops when the loss on it has not improved for ``patience`` epochs at each
-of a few falling learning rates, and the best weights are kept. All randomness comes from one seed, so the same seed on the same
-machine gives the same weights, and no global generator is touched.
+A part of the *training* rows is held back; training stops when the loss on it has not improved for
+``patience`` epochs at each of a few falling learning rates, and the best weights are kept. All randomness
+comes from one seed, so the same seed on the same machine gives the same weights, and no global generator is
+touched.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class Training:
         batch_size: Rows per step.
         learning_rate: Adam's first learning rate.
         weight_decay: AdamW's decay.
-        patience: Epochs without progress before the learning rate falls, and in the end before training stops.
+        patience: Epochs without progress before the learning rate falls, and in the end before training
+            stops.
         reductions: How often the learning rate falls (to 30 %), each time from the best weights so far.
         validation: Share of the rows held back for early stopping.
         noise: Standard deviation of the Gaussian noise added to each batch of inputs.
@@ -52,9 +54,15 @@ class Training:
 
     def __post_init__(self) -> None:
         least = dict.fromkeys(("epochs", "batch_size"), 1)
-        least |= dict.fromkeys(("learning_rate", "weight_decay", "patience", "reductions", "noise", "tolerance"), 0)
+        least |= dict.fromkeys(
+            ("learning_rate", "weight_decay", "patience", "reductions", "noise", "tolerance"), 0
+        )
         settings = {name: getattr(self, name) for name in least}
-        problems = [f"`{name}` must be at least {least[name]}; got {value}" for name, value in settings.items() if not value >= least[name]]
+        problems = [
+            f"`{name}` must be at least {least[name]}; got {value}"
+            for name, value in settings.items()
+            if not value >= least[name]
+        ]
         if not 0 <= self.validation < 1:
             problems.append(f"`validation` must be a share in [0, 1); got {self.validation}")
         if problems:
@@ -65,7 +73,9 @@ def check_rows(x: Tensor, y: Tensor, *, n_classes: int | None = None) -> None:
     """Raise unless ``x`` is a finite float table and ``y`` its classes; every problem is named at once."""
     problems = []
     if x.ndim != 2 or x.shape[0] == 0 or x.shape[1] == 0:
-        problems.append(f"`x` must have shape (n, d) with at least one row and one column; got {tuple(x.shape)}")
+        problems.append(
+            f"`x` must have shape (n, d) with at least one row and one column; got {tuple(x.shape)}"
+        )
     if not x.is_floating_point():
         problems.append(f"`x` must be a float tensor; got {x.dtype}")
     elif not torch.isfinite(x).all():
@@ -73,7 +83,9 @@ def check_rows(x: Tensor, y: Tensor, *, n_classes: int | None = None) -> None:
         where = f" (first at row {int(bad[0, 0])}, column {int(bad[0, -1])})" if x.ndim == 2 else ""
         problems.append(f"`x` must be finite; {len(bad)} entries are NaN or infinite{where}")
     if y.shape != x.shape[:1]:
-        problems.append(f"`y` must have shape ({x.shape[0] if x.ndim else 0},), one class per row; got {tuple(y.shape)}")
+        problems.append(
+            f"`y` must have shape ({x.shape[0] if x.ndim else 0},), one class per row; got {tuple(y.shape)}"
+        )
     if y.dtype != torch.long:
         problems.append(f"`y` must be a long tensor of class numbers; got {y.dtype}")
     elif y.numel() and int(y.min()) < 0:
@@ -87,7 +99,7 @@ def check_rows(x: Tensor, y: Tensor, *, n_classes: int | None = None) -> None:
 
 
 def check_query(x: Tensor, y: Tensor, n_features: int, n_classes: int | None = None) -> None:
-    """Raise unless ``x`` is a table with the columns a density was fitted on, and ``y`` one class for each of its rows."""
+    """Raise unless ``x`` is a table with the columns of the fit, and ``y`` one class for each of its rows."""
     if x.ndim != 2 or x.shape[1] != n_features:
         raise ShapeError(
             f"`x` must have shape (n, {n_features}), as when this density was fitted; got {tuple(x.shape)}. "
@@ -101,9 +113,15 @@ def check_query(x: Tensor, y: Tensor, n_features: int, n_classes: int | None = N
 def check_classes(y: Tensor, n_classes: int | None) -> None:
     """Raise unless ``y`` holds class numbers, below ``n_classes`` where that is given."""
     if y.dtype != torch.long:
-        raise InvalidInputError(f"`y` must be a long tensor of class numbers; got {y.dtype}. Convert it with `.long()`.")
+        raise InvalidInputError(
+            f"`y` must be a long tensor of class numbers; got {y.dtype}. Convert it with `.long()`."
+        )
     if y.numel() and (int(y.min()) < 0 or (n_classes is not None and int(y.max()) >= n_classes)):
-        allowed = "0 or more" if n_classes is None else f"between 0 and {n_classes - 1}, the classes this was fitted on"
+        allowed = (
+            "0 or more"
+            if n_classes is None
+            else f"between 0 and {n_classes - 1}, the classes this was fitted on"
+        )
         raise InvalidInputError(f"`y` must be {allowed}; got {int(y.min())} to {int(y.max())}.")
 
 
@@ -134,7 +152,9 @@ def train(
     held_out, kept = split_rows(y, settings.validation, generator)
     if prepare is not None:
         prepare(x[kept], y[kept])
-    optimizer = torch.optim.AdamW(module.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    optimizer = torch.optim.AdamW(
+        module.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
+    )
     best, best_state, bad, reductions = math.inf, None, 0, 0
     with torch.enable_grad(), local_seed(seed, x.device), progress_bar(label, settings.epochs) as advance:
         for _ in range(settings.epochs):
@@ -159,8 +179,8 @@ def train(
                 group["lr"] *= 0.3
     if best_state is None:
         raise TrainingError(
-            f"{label}: the loss was not a number in every epoch. Look for extreme values in the data (scale columns to "
-            "about [0, 1]) or lower `learning_rate`."
+            f"{label}: the loss was not a number in every epoch. Look for extreme values in the data (scale "
+            "columns to about [0, 1]) or lower `learning_rate`."
         )
     module.load_state_dict(best_state)
     module.eval()

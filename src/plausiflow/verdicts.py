@@ -1,7 +1,7 @@
-"""The verdict on a point, whoever found it: which class the model gives it, and whether its density passes the threshold.
+"""The verdict on a point, whoever found it: its class by the model, and whether its density is high enough.
 
-Methods judge what their search returned with the same function that judges counterfactuals read from a file. Everything is
-judged in double precision, and no model is ever asked about a row that is not there.
+Methods judge what their search returned with the same function that judges counterfactuals read from a file.
+Everything is judged in double precision, and no model is ever asked about a row that is not there.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ def judge(
     Args:
         classifier: The model that is explained.
         plausibility: What a row's density is held against; without it nothing is called plausible.
-        x: Factuals, shape ``(n, d)``; entries that are not finite count as zero where their class is predicted.
+        x: Factuals, shape ``(n, d)``; entries that are not finite count as zero where their class is
+            predicted.
         x_cf: Counterfactuals, shape ``(n, d)``; a row with an entry that is not finite counts as not found.
         y_target: Wanted classes, shape ``(n,)``.
         y: Predicted classes of the factuals, shape ``(n,)``, where they are known already.
         gradients: Value-and-gradient evaluations spent, shape ``(n,)``; zero where not given.
-        seconds: Wall-clock seconds, shape ``(n,)``, or one share for every row, shape ``()``; NaN where not given.
+        seconds: Wall-clock seconds, shape ``(n,)``, or one share for every row, shape ``()``; NaN where not
+            given.
         cpu_seconds: Processor seconds, likewise.
         path: Iterates of the search, shape ``(steps, n, d)``.
 
@@ -99,6 +101,10 @@ def _check_shapes(x: Tensor, x_cf: Tensor, y_target: Tensor) -> None:
     if x_cf.shape != x.shape:
         problems.append(f"`x_cf` must have the shape of `x`, {tuple(x.shape)}; got {tuple(x_cf.shape)}")
     if y_target.shape != x.shape[:1]:
-        problems.append(f"`y_target` must have shape ({len(x)},), one class per row; got {tuple(y_target.shape)}")
+        problems.append(
+            f"`y_target` must have shape ({len(x)},), one class per row; got {tuple(y_target.shape)}"
+        )
     if problems:
-        raise ShapeError("; ".join(problems) + ". A row for which there is no counterfactual is a row of NaN.")
+        raise ShapeError(
+            "; ".join(problems) + ". A row for which there is no counterfactual is a row of NaN."
+        )

@@ -1,7 +1,7 @@
-"""``plausiflow benchmark densities``: how well each density fits rows it has not seen, and what it costs.
+r"""``plausiflow benchmark densities``: how well each density fits rows it has not seen, and what it costs.
 
-The published RealNVP and NICE could only shrink volumes, so that their log-density could not pass :math:`-d/2 \\log 2\\pi` on data in
-[0, 1]; the column ``published_cap`` gives that number.
+The published RealNVP and NICE could only shrink volumes, so that their log-density could not pass
+:math:`-d/2 \log 2\pi` on data in [0, 1]; the column ``published_cap`` gives that number.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from plausiflow.protocols import Density
 
 DENSITIES = ("maf", "nsf", "realnvp", "nice", "kde", "gmm")
 COLUMNS = (
-    "dataset", "fold", "method", "rows", "log_density", "median_log_density", "published_cap", "cpu_seconds", "evaluation_ms",
+    "dataset", "fold", "method", "rows", "log_density", "median_log_density", "published_cap", "cpu_seconds",
+    "evaluation_ms",
 )  # fmt: skip
 
 

@@ -13,7 +13,9 @@ from plausiflow.solvers import SQP, PenaltyAdam
 
 
 def figure_1(path: Path, *, seed: int = 0, row: int | None = None) -> None:
-    """Moons and logistic regression: the search of both solvers for one row, the paper's with a dot every 150 steps.
+    """Moons and logistic regression: the search of both solvers for one row.
+
+    The paper's has a dot every 150 steps.
 
     Args:
         path: Where the picture goes.
@@ -21,12 +23,17 @@ def figure_1(path: Path, *, seed: int = 0, row: int | None = None) -> None:
         row: Which test row; by default one on the far side of the upper moon, as in the paper.
     """
     data = fold_of("moons", 0)
-    classifier, plausibility = fitted_classifier("moons", "lr", 0, seed), fitted_plausibility("moons", 0, seed)
+    classifier, plausibility = (
+        fitted_classifier("moons", "lr", 0, seed),
+        fitted_plausibility("moons", 0, seed),
+    )
     if row is None:
         row = int((data.x_test[:, 1] - data.x_test[:, 0]).argmax())
     x = data.x_test[row : row + 1]
     adam = PPCEF(classifier=classifier, plausibility=plausibility, solver=PenaltyAdam(keep="last", trace=150))
-    sqp = PPCEF(classifier=classifier, plausibility=plausibility, solver=SQP(trace=True), lower=0.0, upper=1.0)
+    sqp = PPCEF(
+        classifier=classifier, plausibility=plausibility, solver=SQP(trace=True), lower=0.0, upper=1.0
+    )
     sqp.fit(data.x_train, data.y_train)
     figure = new_figure(9.5, 4.9)
     names = ("The paper's Adam, a dot every 150 steps", "SQP, a dot for every iteration")

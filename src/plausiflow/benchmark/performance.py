@@ -1,4 +1,7 @@
-"""``plausiflow benchmark performance``: every study of speed and closeness in one go, written to ``docs/performance.md``."""
+"""``plausiflow benchmark performance``: every study of speed and closeness in one go.
+
+It is written to ``docs/performance.md``.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,17 @@ from plausiflow.methods import PPCEF
 
 BATCHES = (1, 10, 100, 1000, 10000)
 NODE_DATASETS = ("heloc", "digits", "law", "moons", "wine")
-COLUMNS = ("dataset", "classifier", "rows", "feasible", "l2", "gradients", "cpu_seconds", "wall_seconds", "cpu_ms_per_row")
+COLUMNS = (
+    "dataset",
+    "classifier",
+    "rows",
+    "feasible",
+    "l2",
+    "gradients",
+    "cpu_seconds",
+    "wall_seconds",
+    "cpu_ms_per_row",
+)
 
 
 def batch_sizes(selection: Selection) -> Iterator[Row]:
@@ -36,10 +49,14 @@ def batch_sizes(selection: Selection) -> Iterator[Row]:
         data = fold_of(dataset, fold)
         model = fitted_classifier(dataset, kind, fold, selection.seed)
         plausibility = fitted_plausibility(dataset, fold, selection.seed)
-        method = PPCEF(classifier=model, plausibility=plausibility, lower=0.0, upper=1.0).fit(data.x_train, data.y_train)
+        method = PPCEF(classifier=model, plausibility=plausibility, lower=0.0, upper=1.0).fit(
+            data.x_train, data.y_train
+        )
         method.explain(data.x_test[:2], target_policy(model.n_classes))
         for size in BATCHES:
-            found = method.explain(data.x_test[torch.arange(size) % len(data.x_test)], target_policy(model.n_classes))
+            found = method.explain(
+                data.x_test[torch.arange(size) % len(data.x_test)], target_policy(model.n_classes)
+            )
             row = summary(found)
             row["cpu_ms_per_row"] = 1000 * float(row["cpu_seconds"]) / size
             case: Row = {"dataset": dataset, "classifier": kind, "fold": fold}
@@ -52,10 +69,22 @@ def write(path: Path, selection: Selection, reference: Path | None, report: Call
     linear, both = replace(selection, classifiers=("lr",)), replace(selection, classifiers=("lr", "mlp"))
     node = tuple(name for name in NODE_DATASETS if name in selection.datasets)
     capped = replace(selection, datasets=node, classifiers=("node",), rows=min(500, selection.rows or 500))
-    large = replace(selection, datasets=tuple(n for n in ("heloc",) if n in selection.datasets), classifiers=("lr", "mlp"))
+    large = replace(
+        selection, datasets=tuple(n for n in ("heloc",) if n in selection.datasets), classifiers=("lr", "mlp")
+    )
     studies: list[tuple[str, str, Callable[[], Iterable[Row]], Sequence[str]]] = [
-        ("Published models", published.__doc__ or "", lambda: published.run(linear, reference), published.COLUMNS),
-        ("Published NODE", "The same on the published NODE.", lambda: published.run(capped, reference), published.COLUMNS),
+        (
+            "Published models",
+            published.__doc__ or "",
+            lambda: published.run(linear, reference),
+            published.COLUMNS,
+        ),
+        (
+            "Published NODE",
+            "The same on the published NODE.",
+            lambda: published.run(capped, reference),
+            published.COLUMNS,
+        ),
         ("Models trained here", solvers.__doc__ or "", lambda: solvers.run(both), solvers.COLUMNS),
         ("Densities", densities.__doc__ or "", lambda: densities.run(selection), densities.COLUMNS),
         ("Batch sizes", batch_sizes.__doc__ or "", lambda: batch_sizes(large), COLUMNS),
@@ -71,9 +100,11 @@ def write(path: Path, selection: Selection, reference: Path | None, report: Call
         report(title)
     minutes = (time.perf_counter() - start) / 60
     head = (
-        "# Performance\n\nWritten by `plausiflow benchmark performance`; every number comes from that one run.\n"
-        f"Commit {environment()['commit']}, torch {environment()['torch']}, Python {platform.python_version()}, one thread, "
-        f"seed {selection.seed}, {minutes:.0f} minutes.\nProcessor seconds on a shared machine: compare them within a table.\n"
+        "# Performance\n\n"
+        "Written by `plausiflow benchmark performance`; every number comes from that one run.\n"
+        f"Commit {environment()['commit']}, torch {environment()['torch']}, "
+        f"Python {platform.python_version()}, one thread, seed {selection.seed}, {minutes:.0f} minutes.\n"
+        "Processor seconds on a shared machine: compare them within a table.\n"
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([head, *sections]))

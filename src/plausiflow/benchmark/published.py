@@ -1,7 +1,8 @@
-"""``plausiflow benchmark published``: both solvers on the published models, beside the published counterfactuals.
+"""``plausiflow benchmark published``: both solvers on the published models, beside what was published.
 
-Models (logistic regression, MLP or NODE, and the flow), threshold, rows and targets are those of the published fold 0. The paper's
-Adam runs as published, without a box; the SQP stays in [0, 1] (a row outside keeps its own value as bound).
+Models (logistic regression, MLP or NODE, and the flow), threshold, rows and targets are those of the
+published fold 0. The paper's Adam runs as published, without a box; the SQP stays in [0, 1] (a row outside
+keeps its own value as bound).
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from plausiflow.methods import PPCEF
 from plausiflow.verdicts import judge
 
 COLUMNS = (
-    "dataset", "classifier", "solver", "rows", "coverage", "validity", "plausibility", "feasible", "l1", "l2", "log_density",
-    "difference", "farther", "gradients", "cpu_seconds", "ratio",
+    "dataset", "classifier", "solver", "rows", "coverage", "validity", "plausibility", "feasible", "l1", "l2",
+    "log_density", "difference", "farther", "gradients", "cpu_seconds", "ratio",
 )  # fmt: skip
 
 
@@ -37,7 +38,9 @@ def run(selection: Selection, directory: Path | None = None) -> Iterator[Row]:
 
 def _case(reference: Reference, kind: str, selection: Selection) -> Iterator[Row]:
     model = reference.classifier(kind)  # type: ignore[arg-type]
-    plausibility = Thresholded.at(PublishedMAF(reference.maf_arrays), float(reference.log_delta), model.n_classes)
+    plausibility = Thresholded.at(
+        PublishedMAF(reference.maf_arrays), float(reference.log_delta), model.n_classes
+    )
     x = selection.few(reference.x_test)
     stored = reference.counterfactuals.get(("ppcef", kind))
     binary_linear = kind == "lr" and model.n_classes == 2
@@ -52,7 +55,9 @@ def _case(reference: Reference, kind: str, selection: Selection) -> Iterator[Row
     yield {"solver": "penalty_adam"} | summary(adam) | _difference(adam, stored)
 
     with CpuTimer() as bank:
-        method = PPCEF(classifier=model, plausibility=plausibility, lower=0.0, upper=1.0).fit(reference.x_train, reference.y_train)
+        method = PPCEF(classifier=model, plausibility=plausibility, lower=0.0, upper=1.0).fit(
+            reference.x_train, reference.y_train
+        )
     found = method.explain(x, "paper")
     row = summary(found)
     ratio = float(adam.cpu_seconds.sum()) / (float(row["cpu_seconds"]) + bank.seconds)

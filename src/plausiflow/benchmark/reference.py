@@ -1,8 +1,8 @@
-"""What the published runs left behind: folds, weights, counterfactuals and metrics, for tests and comparisons.
+"""What the published runs left behind: folds, weights, counterfactuals, metrics, for tests and comparisons.
 
-The files are not part of this package. They are read from a folder that the environment variable ``PLAUSIFLOW_REFERENCE``
-names: ``<name>.npz`` with fold 0 of a data set, ``<name>_maf.npz`` and ``<name>_node.npz`` with the weights of its flow and its
-NODE, and ``published_metrics.csv``.
+The files are not part of this package. They are read from a folder that the environment variable
+``PLAUSIFLOW_REFERENCE`` names: ``<name>.npz`` with fold 0 of a data set, ``<name>_maf.npz`` and
+``<name>_node.npz`` with the weights of its flow and its NODE, and ``published_metrics.csv``.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Reference:
         y_test: Their true classes, shape ``(m,)``.
         log_delta: The threshold of the published runs.
         maf_log_prob_train: Log-density of the training rows under the published flow, shape ``(n,)``.
-        counterfactuals: Published counterfactuals by method and classifier, such as ``("ppcef", "lr")``, shape ``(m, d)`` each;
-            NaN where a method returned none.
+        counterfactuals: Published counterfactuals by method and classifier, such as ``("ppcef", "lr")``,
+            shape ``(m, d)`` each; NaN where a method returned none.
         maf_arrays: Weights of the published flow, by name.
         classifier_arrays: Weights of the published classifiers, by name.
     """
@@ -91,7 +91,8 @@ class Reference:
             maf_log_prob_train=_floats(arrays["maf_log_prob_train"]),
             counterfactuals=counterfactuals,
             maf_arrays=maf,
-            classifier_arrays={key: value for key, value in arrays.items() if key.startswith(("lr_", "mlp_"))} | node,
+            classifier_arrays={key: value for key, value in arrays.items() if key.startswith(("lr_", "mlp_"))}
+            | node,
         )
 
     def classifier(self, kind: Literal["lr", "mlp", "node"]) -> NetworkClassifier:
@@ -100,22 +101,30 @@ class Reference:
         if kind == "lr":
             return LinearClassifier.from_weights(arrays["lr_weight"], arrays["lr_bias"])
         if kind == "mlp":
-            layers = sorted(key.removesuffix("_weight") for key in arrays if key.startswith("mlp_") and key.endswith("_weight"))
-            return MLPClassifier.from_weights([arrays[f"{k}_weight"] for k in layers], [arrays[f"{k}_bias"] for k in layers])
+            layers = sorted(
+                key.removesuffix("_weight")
+                for key in arrays
+                if key.startswith("mlp_") and key.endswith("_weight")
+            )
+            return MLPClassifier.from_weights(
+                [arrays[f"{k}_weight"] for k in layers], [arrays[f"{k}_bias"] for k in layers]
+            )
         if kind == "node":
             return NODE.from_weights(arrays)
         raise InvalidInputError(f'There is no published classifier {kind!r}. Use "lr", "mlp" or "node".')
 
     def __repr__(self) -> str:
-        rows = f"{len(self.x_train)} training and {len(self.x_test)} test rows, {self.x_train.shape[1]} features"
+        rows = (
+            f"{len(self.x_train)} training and {len(self.x_test)} test rows, {self.x_train.shape[1]} features"
+        )
         return f"Reference({self.name!r}: {rows}, {len(self.counterfactuals)} sets of counterfactuals)"
 
 
 def published_metrics(directory: str | Path | None = None) -> pd.DataFrame:
     """Every published metric, one row per data set, method, classifier and fold.
 
-    The metrics of the paper's tables have plain names: coverage, validity, plausibility, log_density, l1, l2, lof, iso_forest and
-    seconds; other columns are as published.
+    The metrics of the paper's tables have plain names: coverage, validity, plausibility, log_density, l1, l2,
+    lof, iso_forest and seconds; other columns are as published.
 
     Args:
         directory: The folder; where not given, the one that ``PLAUSIFLOW_REFERENCE`` names.
@@ -127,8 +136,9 @@ def _folder(directory: str | Path | None) -> Path:
     named = directory if directory is not None else os.environ.get(ENVIRONMENT_VARIABLE)
     if not named:
         raise DataNotFoundError(
-            f"The published runs' files were not found: no `directory` was given and {ENVIRONMENT_VARIABLE} is not set. "
-            f"Set {ENVIRONMENT_VARIABLE} to the folder that holds `moons.npz`, `moons_maf.npz`, `moons_node.npz` and so on."
+            f"The published runs' files were not found: no `directory` was given and {ENVIRONMENT_VARIABLE} "
+            f"is not set. Set {ENVIRONMENT_VARIABLE} to the folder that holds `moons.npz`, `moons_maf.npz`, "
+            "`moons_node.npz` and so on."
         )
     return Path(named)
 
@@ -137,8 +147,12 @@ def _existing(folder: Path, name: str) -> Path:
     path = folder / name
     if path.is_file():
         return path
-    there = sorted(p.name for p in folder.iterdir() if p.suffix in (".npz", ".csv")) if folder.is_dir() else []
-    found = f"it holds {', '.join(there)}" if there else "there is no such folder, or it holds no reference files"
+    there = (
+        sorted(p.name for p in folder.iterdir() if p.suffix in (".npz", ".csv")) if folder.is_dir() else []
+    )
+    found = (
+        f"it holds {', '.join(there)}" if there else "there is no such folder, or it holds no reference files"
+    )
     raise DataNotFoundError(
         f"`{name}` was looked for in {folder}, but {found}. "
         f"Pass `directory`, or set {ENVIRONMENT_VARIABLE}, to the folder that holds it."

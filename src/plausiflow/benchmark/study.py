@@ -1,6 +1,7 @@
-"""What every benchmark shares: which cases it runs, models fitted once for all of them, and the flat rows it reports.
+"""What every benchmark shares: which cases it runs, models fitted once for all, and the flat rows it reports.
 
-A row says what was run, on what, with which seed and at which commit; nothing in a table comes from anywhere else.
+A row says what was run, on what, with which seed and at which commit; nothing in a table comes from anywhere
+else.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class Selection:
     def __post_init__(self) -> None:
         wrong = [name for name in self.classifiers if name not in CLASSIFIERS]
         if wrong:
-            raise InvalidInputError(f"Classifiers {wrong} are not known; choose from {', '.join(CLASSIFIERS)}.")
+            raise InvalidInputError(
+                f"Classifiers {wrong} are not known; choose from {', '.join(CLASSIFIERS)}."
+            )
 
     def cases(self) -> Iterator[tuple[str, str, int]]:
         """Every data set, classifier and fold."""
@@ -115,7 +118,10 @@ def summary(found: Counterfactuals) -> Row:
 
 
 def closeness(found: Counterfactuals, penalty: Counterfactuals) -> Row:
-    """Distances on the rows where ``penalty`` is feasible: both means, and how often ``found`` is over 1 % farther or has nothing."""
+    """Distances on the rows where ``penalty`` is feasible.
+
+    Both means, and how often ``found`` is over 1 % farther or has nothing.
+    """
     own = l2_distance(found.x_cf.double(), found.x.double())
     theirs = l2_distance(penalty.x_cf.double(), penalty.x.double())
     farther = ~(found.feasible & (own <= 1.01 * theirs))
@@ -141,11 +147,19 @@ def environment() -> Row:
     folder = Path(__file__).parent
     try:
         commit = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--exclude=*"], cwd=folder, capture_output=True, text=True, check=True
+            ["git", "describe", "--always", "--dirty", "--exclude=*"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         commit = "unknown"
-    return {"commit": commit, "plausiflow": metadata.version("plausiflow"), "torch": torch.__version__.split("+")[0]}
+    return {
+        "commit": commit,
+        "plausiflow": metadata.version("plausiflow"),
+        "torch": torch.__version__.split("+")[0],
+    }
 
 
 def write_json(rows: Sequence[Row], path: Path) -> None:
@@ -170,5 +184,7 @@ class CpuTimer:
 
 def geometric_mean(values: Iterable[float]) -> float:
     """The geometric mean of positive numbers; not a number if there are none."""
-    logs = torch.tensor([value for value in values if value == value and value > 0], dtype=torch.float64).log()
+    logs = torch.tensor(
+        [value for value in values if value == value and value > 0], dtype=torch.float64
+    ).log()
     return float(logs.mean().exp())

@@ -9,7 +9,16 @@ from rich.table import Table
 
 from plausiflow.benchmark.study import Row, environment, geometric_mean
 
-_DECIMALS = {"difference": 6, "l1": 3, "l2": 4, "l2_common": 4, "l2_common_penalty": 4, "gradients": 1, "ratio": 1, "cpu_seconds": 2}
+_DECIMALS = {
+    "difference": 6,
+    "l1": 3,
+    "l2": 4,
+    "l2_common": 4,
+    "l2_common_penalty": 4,
+    "gradients": 1,
+    "ratio": 1,
+    "cpu_seconds": 2,
+}
 
 
 def text(name: str, value: object) -> str:
@@ -25,13 +34,17 @@ def print_table(rows: Iterable[Row], columns: Sequence[str], title: str) -> list
     shown = [column for column in columns if any(column in row for row in kept)]
     table = Table(title=title, title_justify="left", caption_justify="left")
     for column in shown:
-        table.add_column(column, justify="left" if all(isinstance(row.get(column, ""), str) for row in kept) else "right")
+        table.add_column(
+            column, justify="left" if all(isinstance(row.get(column, ""), str) for row in kept) else "right"
+        )
     for row in kept:
         table.add_row(*(text(column, row.get(column)) for column in shown))
     table.caption = caption(kept)
     console = Console(width=None if Console().is_terminal else 200)
     console.print(table)
-    console.print(f"commit {environment()['commit']}, torch {environment()['torch']}, one thread", style="dim")
+    console.print(
+        f"commit {environment()['commit']}, torch {environment()['torch']}, one thread", style="dim"
+    )
     return kept
 
 
@@ -49,5 +62,9 @@ def caption(rows: Sequence[Row]) -> str:
 def markdown(rows: Sequence[Row], columns: Sequence[str]) -> str:
     """The same table for a page."""
     shown = [column for column in columns if any(column in row for row in rows)]
-    lines = [shown, ["---"] * len(shown), *([text(column, row.get(column)) for column in shown] for row in rows)]
+    lines = [
+        shown,
+        ["---"] * len(shown),
+        *([text(column, row.get(column)) for column in shown] for row in rows),
+    ]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -19,12 +19,13 @@ _TOLERANCE = 1e-3
 class TorchClassifier:
     """Any torch module as a classifier.
 
-    The module is copied when it is wrapped and left alone: it stays in its mode, and training it further does not change this
-    classifier. The copy runs in evaluation mode, in the precision and on the device of its input.
+    The module is copied when it is wrapped and left alone: it stays in its mode, and training it further does
+    not change this classifier. The copy runs in evaluation mode, in the precision and on the device of its
+    input.
 
     Attributes:
-        module: The model, ``(n, d) -> (n, k)``; with two classes also ``(n, 1)`` or ``(n,)``, the logit or the probability
-            of class 1.
+        module: The model, ``(n, d) -> (n, k)``; with two classes also ``(n, 1)`` or ``(n,)``, the logit or
+            the probability of class 1.
         n_classes: Number of classes.
         output: Whether the module returns logits or probabilities.
 
@@ -48,11 +49,16 @@ class TorchClassifier:
         if not isinstance(self.module, nn.Module):
             problems.append(f"`module` must be a torch.nn.Module; got {type(self.module).__name__}")
         if self.n_classes < 2:
-            problems.append(f"`n_classes` must be at least 2, also for a module with a single output; got {self.n_classes}")
+            problems.append(
+                "`n_classes` must be at least 2, also for a module with a single output; got "
+                f"{self.n_classes}"
+            )
         if self.output not in ("logits", "probabilities"):
             problems.append(f'`output` must be "logits" or "probabilities"; got {self.output!r}')
         if problems:
-            raise InvalidInputError("; ".join(problems) + ". For example: `TorchClassifier(module, n_classes=2)`.")
+            raise InvalidInputError(
+                "; ".join(problems) + ". For example: `TorchClassifier(module, n_classes=2)`."
+            )
         try:
             self._frozen = Frozen(copy.deepcopy(self.module))
         except Exception as error:
@@ -70,8 +76,9 @@ class TorchClassifier:
         if output.shape != (len(x), 1 if single else self.n_classes):
             also = f" or ({len(x)}, 1)" if self.n_classes == 2 else ""
             raise ModelError(
-                f"The module must return shape ({len(x)}, {self.n_classes}){also} for {len(x)} rows; got {tuple(output.shape)}. "
-                "Set `n_classes` to the number of its outputs, or wrap it in a module that returns one row per row."
+                f"The module must return shape ({len(x)}, {self.n_classes}){also} for {len(x)} rows; got "
+                f"{tuple(output.shape)}. Set `n_classes` to the number of its outputs, or wrap it in a "
+                "module that returns one row per row."
             )
         self._check(output, x)
         if self.output == "probabilities":
@@ -82,20 +89,22 @@ class TorchClassifier:
         return output.nan_to_num(nan=torch.nan, posinf=largest, neginf=-largest)
 
     def __repr__(self) -> str:
-        return f"TorchClassifier({type(self.module).__name__}, n_classes={self.n_classes}, output={self.output!r})"
+        name = type(self.module).__name__
+        return f"TorchClassifier({name}, n_classes={self.n_classes}, output={self.output!r})"
 
     def _called(self, x: Tensor) -> Tensor:
         try:
             output = self._frozen(x)(x)
         except Exception as error:
             raise ModelError(
-                f"The module raised {type(error).__name__} for rows of shape {tuple(x.shape)} and {x.dtype}: {error}. "
-                "Call it on such rows by hand; it must take any number of rows, and double precision too (tensors that it makes "
-                "itself must follow `x.dtype`)."
+                f"The module raised {type(error).__name__} for rows of shape {tuple(x.shape)} and {x.dtype}: "
+                f"{error}. Call it on such rows by hand; it must take any number of rows, and double "
+                "precision too (tensors that it makes itself must follow `x.dtype`)."
             ) from error
         if not isinstance(output, Tensor):
             raise ModelError(
-                f"The module must return a tensor; got {type(output).__name__}. Wrap it in a module that returns the logits only."
+                f"The module must return a tensor; got {type(output).__name__}. Wrap it in a module that "
+                "returns the logits only."
             )
         if x.requires_grad and torch.is_grad_enabled() and not output.requires_grad:
             raise ModelError(
@@ -109,8 +118,9 @@ class TorchClassifier:
         bad = output.isnan().any(dim=1) & finite
         if bad.any():
             raise ModelError(
-                f"The module returned NaN for {int(bad.sum())} of {len(x)} rows although their values are finite (first: row "
-                f"{int(bad.nonzero()[0])}). Look for logarithms, divisions and values far outside the training data."
+                f"The module returned NaN for {int(bad.sum())} of {len(x)} rows although their values are "
+                f"finite (first: row {int(bad.nonzero()[0])}). Look for logarithms, divisions and values far "
+                "outside the training data."
             )
         if self.output == "logits":
             return
@@ -118,8 +128,8 @@ class TorchClassifier:
         outside = (output < -_TOLERANCE) | (output > 1 + _TOLERANCE)
         if outside.any() or (output.shape[1] > 1 and ((output.sum(dim=1) - 1).abs() > _TOLERANCE).any()):
             raise ModelError(
-                "The module must return probabilities, in [0, 1] and summing to one over the classes; got values from "
-                f"{float(output.min()):.4g} to {float(output.max()):.4g}. "
+                "The module must return probabilities, in [0, 1] and summing to one over the classes; got "
+                f"values from {float(output.min()):.4g} to {float(output.max()):.4g}. "
                 'Use `output="logits"` for a module that ends without sigmoid or softmax.'
             )
 

@@ -1,7 +1,7 @@
-"""What our own networks share: training, frozen evaluation, state; and how to read any classifier's predictions.
+"""What our own networks share: training, frozen evaluation, state; and reading any classifier's predictions.
 
-A subclass of ``NetworkClassifier`` says which module it is and how the number of features and classes is read off its weights;
-everything else is here.
+A subclass of ``NetworkClassifier`` says which module it is and how the number of features and classes is read
+off its weights; everything else is here.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class NetworkClassifier(ABC):
         seed: All randomness of ``fit``: the first weights, the held-out rows, the batches and dropout.
         n_features: Number of columns it was fitted on; zero before.
         n_classes: Number of classes it decides between; zero before ``fit``.
-        module_: The trained module; none before ``fit``. It is never evaluated itself: ``logits`` uses frozen copies.
+        module_: The trained module; none before ``fit``. It is never evaluated itself: ``logits`` uses frozen
+            copies.
     """
 
     training: Training = field(default_factory=Training)
@@ -75,7 +76,7 @@ class NetworkClassifier(ABC):
 
     @abstractmethod
     def _build(self, n_features: int, n_classes: int) -> nn.Module:
-        """A new module, ``(n, d) -> (n, k)`` logits, its first weights drawn from torch's global generator."""
+        """A new module, ``(n, d) -> (n, k)`` logits, first weights drawn from torch's global generator."""
 
     @abstractmethod
     def _sizes(self, state: Mapping[str, Tensor]) -> tuple[int, int]:
@@ -99,8 +100,9 @@ class NetworkClassifier(ABC):
         check_rows(x, y, n_classes=n_classes)
         if bool((y == y[0]).all()):
             raise InvalidInputError(
-                f"`y` must hold at least two classes for a classifier to tell apart; all {len(y)} rows are of class {int(y[0])}. "
-                "Fit on rows of every class: look at how the rows were selected, or stratify the split by class."
+                f"`y` must hold at least two classes for a classifier to tell apart; all {len(y)} rows are "
+                f"of class {int(y[0])}. Fit on rows of every class: look at how the rows were selected, or "
+                "stratify the split by class."
             )
         n_features, n_classes = x.shape[1], n_classes or int(y.max()) + 1
         with local_seed(self.seed, x.device):
@@ -118,16 +120,22 @@ class NetworkClassifier(ABC):
         return self._adopt(module, n_features, n_classes)
 
     def logits(self, x: Tensor) -> Tensor:
-        """Unnormalised log-probabilities, ``(n, d) -> (n, k)``, in x's dtype and on its device; keeps the graph."""
+        """Unnormalised log-probabilities, ``(n, d) -> (n, k)``.
+
+        In x's dtype and on its device; keeps the graph.
+        """
         if self._frozen is None:
             raise _not_fitted(self)
         if x.ndim != 2 or x.shape[1] != self.n_features:
             raise ShapeError(
-                f"`x` must have shape (n, {self.n_features}), as when this classifier was fitted; got {tuple(x.shape)}. "
-                "Encode the rows as the training data was encoded; a single row needs `x[None]`."
+                f"`x` must have shape (n, {self.n_features}), as when this classifier was fitted; got "
+                f"{tuple(x.shape)}. Encode the rows as the training data was encoded; a single row needs "
+                "`x[None]`."
             )
         if not x.is_floating_point():
-            raise InvalidInputError(f"`x` must be a float tensor; got {x.dtype}. Convert it with `x.double()`.")
+            raise InvalidInputError(
+                f"`x` must be a float tensor; got {x.dtype}. Convert it with `x.double()`."
+            )
         logits: Tensor = self._frozen(x)(x)
         return logits
 
@@ -161,8 +169,11 @@ class NetworkClassifier(ABC):
 
     def __repr__(self) -> str:
         settings = [f.name for f in fields(self) if f.init and f.name != "training"]
-        size = "not fitted" if self.module_ is None else f"{self.n_features} features, {self.n_classes} classes"
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in settings)}; {size})"
+        size = (
+            "not fitted" if self.module_ is None else f"{self.n_features} features, {self.n_classes} classes"
+        )
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in settings)
+        return f"{type(self).__name__}({values}; {size})"
 
     def _adopt(self, module: nn.Module, n_features: int, n_classes: int) -> Self:
         self.module_, self.n_features, self.n_classes = module.eval(), n_features, n_classes
@@ -179,7 +190,8 @@ def as_tensor(values: Weights) -> Tensor:
 def _not_fitted(classifier: NetworkClassifier) -> NotFittedError:
     name = type(classifier).__name__
     return NotFittedError(
-        f"This {name} has no weights yet. Call `fit(x, y)` or `load_state(state)`, or make it with `{name}.from_weights`."
+        f"This {name} has no weights yet. Call `fit(x, y)` or `load_state(state)`, or make it with "
+        f"`{name}.from_weights`."
     )
 
 

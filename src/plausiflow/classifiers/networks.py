@@ -24,14 +24,17 @@ class LinearClassifier(NetworkClassifier):
         tensor([[0., 1.]])
     """
 
-    training: Training = field(default_factory=lambda: Training(learning_rate=3e-2, batch_size=256, patience=20))
+    training: Training = field(
+        default_factory=lambda: Training(learning_rate=3e-2, batch_size=256, patience=20)
+    )
 
     @classmethod
     def from_weights(cls, weight: Weights, bias: Weights) -> Self:
         """Logistic regression that was trained elsewhere.
 
         Args:
-            weight: Shape ``(k, d)``; one row is a sigmoid model, whose logits become the two columns ``[0, w x + b]``.
+            weight: Shape ``(k, d)``; one row is a sigmoid model, whose logits become the two columns
+                ``[0, w x + b]``.
             bias: Shape ``(k,)``.
         """
         weight, bias = two_columns(as_tensor(weight), as_tensor(bias))
@@ -78,12 +81,15 @@ class MLPClassifier(NetworkClassifier):
         """A perceptron that was trained elsewhere.
 
         Args:
-            weights: Of each affine map, shape ``(out, in)``, the one to the logits last; a last map with one row is a
-                sigmoid model, whose logits become two columns.
+            weights: Of each affine map, shape ``(out, in)``, the one to the logits last; a last map with one
+                row is a sigmoid model, whose logits become two columns.
             biases: Of each affine map, shape ``(out,)``.
         """
         if len(weights) != len(biases) or not weights:
-            raise ShapeError(f"Every affine map needs a weight and a bias; got {len(weights)} weights and {len(biases)} biases.")
+            raise ShapeError(
+                f"Every affine map needs a weight and a bias; got {len(weights)} weights and {len(biases)} "
+                "biases."
+            )
         maps = [(as_tensor(weight), as_tensor(bias)) for weight, bias in zip(weights, biases, strict=True)]
         maps[-1] = two_columns(*maps[-1])
         state = {}
@@ -106,8 +112,8 @@ def two_columns(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """The affine map to logits; a sigmoid's single row gets a row of zeros before it."""
     if weight.ndim != 2 or bias.shape != weight.shape[:1]:
         raise ShapeError(
-            f"`weight` must have shape (k, d) and `bias` shape (k,); got {tuple(weight.shape)} and {tuple(bias.shape)}. "
-            "scikit-learn's `coef_` and `intercept_` have these shapes."
+            f"`weight` must have shape (k, d) and `bias` shape (k,); got {tuple(weight.shape)} and "
+            f"{tuple(bias.shape)}. scikit-learn's `coef_` and `intercept_` have these shapes."
         )
     if len(weight) > 1:
         return weight, bias

@@ -1,10 +1,11 @@
 r"""NODE: ensembles of differentiable oblivious decision trees (Popov, Morozov and Babenko, ICLR 2020).
 
-An oblivious tree of depth D asks every row the same D questions, so its :math:`2^D` leaves are numbered by the bits of the
-answers. Question k looks at :math:`v_k = a_k \cdot x`, where :math:`a_k` is a sparse distribution over the features, and is
-answered "above" with weight :math:`\sigma_k = \sigma((v_k - b_k) e^{-\tau_k})`. A leaf's weight is the product of
-:math:`\sigma_k` where its bit k is 0 and :math:`1 - \sigma_k` where it is 1; the tree answers with the weighted sum of its
-leaves' responses. Each layer also sees the answers of all trees before it. The logits are the mean over all trees.
+An oblivious tree of depth D asks every row the same D questions, so its :math:`2^D` leaves are numbered by
+the bits of the answers. Question k looks at :math:`v_k = a_k \cdot x`, where :math:`a_k` is a sparse
+distribution over the features, and is answered "above" with weight
+:math:`\sigma_k = \sigma((v_k - b_k) e^{-\tau_k})`. A leaf's weight is the product of :math:`\sigma_k` where
+its bit k is 0 and :math:`1 - \sigma_k` where it is 1; the tree answers with the weighted sum of its leaves'
+responses. Each layer also sees the answers of all trees before it. The logits are the mean over all trees.
 """
 
 from __future__ import annotations
@@ -52,7 +53,14 @@ class ODST(nn.Module):
     fixed: Tensor | None
 
     def __init__(
-        self, n_features: int, n_classes: int, *, n_trees: int, depth: int, choice: Activation, bins: Activation
+        self,
+        n_features: int,
+        n_classes: int,
+        *,
+        n_trees: int,
+        depth: int,
+        choice: Activation,
+        bins: Activation,
     ) -> None:
         super().__init__()
         self.depth, self.choice, self.bins = depth, choice, bins
@@ -91,7 +99,10 @@ class ODST(nn.Module):
 
     @torch.no_grad()
     def initialise(self, x: Tensor, generator: np.random.Generator, *, beta: float, cutoff: float) -> None:
-        """Set thresholds to quantiles of what the questions see, and temperatures so that the rows fall into the bins' slope."""
+        """Set thresholds to quantiles of what the questions see.
+
+        Temperatures are set so that the rows fall into the bins' slope.
+        """
         values = self.values(x)
         quantiles = torch.as_tensor(generator.beta(beta, beta, size=self.thresholds.shape)).to(values)
         self.thresholds.copy_(_quantile(values, quantiles))
@@ -103,7 +114,10 @@ class ODST(nn.Module):
 
 
 class DenseTrees(nn.Module):
-    """Layers of trees, each of which sees the input and the answers of all trees before it, ``(n, d) -> (n, classes)``."""
+    """Layers of trees, ``(n, d) -> (n, classes)``.
+
+    Each of them sees the input and the answers of all trees before it.
+    """
 
     def __init__(self, layers: list[ODST]) -> None:
         super().__init__()
@@ -136,8 +150,8 @@ class DenseTrees(nn.Module):
 class NODE(NetworkClassifier):
     """Neural oblivious decision ensembles.
 
-    The default has the size of the paper's runs with the activations of NODE's authors, whose bins are flat for fewer rows than
-    ``sparsemoid``'s: a search by gradients gets a direction more often.
+    The default has the size of the paper's runs with the activations of NODE's authors, whose bins are flat
+    for fewer rows than ``sparsemoid``'s: a search by gradients gets a direction more often.
 
     Attributes:
         n_trees: Trees per layer.
@@ -145,9 +159,10 @@ class NODE(NetworkClassifier):
         n_layers: Densely connected layers.
         choice: How a question chooses features.
         bins: How a question is answered.
-        init_beta: First thresholds are Beta(b, b) quantiles of the training rows; one: uniform, more: nearer the median.
-        init_cutoff: Share of the training rows that a question's bins see within [-1, 1] at first; above one, all rows, spread
-            over so much more.
+        init_beta: First thresholds are Beta(b, b) quantiles of the training rows; one: uniform, more: nearer
+            the median.
+        init_cutoff: Share of the training rows that a question's bins see within [-1, 1] at first; above one,
+            all rows, spread over so much more.
     """
 
     training: Training = field(
@@ -165,14 +180,17 @@ class NODE(NetworkClassifier):
         problems = []
         if min(self.n_trees, self.depth, self.n_layers) < 1:
             problems.append(
-                f"`n_trees`, `depth`, `n_layers` must be at least 1; got {self.n_trees}, {self.depth}, {self.n_layers}"
+                f"`n_trees`, `depth`, `n_layers` must be at least 1; got {self.n_trees}, {self.depth}, "
+                f"{self.n_layers}"
             )
         if self.choice not in _CHOICES:
             problems.append(f"`choice` must be one of {', '.join(_CHOICES)}; got {self.choice!r}")
         if self.bins not in _BINS:
             problems.append(f"`bins` must be one of {', '.join(_BINS)}; got {self.bins!r}")
         if min(self.init_beta, self.init_cutoff) <= 0:
-            problems.append(f"`init_beta` and `init_cutoff` must be positive; got {self.init_beta}, {self.init_cutoff}")
+            problems.append(
+                f"`init_beta` and `init_cutoff` must be positive; got {self.init_beta}, {self.init_cutoff}"
+            )
         if problems:
             raise InvalidInputError("; ".join(problems) + ". `NODE()` has settings that work.")
 
@@ -185,10 +203,11 @@ class NODE(NetworkClassifier):
     def popov(cls, *, seed: int = 0) -> Self:
         """NODE's own recipe, smaller: two dense layers of 128 trees of depth 6, with entmax15 and entmoid15.
 
-        Its authors used 2048 trees in one layer, or 128 to 1024 in two to eight. This size trains in minutes on one
-        core; more classes take longer, since the second layer sees every class's answer of every tree.
+        Its authors used 2048 trees in one layer, or 128 to 1024 in two to eight. This size trains in minutes
+        on one core; more classes take longer, since the second layer sees every class's answer of every tree.
         """
-        # Deviation: AdamW on the inputs as they are; NODE's authors use QHAdam, quantile-normalised inputs and mean weights.
+        # Deviation: AdamW on the inputs as they are; NODE's authors use QHAdam, quantile-normalised inputs
+        # and mean weights.
         return cls(depth=6, n_layers=2, seed=seed)
 
     @classmethod
@@ -203,8 +222,8 @@ class NODE(NetworkClassifier):
 
         Args:
             weights: For every layer i, ``dense_block.<i>.`` with ``response`` ``(trees, classes, leaves)``,
-                ``feature_selection_logits`` ``(features, trees, depth)``, ``feature_thresholds`` and ``log_temperatures``
-                ``(trees, depth)``, with any prefix; other names are ignored.
+                ``feature_selection_logits`` ``(features, trees, depth)``, ``feature_thresholds`` and
+                ``log_temperatures`` ``(trees, depth)``, with any prefix; other names are ignored.
             choice: How it chooses features.
             bins: How it answers a question.
         """
@@ -214,15 +233,24 @@ class NODE(NetworkClassifier):
             if match and match[2] in _PUBLISHED_NAMES:
                 state[f"layers.{match[1]}.{_PUBLISHED_NAMES[match[2]]}"] = as_tensor(values)
         if "layers.0.thresholds" not in state:
-            raise InvalidInputError(f"Expected weights such as `dense_block.0.feature_thresholds`; got {list(weights)}.")
+            raise InvalidInputError(
+                f"Expected weights such as `dense_block.0.feature_thresholds`; got {list(weights)}."
+            )
         n_trees, depth = state["layers.0.thresholds"].shape
         n_layers = len({name.split(".")[1] for name in state})
-        return cls(n_trees=n_trees, depth=depth, n_layers=n_layers, choice=choice, bins=bins).load_state(state)
+        return cls(n_trees=n_trees, depth=depth, n_layers=n_layers, choice=choice, bins=bins).load_state(
+            state
+        )
 
     def _build(self, n_features: int, n_classes: int) -> nn.Module:
         widths = [n_features + i * self.n_trees * n_classes for i in range(self.n_layers)]
         choice, bins = _CHOICES[self.choice], _BINS[self.bins]
-        return DenseTrees([ODST(w, n_classes, n_trees=self.n_trees, depth=self.depth, choice=choice, bins=bins) for w in widths])
+        return DenseTrees(
+            [
+                ODST(w, n_classes, n_trees=self.n_trees, depth=self.depth, choice=choice, bins=bins)
+                for w in widths
+            ]
+        )
 
     def _sizes(self, state: Mapping[str, Tensor]) -> tuple[int, int]:
         return state["layers.0.selection"].shape[0], state["layers.0.response"].shape[1]
@@ -240,7 +268,7 @@ class NODE(NetworkClassifier):
 
 
 def _quantile(values: Tensor, quantiles: Tensor) -> Tensor:
-    """Linear-interpolated quantiles over the rows, a different one for each entry: ``(n, ...), (...) -> (...)``."""
+    """Linear-interpolated quantiles over the rows, one for each entry: ``(n, ...), (...) -> (...)``."""
     ordered = values.sort(dim=0).values
     position = quantiles * (len(values) - 1)
     low = position.floor().long()[None]

@@ -1,12 +1,14 @@
 r"""Sparse relatives of softmax and sigmoid, with which NODE chooses features and routes rows.
 
-:math:`\alpha`-entmax maps scores z to the distribution :math:`p = \max((\alpha - 1) z - \tau, 0)^{1 / (\alpha - 1)}` whose
-threshold :math:`\tau` makes it sum to one; softmax is :math:`\alpha = 1`, sparsemax :math:`\alpha = 2`, and entmax15
-:math:`\alpha = 1.5`. For these two the threshold is found exactly by sorting. The largest score is shifted to zero first, after
-which :math:`-1 \le \tau < 0`: a score below -1 gets no weight however small it is, so it may be cut off.
+:math:`\alpha`-entmax maps scores z to the distribution
+:math:`p = \max((\alpha - 1) z - \tau, 0)^{1 / (\alpha - 1)}` whose threshold :math:`\tau` makes it sum to
+one; softmax is :math:`\alpha = 1`, sparsemax :math:`\alpha = 2`, and entmax15 :math:`\alpha = 1.5`. For these
+two the threshold is found exactly by sorting. The largest score is shifted to zero first, after which
+:math:`-1 \le \tau < 0`: a score below -1 gets no weight however small it is, so it may be cut off.
 
-The two-class cases, as functions of the difference of the scores, are ``sparsemoid`` and ``entmoid15``. Both are exactly flat
-outside an interval ([-1, 1] and [-2, 2]), where a search by gradients gets no direction from them.
+The two-class cases, as functions of the difference of the scores, are ``sparsemoid`` and ``entmoid15``. Both
+are exactly flat outside an interval ([-1, 1] and [-2, 2]), where a search by gradients gets no direction from
+them.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ _CUT = -2.0  # below any threshold, with room for rounding
 
 
 def sparsemax(scores: Tensor) -> Tensor:
-    r"""The point of the simplex closest to the scores, :math:`\arg\min_p \lVert p - z \rVert^2`, over the last dimension.
+    r"""The point of the simplex closest to the scores, over the last dimension.
+
+    .. math:: \arg\min_p \lVert p - z \rVert^2
 
     Args:
         scores: Scores z, shape ``(..., m)``.
@@ -39,10 +43,12 @@ def sparsemax(scores: Tensor) -> Tensor:
 
 
 def entmax15(scores: Tensor) -> Tensor:
-    r"""1.5-entmax, half-way between softmax and sparsemax: :math:`p = \max(z / 2 - \tau, 0)^2`, over the last dimension.
+    r"""1.5-entmax, half-way between softmax and sparsemax, over the last dimension.
 
-    With M and S the mean and the sum of squared deviations of the k largest :math:`z / 2`, the threshold solves
-    :math:`k (M - \tau)^2 + S = 1`.
+    .. math:: p = \max(z / 2 - \tau, 0)^2
+
+    With M and S the mean and the sum of squared deviations of the k largest :math:`z / 2`, the threshold
+    solves :math:`k (M - \tau)^2 + S = 1`.
 
     Args:
         scores: Scores z, shape ``(..., m)``.
@@ -62,7 +68,8 @@ def entmax15(scores: Tensor) -> Tensor:
     with torch.no_grad():
         thresholds = mean - ((1 - spread) / ranks).clamp_min(0).sqrt()
         support = (thresholds <= ordered).sum(dim=-1, keepdim=True)
-    # Only the chosen threshold carries a gradient: the square root of an unchosen one may be zero, where its slope is infinite.
+    # Only the chosen threshold carries a gradient: the square root of an unchosen one may be zero, where its
+    # slope is infinite.
     mean, spread = mean.gather(-1, support - 1), spread.gather(-1, support - 1)
     threshold = mean - ((1 - spread) / support).sqrt()
     return (shifted - threshold).clamp_min(0).square()
@@ -79,9 +86,12 @@ def sparsemoid(difference: Tensor) -> Tensor:
 
 
 def entmoid15(difference: Tensor) -> Tensor:
-    r"""The first entry of ``entmax15([u, 0])``: :math:`\frac12 + \frac18 c \sqrt{8 - c^2}`, c = u cut to [-2, 2], elementwise.
+    r"""The first entry of ``entmax15([u, 0])``, elementwise.
 
-    The condition :math:`(c / 2 - \tau)^2 + \tau^2 = 1` gives :math:`\tau = (c - \sqrt{8 - c^2}) / 4`, and from it the formula.
+    It is :math:`\frac12 + \frac18 c \sqrt{8 - c^2}`, with c = u cut to [-2, 2].
+
+    The condition :math:`(c / 2 - \tau)^2 + \tau^2 = 1` gives :math:`\tau = (c - \sqrt{8 - c^2}) / 4`, and
+    from it the formula.
 
     Example:
         >>> entmoid15(torch.tensor([-2.0, 0.0, 3.0]))

@@ -1,8 +1,9 @@
 """The data sets of the paper, and breast_cancer, with the paper's rows, order and folds.
 
-Wine, digits and breast_cancer come with scikit-learn. The others are CSV files, looked for in ``$PLAUSIFLOW_DATA`` and then in
-the user's cache; nothing is downloaded. Where the file of moons or blobs is absent, rows like them are generated and the
-provenance says so. The order of the rows decides the folds, so each table is prepared exactly as in the published runs.
+Wine, digits and breast_cancer come with scikit-learn. The others are CSV files, looked for in
+``$PLAUSIFLOW_DATA`` and then in the user's cache; nothing is downloaded. Where the file of moons or blobs is
+absent, rows like them are generated and the provenance says so. The order of the rows decides the folds, so
+each table is prepared exactly as in the published runs.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Fold:
         y_test: Their classes, shape ``(m,)``.
         rows_train: Which rows of the data set were trained on, shape ``(n,)``.
         rows_test: Which rows are tested on, shape ``(m,)``.
-        minimum: Smallest value of each feature among the training rows, in original units, double, shape ``(d,)``.
+        minimum: Smallest value of each feature among the training rows, in original units, double, shape
+            ``(d,)``.
         range: Largest minus smallest value, one where a feature is constant, double, shape ``(d,)``.
         feature_names: One name per column.
         class_names: One name per class.
@@ -61,12 +63,13 @@ class Fold:
         return len(self.class_names)
 
     def to_original(self, x: Tensor) -> Tensor:
-        """Undo the scaling: ``(..., d) -> (..., d)`` in original units, in the dtype and on the device of ``x``."""
+        """Undo the scaling: ``(..., d) -> (..., d)`` in original units, in x's dtype and on its device."""
         return (x.double() * self.range.to(x.device) + self.minimum.to(x.device)).to(x.dtype)
 
     def __repr__(self) -> str:
         n_train, n_features = self.x_train.shape
-        return f"Fold({n_train} training rows, {len(self.x_test)} test rows, {n_features} features, {self.n_classes} classes)"
+        rows = f"{n_train} training rows, {len(self.x_test)} test rows"
+        return f"Fold({rows}, {n_features} features, {self.n_classes} classes)"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -111,7 +114,8 @@ class Dataset:
         span = x[train].max(axis=0) - minimum
         span[span == 0] = 1.0
         scaled = torch.from_numpy((x - minimum) / span).to(torch.float32)
-        y, rows_train, rows_test = torch.from_numpy(self.y.copy()), torch.from_numpy(train), torch.from_numpy(test)
+        y = torch.from_numpy(self.y.copy())
+        rows_train, rows_test = torch.from_numpy(train), torch.from_numpy(test)
         return Fold(
             x_train=scaled[rows_train],
             y_train=y[rows_train],
@@ -126,12 +130,13 @@ class Dataset:
         )
 
     def __repr__(self) -> str:
-        return f"Dataset({self.name}: {len(self.x)} rows, {self.x.shape[1]} features, {len(self.class_names)} classes)"
+        rows, features = self.x.shape
+        return f"Dataset({self.name}: {rows} rows, {features} features, {len(self.class_names)} classes)"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _File:
-    """A CSV file: the columns it must have, the values of its target in the order of the classes, and the rows taken."""
+    """A CSV file: the columns it must have, its target's values in order of the classes, the rows taken."""
 
     columns: tuple[str, ...]
     target: str
@@ -143,7 +148,7 @@ class _File:
 
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
-    """What the catalogue knows of a data set without reading it; without its file, ``make`` is asked for features and classes."""
+    """What is known of a data set without reading it; without a file, ``make`` gives features and classes."""
 
     rows: int
     features: int
@@ -186,7 +191,11 @@ def load(name: str) -> Dataset:
     if path is not None and entry.file is not None:
         x, y = _read(path, entry.file, entry.origin)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        known = "the published file" if digest == entry.file.sha256 else f"the published file has {entry.file.sha256}"
+        known = (
+            "the published file"
+            if digest == entry.file.sha256
+            else f"the published file has {entry.file.sha256}"
+        )
         provenance = f"{entry.file.rows} sha256 of {path.name}: {digest} ({known})."
     elif entry.make is not None:
         x, y = entry.make()
@@ -205,7 +214,7 @@ def load(name: str) -> Dataset:
 
 
 def describe() -> pd.DataFrame:
-    """One line per data set: its size, its origin, whether it can be loaded on this machine, and from where."""
+    """One line per data set: its size, its origin, whether it can be loaded on this machine, from where."""
     lines = []
     for name, entry in _CATALOG.items():
         path = _find(name, entry)
@@ -217,7 +226,11 @@ def describe() -> pd.DataFrame:
                 "classes": len(entry.class_names),
                 "source": entry.origin,
                 "available": path is not None or entry.make is not None,
-                "where": str(path) if path is not None else entry.made_by if entry.make is not None else "not found",
+                "where": str(path)
+                if path is not None
+                else entry.made_by
+                if entry.make is not None
+                else "not found",
             }
         )
     return pd.DataFrame(lines)
@@ -226,19 +239,27 @@ def describe() -> pd.DataFrame:
 def _places() -> list[tuple[str, Path | None]]:
     configured = os.environ.get("PLAUSIFLOW_DATA")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plausiflow"
-    return [("$PLAUSIFLOW_DATA", Path(configured).expanduser() if configured else None), ("the user cache", cache)]
+    return [
+        ("$PLAUSIFLOW_DATA", Path(configured).expanduser() if configured else None),
+        ("the user cache", cache),
+    ]
 
 
 def _find(name: str, entry: _Entry) -> Path | None:
-    paths = [folder / f"{name}.csv" for _, folder in _places() if folder is not None and entry.file is not None]
+    paths = [
+        folder / f"{name}.csv" for _, folder in _places() if folder is not None and entry.file is not None
+    ]
     return next((path for path in paths if path.is_file()), None)
 
 
 def _not_found(name: str, entry: _Entry) -> str:
-    looked = "; ".join(f"{place}: {'not set' if folder is None else folder / f'{name}.csv'}" for place, folder in _places())
+    looked = "; ".join(
+        f"{place}: {'not set' if folder is None else folder / f'{name}.csv'}" for place, folder in _places()
+    )
     return (
-        f"{name}.csv must be in one of the places where data files are looked for; it is in none of them ({looked}). "
-        f"Get it from its origin ({entry.origin}) and put it there, or set PLAUSIFLOW_DATA to the folder that has it."
+        f"{name}.csv must be in one of the places where data files are looked for; it is in none of them "
+        f"({looked}). Get it from its origin ({entry.origin}) and put it there, or set PLAUSIFLOW_DATA to "
+        "the folder that has it."
     )
 
 
@@ -247,15 +268,20 @@ def _read(path: Path, file: _File, origin: str) -> tuple[pd.DataFrame, npt.Array
     missing = [column for column in (*file.columns, file.target) if column not in frame.columns]
     if missing:
         raise InvalidInputError(
-            f"{path} must have the columns {', '.join(file.columns)} and {file.target}; missing: {', '.join(missing)}. "
-            f"Replace it by the original ({origin})."
+            f"{path} must have the columns {', '.join(file.columns)} and {file.target}; missing: "
+            f"{', '.join(missing)}. Replace it by the original ({origin})."
         )
     chosen = file.choose(frame)
-    x, y = chosen[list(file.columns)], chosen[file.target].map({value: k for k, value in enumerate(file.classes)})
+    x = chosen[list(file.columns)]
+    y = chosen[file.target].map({value: k for k, value in enumerate(file.classes)})
     gaps = x.apply(pd.to_numeric, errors="coerce").isna().sum()
-    problems = [f"{column} is missing or not a number in {count} rows" for column, count in gaps.items() if count]
+    problems = [
+        f"{column} is missing or not a number in {count} rows" for column, count in gaps.items() if count
+    ]
     if y.isna().any():
-        problems.append(f"{file.target} is not one of {', '.join(map(str, file.classes))} in {y.isna().sum()} rows")
+        problems.append(
+            f"{file.target} is not one of {', '.join(map(str, file.classes))} in {y.isna().sum()} rows"
+        )
     if problems:
         raise InvalidInputError(f"{path}: {'; '.join(problems)}. Replace it by the original ({origin}).")
     return x.rename(columns=_PLANE), y
@@ -276,38 +302,43 @@ _PLANE = {"0": "x1", "1": "x2"}
 _LAW = ("lsat", "gpa", "zfygpa")
 # fmt: off
 _AUDIT = (
-    "PARA_A", "Score_A", "Risk_A", "PARA_B", "Score_B_1", "Risk_B", "TOTAL", "numbers", "Score_B_2", "Risk_C", "Money_Value",
-    "Score_MV", "Risk_D", "District_Loss", "PROB", "RiSk_E", "History", "Prob", "Risk_F", "Score", "Inherent_Risk",
-    "CONTROL_RISK", "Audit_Risk",
+    "PARA_A", "Score_A", "Risk_A", "PARA_B", "Score_B_1", "Risk_B", "TOTAL", "numbers", "Score_B_2", "Risk_C",
+    "Money_Value", "Score_MV", "Risk_D", "District_Loss", "PROB", "RiSk_E", "History", "Prob", "Risk_F",
+    "Score", "Inherent_Risk", "CONTROL_RISK", "Audit_Risk",
 )
 _HELOC = (
-    "ExternalRiskEstimate", "MSinceOldestTradeOpen", "MSinceMostRecentTradeOpen", "AverageMInFile", "NumSatisfactoryTrades",
-    "NumTrades60Ever2DerogPubRec", "NumTrades90Ever2DerogPubRec", "PercentTradesNeverDelq", "MSinceMostRecentDelq",
-    "MaxDelq2PublicRecLast12M", "MaxDelqEver", "NumTotalTrades", "NumTradesOpeninLast12M", "PercentInstallTrades",
-    "MSinceMostRecentInqexcl7days", "NumInqLast6M", "NumInqLast6Mexcl7days", "NetFractionRevolvingBurden",
-    "NetFractionInstallBurden", "NumRevolvingTradesWBalance", "NumInstallTradesWBalance", "NumBank2NatlTradesWHighUtilization",
+    "ExternalRiskEstimate", "MSinceOldestTradeOpen", "MSinceMostRecentTradeOpen", "AverageMInFile",
+    "NumSatisfactoryTrades", "NumTrades60Ever2DerogPubRec", "NumTrades90Ever2DerogPubRec",
+    "PercentTradesNeverDelq", "MSinceMostRecentDelq", "MaxDelq2PublicRecLast12M", "MaxDelqEver",
+    "NumTotalTrades", "NumTradesOpeninLast12M", "PercentInstallTrades", "MSinceMostRecentInqexcl7days",
+    "NumInqLast6M", "NumInqLast6Mexcl7days", "NetFractionRevolvingBurden", "NetFractionInstallBurden",
+    "NumRevolvingTradesWBalance", "NumInstallTradesWBalance", "NumBank2NatlTradesWHighUtilization",
     "PercentTradesWBalance",
 )
 _UCI = "UCI Machine Learning Repository"
 
 _CATALOG = {
     "moons": _Entry(
-        rows=1024, features=2, class_names=("upper", "lower"), target="moon", origin="Generated with scikit-learn's make_moons",
+        rows=1024, features=2, class_names=("upper", "lower"), target="moon",
+        origin="Generated with scikit-learn's make_moons",
         file=_File(
-            columns=tuple(_PLANE), target="2", classes=(0, 1), rows="The published rows, in the order of the file.",
+            columns=tuple(_PLANE), target="2", classes=(0, 1),
+            rows="The published rows, in the order of the file.",
             sha256="12981e686bf534f5fc64eb6e7d5548c7c82745f34cf1173df4ed86bd712b3278",
         ),
         make=lambda: _plane(*bundled.make_moons(1024, noise=0.01, random_state=0)), made_by="generated",
-        recipe="Not the published rows, whose file moons.csv was not found and whose noise is about 0.1, but a stand-in: "
-        "make_moons(1024, noise=0.01, random_state=0).",
+        recipe="Not the published rows, whose file moons.csv was not found and whose noise is about 0.1, but "
+        "a stand-in: make_moons(1024, noise=0.01, random_state=0).",
     ),
     "law": _Entry(
         rows=2220, features=3, class_names=("failed", "passed"), target="pass_bar",
-        origin="LSAC National Longitudinal Bar Passage Study, kaggle.com/datasets/danofer/law-school-admissions-bar-passage",
+        origin="LSAC National Longitudinal Bar Passage Study, "
+        "kaggle.com/datasets/danofer/law-school-admissions-bar-passage",
         file=_File(
             columns=_LAW, target="pass_bar", classes=(0, 1),
             sha256="781166451729a7a84719a46315e4563d340d7e30854272faf1d808eb454161bf",
-            rows="Rows without a missing feature: all who failed, then as many of those who passed (seed 42).",
+            rows="Rows without a missing feature: all who failed, then as many of those who passed "
+            "(seed 42).",
             choose=lambda frame: _balanced(frame.dropna(subset=list(_LAW)), "pass_bar"),
         ),
     ),
@@ -317,28 +348,33 @@ _CATALOG = {
         file=_File(
             columns=_AUDIT, target="Risk", classes=(0, 1),
             sha256="45e2daa3dc6a9c000e1a467e9d22b6f3369934aa42a08e926768c002f3706d04",
-            rows="As many firms without risk (seed 42) as with risk, then those. Risk is a function of the feature Audit_Risk.",
+            rows="As many firms without risk (seed 42) as with risk, then those. "
+            "Risk is a function of the feature Audit_Risk.",
             choose=lambda frame: _balanced(frame, "Risk"),
         ),
     ),
     "heloc": _Entry(
         rows=10459, features=23, class_names=("Bad", "Good"), target="RiskPerformance",
-        origin="FICO explainable machine learning challenge, community.fico.com/s/explainable-machine-learning-challenge",
+        origin="FICO explainable machine learning challenge, "
+        "community.fico.com/s/explainable-machine-learning-challenge",
         file=_File(
             columns=_HELOC, target="RiskPerformance", classes=("Bad", "Good"),
             sha256="3ac25654f80c5ce724e2a9528e3cf3bd3f9369e44b4a5f7723eff46c330c2dfb",
-            rows="All rows, in the order of the file, not balanced; the special codes -7, -8 and -9 are kept as numbers.",
+            rows="All rows, in the order of the file, not balanced; "
+            "the special codes -7, -8 and -9 are kept as numbers.",
         ),
     ),
     "blobs": _Entry(
-        rows=1499, features=2, class_names=("0", "1", "2"), target="blob", origin="Generated with scikit-learn's make_blobs",
+        rows=1499, features=2, class_names=("0", "1", "2"), target="blob",
+        origin="Generated with scikit-learn's make_blobs",
         file=_File(
             columns=tuple(_PLANE), target="2", classes=(0, 1, 2),
             sha256="e9016276fc9c7e9a30d13d28582045dcfecdcd6f09aabc863a9af4d7eb3d66cc",
             rows="The published rows but the first, which the published runs lost, in the order of the file.",
             choose=lambda frame: frame.iloc[1:],
         ),
-        make=lambda: _plane(*bundled.make_blobs(1499, centers=3, cluster_std=1.5, random_state=0)), made_by="generated",
+        make=lambda: _plane(*bundled.make_blobs(1499, centers=3, cluster_std=1.5, random_state=0)),
+        made_by="generated",
         recipe="Not the published rows, whose file blobs.csv was not found, but a stand-in: "
         "make_blobs(1499, centers=3, cluster_std=1.5, random_state=0).",
     ),

@@ -1,15 +1,18 @@
 r"""Conditional normalizing flows over zuko: the density of the paper.
 
-A flow maps x to a latent z by invertible functions that know the class, and scores it by the change of variables [PPCEF Eq. 10]:
+A flow maps x to a latent z by invertible functions that know the class, and scores it by the change of
+variables [PPCEF Eq. 10]:
 
 .. math:: \log p(x | y) = \log p(z) - \sum_k \log \left| \det \frac{\partial f_k}{\partial z_{k-1}} \right|
 
-Four architectures share everything else: ``maf`` (masked autoregressive, the paper's choice and ours), ``nsf`` (neural splines:
-higher likelihood, ten times the cost), ``realnvp`` (affine couplings) and ``nice`` (additive couplings).
+Four architectures share everything else: ``maf`` (masked autoregressive, the paper's choice and ours),
+``nsf`` (neural splines: higher likelihood, ten times the cost), ``realnvp`` (affine couplings) and ``nice``
+(additive couplings).
 
-What makes a flow a good guide for a search, measured: smooth units (tanh; ReLU's kinks strand a third of the searches on
-near-discrete data), inputs standardised with a floor under the standard deviation, softly bounded log-scales, and a little noise
-on the training rows, without which near-discrete columns get gradients in the thousands.
+What makes a flow a good guide for a search, measured: smooth units (tanh; ReLU's kinks strand a third of the
+searches on near-discrete data), inputs standardised with a floor under the standard deviation, softly bounded
+log-scales, and a little noise on the training rows, without which near-discrete columns get gradients in the
+thousands.
 """
 
 from __future__ import annotations
@@ -46,7 +49,8 @@ class ConditionalFlow:
         transforms: Number of invertible layers; ``None`` takes the architecture's usual number.
         hidden: Widths of each layer's network.
         log_scale_bound: Softly bounds :math:`\log` of each layer's scale.
-        sd_floor: Added (in quadrature) to each column's standard deviation, so that constant columns stay harmless.
+        sd_floor: Added (in quadrature) to each column's standard deviation, so that constant columns stay
+            harmless.
         training: How it is trained; its ``noise`` is what tames near-discrete columns.
         seed: Weights and training; the same seed gives the same flow.
 
@@ -71,10 +75,12 @@ class ConditionalFlow:
 
     def __post_init__(self) -> None:
         if self.architecture not in ARCHITECTURES:
-            raise InvalidInputError(f"`architecture` must be one of {', '.join(ARCHITECTURES)}; got {self.architecture!r}.")
+            raise InvalidInputError(
+                f"`architecture` must be one of {', '.join(ARCHITECTURES)}; got {self.architecture!r}."
+            )
 
     def fit(self, x: Tensor, y: Tensor) -> Self:
-        """Learn the density of the rows ``x``, given their classes ``y``, by maximum likelihood. [PPCEF Eq. 11]"""
+        """Learn the density of rows ``x`` given their classes ``y`` by maximum likelihood. [PPCEF Eq. 11]"""
         check_rows(x, y)
         n_features, n_classes = x.shape[1], int(y.max()) + 1
         flow = self._build(n_features, n_classes).to(x)
@@ -91,9 +97,11 @@ class ConditionalFlow:
         return self._adopt(flow, n_features, n_classes)
 
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
-        r""":math:`\log p(x | y)` for rows ``(n, d)`` and classes ``(n,)``; follows the dtype and device of ``x``."""
+        r""":math:`\log p(x | y)` for rows ``(n, d)`` and classes ``(n,)``, in x's dtype and on its device."""
         if self._frozen is None:
-            raise NotFittedError("This flow has not been fitted. Call `fit(x, y)` first, or `load_state(state)`.")
+            raise NotFittedError(
+                "This flow has not been fitted. Call `fit(x, y)` first, or `load_state(state)`."
+            )
         check_query(x, y, self.n_features_, self.n_classes_)
         if len(x) == 0:  # zuko cannot reshape a table without rows
             return x.sum(dim=1)
@@ -103,9 +111,13 @@ class ConditionalFlow:
     def state(self) -> dict[str, Tensor]:
         """Everything learned, as tensors; :meth:`load_state` takes it back."""
         if self._frozen is None:
-            raise NotFittedError("This flow has not been fitted: there is no state to save. Call `fit(x, y)` first.")
+            raise NotFittedError(
+                "This flow has not been fitted: there is no state to save. Call `fit(x, y)` first."
+            )
         shape = torch.tensor([self.n_features_, self.n_classes_])
-        return {"shape": shape} | {f"flow.{k}": v.clone() for k, v in self._frozen.module.state_dict().items()}
+        return {"shape": shape} | {
+            f"flow.{k}": v.clone() for k, v in self._frozen.module.state_dict().items()
+        }
 
     def load_state(self, state: dict[str, Tensor]) -> Self:
         """Take back what :meth:`state` gave, into a flow with the same settings."""
@@ -115,15 +127,17 @@ class ConditionalFlow:
         expected = {k: v.shape for k, v in flow.state_dict().items()}
         if {k: v.shape for k, v in weights.items()} != expected:
             raise InvalidInputError(
-                f"`state` does not fit {self!r}: it comes from a flow with other settings. Load it into a flow with the "
-                "same architecture, transforms and hidden widths as the one that was saved."
+                f"`state` does not fit {self!r}: it comes from a flow with other settings. Load it into a "
+                "flow with the same architecture, transforms and hidden widths as the one that was saved."
             )
         flow.to(weights["mean"]).load_state_dict(weights)
         return self._adopt(flow, n_features, n_classes)
 
     def _build(self, n_features: int, n_classes: int) -> _Flow:
         with local_seed(self.seed, torch.device("cpu")):
-            layers = _layers(self.architecture, n_features, n_classes, self.transforms, self.hidden, self.log_scale_bound)
+            layers = _layers(
+                self.architecture, n_features, n_classes, self.transforms, self.hidden, self.log_scale_bound
+            )
             return _Flow(layers, n_features, n_classes).float()
 
     def _adopt(self, flow: _Flow, n_features: int, n_classes: int) -> Self:
@@ -162,7 +176,11 @@ def _layers(
     architecture: Architecture, d: int, k: int, transforms: int | None, hidden: tuple[int, ...], bound: float
 ) -> list[nn.Module]:
     network = {"hidden_features": hidden, "activation": nn.Tanh}
-    affine = {"univariate": partial(zuko.transforms.MonotonicAffineTransform, slope=float(torch.tensor(-bound).exp()))}
+    affine = {
+        "univariate": partial(
+            zuko.transforms.MonotonicAffineTransform, slope=float(torch.tensor(-bound).exp())
+        )
+    }
     spline = {"univariate": zuko.transforms.MonotonicRQSTransform, "shapes": [(8,), (8,), (7,)]}
     additive = {"univariate": zuko.transforms.AdditiveTransform, "shapes": [()]}
     if architecture in ("maf", "nsf"):
@@ -176,8 +194,11 @@ def _layers(
         GeneralCouplingTransform(d, k, mask=torch.arange(d) % 2 == i % 2, **univariate, **network)
         for i in range(transforms or 8)
     ]
-    # Additive couplings keep volumes; the class's own scale of each feature comes from one elementwise affine map.
-    return [ElementWiseTransform(d, k, **affine, **network), *couplings] if architecture == "nice" else couplings
+    # Additive couplings keep volumes; the class's own scale of each feature comes from one elementwise affine
+    # map.
+    return (
+        [ElementWiseTransform(d, k, **affine, **network), *couplings] if architecture == "nice" else couplings
+    )
 
 
 def _merge_masks(flow: _Flow) -> None:

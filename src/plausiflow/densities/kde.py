@@ -1,6 +1,8 @@
 r"""A conditional kernel density estimate: one Gaussian kernel on every training row of the class.
 
-.. math:: \log p(x | y) = \log\sum_{i: y_i = y} \exp\bigl(-\lVert x - x_i\rVert^2 / 2h^2\bigr) - \log n_y - d \log h - \tfrac d2 \log 2\pi
+.. math::
+    \log p(x | y) = \log\sum_{i: y_i = y} \exp\bigl(-\lVert x - x_i\rVert^2 / 2h^2\bigr)
+    - \log n_y - d \log h - \tfrac d2 \log 2\pi
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from plausiflow.training import check_query, check_rows
 
 @dataclass(kw_only=True, eq=False)
 class KDE:
-    """Gaussian kernel density per class; ``bandwidth`` is that of the paper's density table (on features in [0, 1])."""
+    """Gaussian kernel density per class.
+
+    ``bandwidth`` is that of the paper's density table (on features in [0, 1]).
+    """
 
     bandwidth: float = 0.1
     rows_: dict[int, Tensor] = field(init=False, default_factory=dict, repr=False)
@@ -36,7 +41,9 @@ class KDE:
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
         r""":math:`\log p(x | y)`, shape ``(n,)``; minus infinity for a class without rows."""
         if not self.rows_:
-            raise NotFittedError("This KDE has not been fitted. Call `fit(x, y)` first, or `load_state(state)`.")
+            raise NotFittedError(
+                "This KDE has not been fitted. Call `fit(x, y)` first, or `load_state(state)`."
+            )
         check_query(x, y, self.rows_[0].shape[1])
         log_prob = x.new_full((len(x),), -math.inf)
         for k in y.unique().tolist():
@@ -47,8 +54,9 @@ class KDE:
         return log_prob
 
     def _of_class(self, x: Tensor, rows: Tensor) -> Tensor:
-        # |x - r|^2 multiplied out: one matrix product, and a gradient that is finite on a training row, which cdist's square root has
-        # not. Centred first, because multiplying out cancels badly far from the origin.
+        # |x - r|^2 multiplied out: one matrix product, and a gradient that is finite on a training row, which
+        # cdist's square root has not. Centred first, because multiplying out cancels badly far from the
+        # origin.
         centre = rows.mean(dim=0)
         x, rows = x - centre, rows - centre
         squared = (x * x).sum(1)[:, None] + (rows * rows).sum(1)[None] - 2 * x @ rows.T
@@ -59,7 +67,9 @@ class KDE:
     def state(self) -> dict[str, Tensor]:
         """Everything learned, as tensors."""
         if not self.rows_:
-            raise NotFittedError("This KDE has not been fitted: there is no state to save. Call `fit(x, y)` first.")
+            raise NotFittedError(
+                "This KDE has not been fitted: there is no state to save. Call `fit(x, y)` first."
+            )
         return {f"rows.{k}": rows.clone() for k, rows in self.rows_.items()}
 
     def load_state(self, state: dict[str, Tensor]) -> Self:

@@ -1,9 +1,11 @@
-r"""A conditional Gaussian mixture: fitted by scikit-learn, evaluated in torch so that gradients flow. [PPCEF Eq. 4 takes its max]
+r"""A conditional Gaussian mixture: fitted by scikit-learn, evaluated in torch so that gradients flow.
 
 .. math:: \log p(x | y) = \log\sum_j \pi_{j,y}\, \mathcal N(x; \mu_{j,y}, \Sigma_{j,y})
 
-Each precision matrix is kept as a factor P with :math:`\Sigma^{-1} = P P^\top`, so that a component's quadratic form is
-:math:`\lVert (x - \mu) P \rVert^2` and its log-determinant a sum over P's diagonal.
+[PPCEF Eq. 4 takes its max]
+
+Each precision matrix is kept as a factor P with :math:`\Sigma^{-1} = P P^\top`, so that a component's
+quadratic form is :math:`\lVert (x - \mu) P \rVert^2` and its log-determinant a sum over P's diagonal.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ class GMM:
 
     Attributes:
         components: Components per class; fewer where a class has fewer rows.
-        regularisation: Added to the covariances' diagonals, so that constant and duplicated columns are harmless.
+        regularisation: Added to the covariances' diagonals, so that constant and duplicated columns are
+            harmless.
         seed: Of the fit.
     """
 
@@ -49,7 +52,9 @@ class GMM:
             count = min(self.components, len(np.unique(rows, axis=0)))
             if len(rows) == 1:  # scikit-learn wants two rows; twice the same gives the same Gaussian
                 rows = rows.repeat(2, axis=0)
-            mixture = GaussianMixture(count, reg_covar=self.regularisation, random_state=self.seed, max_iter=500).fit(rows)
+            mixture = GaussianMixture(
+                count, reg_covar=self.regularisation, random_state=self.seed, max_iter=500
+            ).fit(rows)
             self.parameters_[k] = {
                 "log_weights": torch.as_tensor(mixture.weights_).log(),
                 "means": torch.as_tensor(mixture.means_),
@@ -60,7 +65,9 @@ class GMM:
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
         r""":math:`\log p(x | y)`, shape ``(n,)``; minus infinity for a class without rows."""
         if not self.parameters_:
-            raise NotFittedError("This mixture has not been fitted. Call `fit(x, y)` first, or `load_state(state)`.")
+            raise NotFittedError(
+                "This mixture has not been fitted. Call `fit(x, y)` first, or `load_state(state)`."
+            )
         check_query(x, y, next(iter(self.parameters_.values()))["means"].shape[1])
         log_prob = x.new_full((len(x),), -math.inf)
         for k in y.unique().tolist():
@@ -70,7 +77,9 @@ class GMM:
         return log_prob
 
     def _of_class(self, x: Tensor, k: int) -> Tensor:
-        log_weights, means, factors = (self.parameters_[k][n].to(x) for n in ("log_weights", "means", "precisions_cholesky"))
+        log_weights, means, factors = (
+            self.parameters_[k][n].to(x) for n in ("log_weights", "means", "precisions_cholesky")
+        )
         whitened = torch.einsum("nd,jde->nje", x, factors) - torch.einsum("jd,jde->je", means, factors)
         log_det = factors.diagonal(dim1=1, dim2=2).log().sum(dim=1)
         log_normal = log_det - 0.5 * (whitened**2).sum(dim=2) - 0.5 * x.shape[1] * math.log(2 * math.pi)
@@ -79,8 +88,14 @@ class GMM:
     def state(self) -> dict[str, Tensor]:
         """Everything learned, as tensors."""
         if not self.parameters_:
-            raise NotFittedError("This mixture has not been fitted: there is no state to save. Call `fit(x, y)` first.")
-        return {f"{k}.{name}": value.clone() for k, part in self.parameters_.items() for name, value in part.items()}
+            raise NotFittedError(
+                "This mixture has not been fitted: there is no state to save. Call `fit(x, y)` first."
+            )
+        return {
+            f"{k}.{name}": value.clone()
+            for k, part in self.parameters_.items()
+            for name, value in part.items()
+        }
 
     def load_state(self, state: dict[str, Tensor]) -> Self:
         """Take back what :meth:`state` gave."""

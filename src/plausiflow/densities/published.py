@@ -1,8 +1,9 @@
-r"""The flow of the published runs, from its stored weights, to compare with their counterfactuals number by number.
+r"""The flow of the published runs, from its stored weights, to compare counterfactuals number by number.
 
-A masked autoregressive flow with residual networks: each layer reverses the features and then maps :math:`u \leftarrow s u + t` with
-s and t from a masked network that knows the class as *one float*. Its hidden width is 4, so that in each layer only four features can
-influence the others: fine for repeating the paper, not for use. :class:`plausiflow.densities.flows.ConditionalFlow` is.
+A masked autoregressive flow with residual networks: each layer reverses the features and then maps
+:math:`u \leftarrow s u + t` with s and t from a masked network that knows the class as *one float*. Its
+hidden width is 4, so that in each layer only four features can influence the others: fine for repeating the
+paper, not for use. :class:`plausiflow.densities.flows.ConditionalFlow` is.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from plausiflow.training import check_query
 
 
 class PublishedMAF:
-    """A density whose weights were trained elsewhere; it satisfies the density contract but cannot be fitted."""
+    """A density whose weights were trained elsewhere; it meets the density contract but cannot be fitted."""
 
     def __init__(self, arrays: Mapping[str, NDArray]) -> None:  # type: ignore[type-arg]
         numbers = sorted({int(match[1]) for name in arrays if (match := re.match(r"maf\.(\d+)\.", name))})
@@ -31,7 +32,8 @@ class PublishedMAF:
         if not layers:
             raise InvalidInputError(
                 "`arrays` must hold the weights of the published flow (names like "
-                f"`maf.1.autoregressive_net.initial_layer.weight`); got {sorted(arrays)[:3]}. Read `<data set>_maf.npz`."
+                f"`maf.1.autoregressive_net.initial_layer.weight`); got {sorted(arrays)[:3]}. Read "
+                "`<data set>_maf.npz`."
             )
         weights = {name: torch.as_tensor(value) for name, value in arrays.items()}
         module = nn.ModuleList(_Layer(weights, number) for number in layers)
@@ -43,7 +45,9 @@ class PublishedMAF:
 
     def fit(self, x: Tensor, y: Tensor) -> Self:
         """Refuse: these weights are what was published."""
-        raise InvalidInputError("PublishedMAF holds published weights and is not fitted. Use ConditionalFlow to train a flow.")
+        raise InvalidInputError(
+            "PublishedMAF holds published weights and is not fitted. Use ConditionalFlow to train a flow."
+        )
 
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
         r""":math:`\log p(x | y)`, shape ``(n,)``. [PPCEF Eq. 10]"""
@@ -65,16 +69,26 @@ class _Layer(nn.Module):
 
         def linear(name: str) -> nn.Linear:
             weight, bias = weights[f"{prefix}{name}.weight"], weights[f"{prefix}{name}.bias"]
-            layer: nn.Linear = nn.utils.skip_init(nn.Linear, weight.shape[1], weight.shape[0], dtype=weight.dtype)
+            layer: nn.Linear = nn.utils.skip_init(
+                nn.Linear, weight.shape[1], weight.shape[0], dtype=weight.dtype
+            )
             mask = weights.get(f"{prefix}{name}.mask", torch.ones_like(weight))
             layer.load_state_dict({"weight": weight * mask, "bias": bias})
             return layer
 
         self.register_buffer("order", weights[f"maf.{number - 1}._permutation"])
-        self.initial, self.context, self.final = linear("initial_layer"), linear("context_layer"), linear("final_layer")
-        count = sum(name.startswith(f"{prefix}blocks.") and name.endswith("context_layer.bias") for name in weights)
+        self.initial, self.context, self.final = (
+            linear("initial_layer"),
+            linear("context_layer"),
+            linear("final_layer"),
+        )
+        count = sum(
+            name.startswith(f"{prefix}blocks.") and name.endswith("context_layer.bias") for name in weights
+        )
         parts = ("linear_layers.0", "linear_layers.1", "context_layer")
-        self.blocks = nn.ModuleList(_Block(*(linear(f"blocks.{i}.{part}") for part in parts)) for i in range(count))
+        self.blocks = nn.ModuleList(
+            _Block(*(linear(f"blocks.{i}.{part}") for part in parts)) for i in range(count)
+        )
 
     def forward(self, u: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
         u = u[:, self.order]  # type: ignore[index]

@@ -22,8 +22,10 @@ class Thresholded:
 
     Attributes:
         density: A fitted density.
-        quantile: Which quantile of the log-densities of real rows is asked for: 0.5 wants a row denser than half of them.
-        scheme: ``per_class`` takes the quantile in each class; ``pooled`` takes one over all classes, as the paper did.
+        quantile: Which quantile of the log-densities of real rows is asked for: 0.5 wants a row denser than
+            half of them.
+        scheme: ``per_class`` takes the quantile in each class; ``pooled`` takes one over all classes, as the
+            paper did.
         log_delta_: The thresholds, one per class, shape ``(k,)``.
 
     Example:
@@ -41,7 +43,9 @@ class Thresholded:
 
     def __post_init__(self) -> None:
         if not 0 <= self.quantile <= 1:
-            raise InvalidInputError(f"`quantile` must be between 0 and 1; got {self.quantile}. The paper uses 0.5, the median.")
+            raise InvalidInputError(
+                f"`quantile` must be between 0 and 1; got {self.quantile}. The paper uses 0.5, the median."
+            )
         if self.scheme not in ("per_class", "pooled"):
             raise InvalidInputError(f"`scheme` must be 'per_class' or 'pooled'; got {self.scheme!r}.")
 
@@ -51,12 +55,15 @@ class Thresholded:
         made = cls(density=density)
         thresholds = torch.as_tensor(log_delta, dtype=torch.float64)
         if thresholds.shape not in ((), (1,), (n_classes,)):
-            raise ShapeError(f"`log_delta` must be one number or one per class ({n_classes}); got shape {tuple(thresholds.shape)}.")
+            raise ShapeError(
+                f"`log_delta` must be one number or one per class ({n_classes}); got shape "
+                f"{tuple(thresholds.shape)}."
+            )
         made.log_delta_ = thresholds.expand(n_classes).clone()
         return made
 
     def fit(self, x: Tensor, y: Tensor) -> Self:
-        """Take the thresholds from real rows: training rows for the paper's, held-out rows for honest ones."""
+        """Take thresholds from real rows: training rows for the paper's, held-out rows for honest ones."""
         check_rows(x, y)
         with torch.no_grad():
             blocks = zip(x.double().split(_BLOCK), y.split(_BLOCK), strict=True)
@@ -67,13 +74,17 @@ class Thresholded:
             self.log_delta_ = pooled.expand(len(classes)).clone()
         else:
             own = [log_prob[y == k] for k in classes]
-            self.log_delta_ = torch.stack([_quantile(rows, self.quantile) if len(rows) else pooled for rows in own])
+            self.log_delta_ = torch.stack(
+                [_quantile(rows, self.quantile) if len(rows) else pooled for rows in own]
+            )
         return self
 
     def log_delta(self, y: Tensor) -> Tensor:
         r""":math:`\log\delta` for each row's class, shape ``(n,)``."""
         if self.log_delta_ is None:
-            raise NotFittedError("The thresholds are not known yet. Call `fit(x, y)` with rows of the data first.")
+            raise NotFittedError(
+                "The thresholds are not known yet. Call `fit(x, y)` with rows of the data first."
+            )
         check_classes(y, len(self.log_delta_))
         return self.log_delta_.to(y.device)[y]
 

@@ -43,7 +43,10 @@ class Method(ABC):
     chunk_size: int = 4096
 
     def fit(self, x: Tensor, y: Tensor) -> Self:
-        """Learn what the search needs from training rows ``(n, d)`` and their classes ``(n,)``; nothing, unless overridden."""
+        """Learn what the search needs from training rows ``(n, d)`` and their classes ``(n,)``.
+
+        Nothing, unless overridden.
+        """
         return self
 
     @abstractmethod
@@ -55,15 +58,17 @@ class Method(ABC):
 
         Args:
             x: Rows to explain, shape ``(n, d)``. A row with NaN or infinite entries comes back as not found.
-            y_target: ``opposite`` (two classes), ``runner_up`` (the most probable other class), a class, one class per row, or
-                ``paper`` (``|1 - predicted|``, for reproduction only).
+            y_target: ``opposite`` (two classes), ``runner_up`` (the most probable other class), a class, one
+                class per row, or ``paper`` (``|1 - predicted|``, for reproduction only).
         """
         _check_table(x)
         chunks = x.split(self.chunk_size)
         targets: Sequence[Target] = [y_target] * len(chunks)
         if isinstance(y_target, Tensor) and y_target.ndim > 0:
             if y_target.shape != x.shape[:1]:
-                raise ShapeError(f"`y_target` must have shape ({len(x)},), one class per row; got {tuple(y_target.shape)}.")
+                raise ShapeError(
+                    f"`y_target` must have shape ({len(x)},), one class per row; got {tuple(y_target.shape)}."
+                )
             targets = y_target.split(self.chunk_size)
         parts = []
         with progress_bar(f"{self.label}: explaining rows", len(x)) as advance:
@@ -97,13 +102,14 @@ class Method(ABC):
 
 @torch.no_grad()
 def resolve_target(target: Target, classifier: Classifier, x: Tensor, y: Tensor) -> Tensor:
-    """The wanted class of every row, from a policy, a class, or one class per row; ``y`` are the predicted classes."""
+    """Every row's wanted class, from a policy, a class, or one per row; ``y`` are the predicted classes."""
     k = classifier.n_classes
     if isinstance(target, str):
         if target == "opposite":
             if k != 2:
                 raise InvalidInputError(
-                    f"`opposite` needs a model with two classes; this one has {k}. Ask for 'runner_up' or name a class."
+                    f"`opposite` needs a model with two classes; this one has {k}. Ask for 'runner_up' or "
+                    "name a class."
                 )
             return 1 - y
         if target == "runner_up":
@@ -112,21 +118,28 @@ def resolve_target(target: Target, classifier: Classifier, x: Tensor, y: Tensor)
             # Deviation: the published runs aim at |1 - predicted|: 0 -> 1, 1 -> 0, 2 -> 1, ... 9 -> 8.
             return (1 - y).abs()
         raise InvalidInputError(
-            f"`y_target` must be 'opposite', 'runner_up', 'paper', a class or one class per row; got {target!r}."
+            "`y_target` must be 'opposite', 'runner_up', 'paper', a class or one class per row; got "
+            f"{target!r}."
         )
     classes = torch.as_tensor(target, device=x.device)
     if classes.is_floating_point() or classes.dtype == torch.bool:
-        raise InvalidInputError(f"`y_target` must hold whole class numbers; got {classes.dtype}. Convert it with `.long()`.")
-    classes = classes.long().expand(len(x)).clone()
-    if len(classes) and not (0 <= int(classes.min()) and int(classes.max()) < k):
         raise InvalidInputError(
-            f"`y_target` must be between 0 and {k - 1}, the model's classes; got {int(classes.min())} to {int(classes.max())}."
+            f"`y_target` must hold whole class numbers; got {classes.dtype}. Convert it with `.long()`."
+        )
+    classes = classes.long().expand(len(x)).clone()
+    if len(classes) and not (int(classes.min()) >= 0 and int(classes.max()) < k):
+        raise InvalidInputError(
+            f"`y_target` must be between 0 and {k - 1}, the model's classes; got {int(classes.min())} to "
+            f"{int(classes.max())}."
         )
     return classes
 
 
 def _put(values: Tensor, rows: Tensor, filler: float) -> Tensor:
-    """The values at the rows where the mask is true, the filler elsewhere; rows are the last dimension but one, or the only one."""
+    """The values at the rows where the mask is true, the filler elsewhere.
+
+    Rows are the last dimension but one, or the only one.
+    """
     shape = (*values.shape[:-2], len(rows), *values.shape[-1:]) if values.ndim > 1 else (len(rows),)
     spread = values.new_full(shape, filler)
     spread[(slice(None),) * (values.ndim - 2) + (rows,)] = values

@@ -1,7 +1,7 @@
-"""PPCEF: the closest row that the model decides as wanted and whose density passes the threshold. [PPCEF Eq. 3]
+"""PPCEF: the closest row that the model decides as wanted and whose density is high enough. [PPCEF Eq. 3]
 
-The same problem is handed to either solver: as constraints to :class:`~plausiflow.solvers.SQP` (the default), as the paper's
-penalties to :class:`~plausiflow.solvers.PenaltyAdam` (``PPCEF.paper``).
+The same problem is handed to either solver: as constraints to :class:`~plausiflow.solvers.SQP` (the default),
+as the paper's penalties to :class:`~plausiflow.solvers.PenaltyAdam` (``PPCEF.paper``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,16 @@ from plausiflow.losses import (
     validity_value,
 )
 from plausiflow.methods.base import Method
-from plausiflow.protocols import Classifier, Constraint, Plausibility, Problem, RowFunction, Solution, Solver, Starts
+from plausiflow.protocols import (
+    Classifier,
+    Constraint,
+    Plausibility,
+    Problem,
+    RowFunction,
+    Solution,
+    Solver,
+    Starts,
+)
 from plausiflow.solvers import SQP, Bank, PenaltyAdam
 
 VALIDITY_AIM, PLAUSIBILITY_AIM = 1e-3, 5e-3
@@ -33,12 +42,13 @@ class PPCEF(Method):
     r"""Probabilistically plausible counterfactuals.
 
     Attributes:
-        margin: :math:`\epsilon`: the wanted class must reach probability :math:`0.5 + \epsilon` (two classes) or beat the strongest
-            rival by it (more classes).
+        margin: :math:`\epsilon`: the wanted class must reach probability :math:`0.5 + \epsilon` (two classes)
+            or beat the strongest rival by it (more classes).
         solver: How the problem is solved.
-        validity_loss: The validity loss of solvers that descend on penalties: the paper's ``hinge``, the ``cross_entropy`` of its
-            ablation, or ``published``, the hinge on logits of its multiclass runs.
-        lower: Smallest allowed value, for all features or one each ``(d,)``; a row outside keeps its own value as bound.
+        validity_loss: The validity loss of solvers that descend on penalties: the paper's ``hinge``, the
+            ``cross_entropy`` of its ablation, or ``published``, the hinge on logits of its multiclass runs.
+        lower: Smallest allowed value, for all features or one each ``(d,)``; a row outside keeps its own
+            value as bound.
         upper: Largest allowed value, likewise.
         immutable: Columns that keep their value exactly.
         increasing: Columns that may only grow.
@@ -51,7 +61,8 @@ class PPCEF(Method):
         >>> from plausiflow.densities import KDE, Thresholded
         >>> x = torch.rand(200, 2); y = (x.sum(1) > 1).long()
         >>> model = LinearClassifier().fit(x, y)
-        >>> method = PPCEF(classifier=model, plausibility=Thresholded(density=KDE().fit(x, y)).fit(x, y)).fit(x, y)
+        >>> plausibility = Thresholded(density=KDE().fit(x, y)).fit(x, y)
+        >>> method = PPCEF(classifier=model, plausibility=plausibility).fit(x, y)
         >>> result = method.explain(x[:5])
         >>> bool(result.feasible.all())
         True
@@ -77,7 +88,9 @@ class PPCEF(Method):
             problems.append(f"`margin` must be in [0, 0.5); got {self.margin}")
         twice = set(self.increasing) & set(self.decreasing)
         if twice:
-            problems.append(f"columns {sorted(twice)} cannot be increasing and decreasing; make them `immutable`")
+            problems.append(
+                f"columns {sorted(twice)} cannot be increasing and decreasing; make them `immutable`"
+            )
         if self.weights is not None and not bool((self.weights > 0).all()):
             problems.append("`weights` must all be positive; put columns that may not move into `immutable`")
         if self.plausibility is None:
@@ -87,7 +100,10 @@ class PPCEF(Method):
 
     @classmethod
     def paper(cls, *, classifier: Classifier, plausibility: Plausibility, binary_linear: bool) -> Self:
-        """As the published runs: Adam for 1,000 or 2,000 steps, last iterate, no box, logit hinge unless binary logistic."""
+        """As the published runs: Adam for 1,000 or 2,000 steps, last iterate, no box.
+
+        The validity loss is the logit hinge unless the model is binary logistic.
+        """
         return cls(
             classifier=classifier,
             plausibility=plausibility,
@@ -96,25 +112,31 @@ class PPCEF(Method):
         )
 
     def fit(self, x: Tensor, y: Tensor) -> Self:
-        """Keep the training rows that satisfy both constraints: the bank from which no row comes back empty."""
+        """Keep the training rows that satisfy both constraints: the bank thanks to which no row is empty."""
         self.bank_ = Bank.of(x, self.classifier.n_classes, self._feasible)
         return self
 
     def _search(self, x: Tensor, y_target: Tensor) -> Solution:
-        return self.solver.solve(self._problem(x, y_target), self._starts(x, y_target) if self.bank_ is not None else None)
+        return self.solver.solve(
+            self._problem(x, y_target), self._starts(x, y_target) if self.bank_ is not None else None
+        )
 
     def _problem(self, x: Tensor, y_target: Tensor) -> Problem:
         lower, upper = self._bounds(x)
         constraints = {
             "validity": Constraint(lambda x_cf, rows: self._validity(x_cf, y_target[rows]), VALIDITY_AIM),
-            "plausibility": Constraint(lambda x_cf, rows: self._score(x_cf, y_target[rows]), PLAUSIBILITY_AIM),
+            "plausibility": Constraint(
+                lambda x_cf, rows: self._score(x_cf, y_target[rows]), PLAUSIBILITY_AIM
+            ),
         }
         penalties: dict[str, RowFunction] = {
             "validity": lambda x_cf, rows: self._validity_loss(x_cf, y_target[rows]),
             "plausibility": lambda x_cf, rows: (-self._score(x_cf, y_target[rows])).clamp_min(0),
         }
         weights = None if self.weights is None else self.weights.to(x)
-        return Problem(x=x, constraints=constraints, penalties=penalties, lower=lower, upper=upper, weights=weights)
+        return Problem(
+            x=x, constraints=constraints, penalties=penalties, lower=lower, upper=upper, weights=weights
+        )
 
     def _validity(self, x_cf: Tensor, y_target: Tensor) -> Tensor:
         return validity_value(self.classifier.logits(x_cf), y_target, self.margin)
@@ -153,13 +175,21 @@ class PPCEF(Method):
         return starts
 
     def _bounds(self, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Each row's interval for each feature: the box, widened to the row's own value, then what may not move."""
+        """Each row's interval per feature: the box, widened to the row's value, then what may not move."""
         moves = (self.immutable, self.increasing, self.decreasing)
         if self.lower is None and self.upper is None and not any(moves):
             return None, None
         infinite = torch.full_like(x, torch.inf)
-        lower = -infinite if self.lower is None else torch.minimum(torch.as_tensor(self.lower).to(x).expand_as(x), x)
-        upper = infinite if self.upper is None else torch.maximum(torch.as_tensor(self.upper).to(x).expand_as(x), x)
+        lower = (
+            -infinite
+            if self.lower is None
+            else torch.minimum(torch.as_tensor(self.lower).to(x).expand_as(x), x)
+        )
+        upper = (
+            infinite
+            if self.upper is None
+            else torch.maximum(torch.as_tensor(self.upper).to(x).expand_as(x), x)
+        )
         lower, upper = lower.clone(), upper.clone()
         for columns, bounds in zip(moves, ((lower, upper), (lower,), (upper,)), strict=True):
             wrong = [c for c in columns if not -x.shape[1] <= c < x.shape[1]]

@@ -1,4 +1,4 @@
-"""Searches: the batched SQP (default) and the paper's Adam, with the bank of feasible training rows they may start from."""
+"""Searches: the batched SQP (default) and the paper's Adam, and the bank of feasible rows to start from."""
 
 from plausiflow.solvers.penalty import PenaltyAdam
 from plausiflow.solvers.sqp import SQP

@@ -1,8 +1,8 @@
 """The paper's solver: Adam on distance plus weighted penalties, all rows in one batch. [PPCEF Eq. 6]
 
-The published runs differ from the text in three ways that matter: the whole batch stops together, on its mean loss; the *last*
-iterate is returned, not the best; nothing checks the constraints at the end. ``PenaltyAdam.paper()`` repeats that;
-``keep="best"`` returns each row's closest feasible iterate instead.
+The published runs differ from the text in three ways that matter: the whole batch stops together, on its mean
+loss; the *last* iterate is returned, not the best; nothing checks the constraints at the end.
+``PenaltyAdam.paper()`` repeats that; ``keep="best"`` returns each row's closest feasible iterate instead.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ class PenaltyAdam:
 
     @classmethod
     def paper(cls, *, binary_linear: bool) -> Self:
-        """As published: 1,000 steps and patience 100 for binary logistic regression, 2,000 and 500 for every other model."""
+        """As published.
+
+        1,000 steps and patience 100 for binary logistic regression, 2,000 and 500 for every other model.
+        """
         steps, patience = (1000, 100) if binary_linear else (2000, 500)
         return cls(steps=steps, patience=patience, keep="last")
 
@@ -58,7 +61,8 @@ class PenaltyAdam:
             optimizer.zero_grad(set_to_none=True)
             penalties = torch.stack([penalty(x_cf, rows) for penalty in problem.penalties.values()], dim=1)
             cost = l2_distance(x_cf, x, problem.weights)
-            # The published loss is the batch's mean. Adam does not mind the scale, but its epsilon does, so we keep it.
+            # The published loss is the batch's mean. Adam does not mind the scale, but its epsilon does, so
+            # we keep it.
             loss = penalised(cost, penalties, self.weight).mean()
             loss.backward()
             if self.keep == "best":

@@ -2,12 +2,14 @@ r"""The quadratic program inside each SQP step, batched over rows and solved thr
 
 For one row, with B the curvature of the Lagrangian and W its inverse,
 
-.. math:: \min_s \; c^\top s + \tfrac12 s^\top B s \quad\text{s.t.}\quad g + A s \ge 0, \quad l \le x + s \le u
+.. math::
+    \min_s \; c^\top s + \tfrac12 s^\top B s \quad\text{s.t.}\quad g + A s \ge 0, \quad l \le x + s \le u
 
-Without bounds the minimiser is :math:`s = W (A^\top \lambda - c)`, where the multipliers of the m constraints solve the small dual
-:math:`\min_{\lambda \ge 0} \tfrac12 \lambda^\top (A W A^\top) \lambda + (g - A W c)^\top \lambda`. Bounds are met by fixing: features
-that leave their interval are put on it, the others are solved again with W replaced by its Schur complement, and features whose
-reaction force points inwards are let go.
+Without bounds the minimiser is :math:`s = W (A^\top \lambda - c)`, where the multipliers of the m constraints
+solve the small dual
+:math:`\min_{\lambda \ge 0} \tfrac12 \lambda^\top (A W A^\top) \lambda + (g - A W c)^\top \lambda`. Bounds are
+met by fixing: features that leave their interval are put on it, the others are solved again with W replaced
+by its Schur complement, and features whose reaction force points inwards are let go.
 """
 
 from __future__ import annotations
@@ -25,12 +27,13 @@ AT_BOUND = 1e-9
 
 @dataclass
 class Step:
-    """What the program answers, per row.
+    r"""What the program answers, per row.
 
     Attributes:
         step: The step s, shape ``(n, d)``.
         multipliers: One per constraint, shape ``(n, m)``.
-        force: The gradient of the quadratic model at s, :math:`B s = A^T \\lambda - c + \\mu`, shape ``(n, d)``.
+        force: The gradient of the quadratic model at s, :math:`B s = A^T \lambda - c + \mu`, shape
+            ``(n, d)``.
         fixed: Which features ended on a bound, shape ``(n, d)``.
     """
 
@@ -47,7 +50,10 @@ class Step:
 
 @dataclass
 class Quadratic:
-    """The program's data, one row each: constraints ``g + A s >= 0``, cost gradient ``c``, inverse curvature ``W``, bounds."""
+    """The program's data, one row each.
+
+    Constraints ``g + A s >= 0``, cost gradient ``c``, inverse curvature ``W``, bounds.
+    """
 
     x: Tensor
     values: Tensor
@@ -64,7 +70,10 @@ class Quadratic:
         return Quadratic(**taken)
 
     def solve(self, fixed: Tensor) -> Step:
-        """Minimise; ``fixed`` (n, d) names features that start on their bound and are held there while the force says so."""
+        """Minimise.
+
+        ``fixed`` (n, d) names features that start on their bound and are held there while the force says so.
+        """
         directions = torch.cat([self.jacobian, -self.cost_gradient[:, None]], dim=1).mT
         moved = self.inverse @ directions
         answer = _reduced(self, moved, None, None)
@@ -84,7 +93,9 @@ class Quadratic:
         return answer
 
 
-def _update_fixed(program: Quadratic, answer: Step, rows: Tensor, fixed: Tensor, displacement: Tensor) -> Tensor:
+def _update_fixed(
+    program: Quadratic, answer: Step, rows: Tensor, fixed: Tensor, displacement: Tensor
+) -> Tensor:
     """Fix what leaves its interval, let go what is pushed inwards; returns which of ``rows`` changed."""
     assert program.lower is not None
     assert program.upper is not None
@@ -96,7 +107,9 @@ def _update_fixed(program: Quadratic, answer: Step, rows: Tensor, fixed: Tensor,
     on_lower, on_upper = x + step <= lower + AT_BOUND, x + step >= upper - AT_BOUND
     released = held & ((on_lower & ~on_upper & (reaction < 0)) | (on_upper & ~on_lower & (reaction > 0)))
     target = torch.minimum(torch.maximum(aim, lower), upper) - x
-    displacement[rows] = torch.where(leaves, target, torch.where(released, torch.zeros_like(step), displacement[rows]))
+    displacement[rows] = torch.where(
+        leaves, target, torch.where(released, torch.zeros_like(step), displacement[rows])
+    )
     fixed[rows] = (held | leaves) & ~released
     return (leaves | released).any(dim=1)
 
@@ -121,11 +134,21 @@ def _reduced(program: Quadratic, moved: Tensor, fixed: Tensor | None, displaceme
     if correction is not None:
         ones = torch.ones_like(multipliers[:, :1])
         force = force + (correction @ torch.cat([-multipliers, -ones, ones], dim=1)[..., None])[..., 0]
-    return Step(step, multipliers, force, fixed.clone() if fixed is not None else torch.zeros_like(step, dtype=torch.bool))
+    return Step(
+        step,
+        multipliers,
+        force,
+        fixed.clone() if fixed is not None else torch.zeros_like(step, dtype=torch.bool),
+    )
 
 
-def _schur(inverse: Tensor, moved: Tensor, fixed: Tensor, displacement: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """W on the free features given the fixed set S: reduced directions, offset, and the forces W_SS^-1 [directions, displacement]."""
+def _schur(
+    inverse: Tensor, moved: Tensor, fixed: Tensor, displacement: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """W on the free features given the fixed set S.
+
+    Reduced directions, offset, and the forces W_SS^-1 [directions, displacement].
+    """
     size = int(fixed.sum(dim=1).max())
     held, members = fixed.to(inverse).topk(size, dim=1)
     rows = inverse.gather(1, members[..., None].expand(-1, -1, inverse.shape[2]))
@@ -146,8 +169,8 @@ def _schur(inverse: Tensor, moved: Tensor, fixed: Tensor, displacement: Tensor) 
 def nonnegative_dual(gram: Tensor, slack: Tensor) -> Tensor:
     r"""Minimise :math:`\tfrac12 \lambda^T M \lambda + r^T \lambda` over :math:`\lambda \ge 0`, batched.
 
-    Two constraints have a closed form over their four active sets; other numbers take cyclic coordinate descent, which is exact
-    for one constraint and converges quickly for a handful.
+    Two constraints have a closed form over their four active sets; other numbers take cyclic coordinate
+    descent, which is exact for one constraint and converges quickly for a handful.
 
     Args:
         gram: M, positive semi-definite, shape ``(n, m, m)``.
@@ -169,9 +192,12 @@ def _dual_of_two(diagonal: Tensor, cross: Tensor, slack: Tensor) -> Tensor:
     alone = (-slack / diagonal).clamp_min(0)
     determinant = diagonal[:, 0] * diagonal[:, 1] - cross * cross
     regular = determinant > 1e-6 * diagonal[:, 0] * diagonal[:, 1]
-    both = (slack.flip(1) * cross[:, None] - slack * diagonal.flip(1)) / torch.where(regular, determinant, 1.0)[:, None]
+    both = (slack.flip(1) * cross[:, None] - slack * diagonal.flip(1)) / torch.where(
+        regular, determinant, 1.0
+    )[:, None]
     both = torch.where(regular[:, None], both, alone)
-    # Constraint i alone is active if it is violated without forces and its multiplier also satisfies the other one.
+    # Constraint i alone is active if it is violated without forces and its multiplier also satisfies the
+    # other one.
     enough = (slack < 0) & (slack.flip(1) + cross[:, None] * alone >= -1e-12)
     none = (slack >= 0).all(dim=1)
     first = torch.stack([alone[:, 0], torch.zeros_like(cross)], dim=1)

@@ -1,15 +1,20 @@
 r"""A batched sequential quadratic program: the default solver.
 
-The paper's problem is, for each row, a quadratic cost and two smooth inequality constraints (validity and plausibility, Eq. 3) in a
-few dozen variables. Each iteration spends one value-and-gradient evaluation of classifier and density on every active row:
+The paper's problem is, for each row, a quadratic cost and two smooth inequality constraints (validity and
+plausibility, Eq. 3) in a few dozen variables. Each iteration spends one value-and-gradient evaluation of
+classifier and density on every active row:
 
-1. a quadratic model of the Lagrangian :math:`\tfrac12 (x'-x)^\top \mathrm{diag}(w) (x'-x) - \sum_i \lambda_i g_i(x')`, its inverse
-   curvature kept per row and updated by damped BFGS, also from rejected trials;
+1. a quadratic model of the Lagrangian
+   :math:`\tfrac12 (x'-x)^\top \mathrm{diag}(w) (x'-x) - \sum_i \lambda_i g_i(x')`, its inverse curvature kept
+   per row and updated by damped BFGS, also from rejected trials;
 2. the quadratic program of that model and the linearised constraints (:mod:`plausiflow.solvers.quadratic`);
-3. a trust region per row, judged by the :math:`\ell_1` merit :math:`\text{cost} + \sum_i \nu_i \max(-g_i, 0)`;
-4. the closest feasible iterate of each row is kept. A row retires when its merit stalls, and retired rows leave the batch.
+3. a trust region per row, judged by the :math:`\ell_1` merit
+   :math:`\text{cost} + \sum_i \nu_i \max(-g_i, 0)`;
+4. the closest feasible iterate of each row is kept. A row retires when its merit stalls, and retired rows
+   leave the batch.
 
-Rows never see each other, and everything runs in double precision, so a row gets the same answer alone and in any batch.
+Rows never see each other, and everything runs in double precision, so a row gets the same answer alone and in
+any batch.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ from plausiflow.solvers.quadratic import Quadratic, shortened
 from plausiflow.solvers.starts import bisect
 
 FROM_FACTUAL, FROM_NEIGHBOUR = 4.0, 20.0
-"""First curvature, in units of the cost's own: searches that start at a feasible neighbour begin more carefully."""
+"""First curvature, in units of the cost's own: searches from a feasible neighbour begin more carefully."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +39,8 @@ class SQP:
     """Sequential quadratic programming, every row on its own, all rows at once.
 
     Attributes:
-        mode: ``fast`` starts at the factual, and only rows left without an answer start again from feasible neighbours;
-            ``quality`` gives every row all starts and keeps the best.
+        mode: ``fast`` starts at the factual, and only rows left without an answer start again from feasible
+            neighbours; ``quality`` gives every row all starts and keeps the best.
         iterations: Most iterations of one search.
         patience: Iterations without progress before a row retires; half of it once the row has an answer.
         tolerance: Relative progress below which an iteration counts as none.
@@ -77,13 +82,15 @@ class SQP:
         if starts is None or len(failed) == 0:
             return answer
         for candidate in starts(failed).to(answer).unbind(dim=1):
-            passed = exact.satisfied(torch.nan_to_num(candidate).double(), failed) & torch.isfinite(candidate).all(dim=1)
+            passed = exact.satisfied(torch.nan_to_num(candidate).double(), failed) & torch.isfinite(
+                candidate
+            ).all(dim=1)
             use = passed & torch.isnan(answer[failed]).any(dim=1)
             answer[failed[use]] = candidate[use]
         return answer
 
     def _search_from(self, problem: Problem, rows: Tensor, starts: Tensor, best: _Best) -> None:
-        """Search from up to k points per row, each first moved towards the factual; ``starts`` is ``(m, k, d)``."""
+        """Search from up to k points per row ``(m, k, d)``, each first moved towards the factual."""
         usable = torch.isfinite(starts).all(dim=2)
         owners, points = rows[:, None].expand_as(usable)[usable], starts[usable]
         if len(points):
@@ -91,7 +98,13 @@ class SQP:
             self._search(problem, owners, points, FROM_NEIGHBOUR, best, None)
 
     def _search(
-        self, problem: Problem, rows: Tensor, start: Tensor, curvature: float, best: _Best, path: list[Tensor] | None
+        self,
+        problem: Problem,
+        rows: Tensor,
+        start: Tensor,
+        curvature: float,
+        best: _Best,
+        path: list[Tensor] | None,
     ) -> None:
         state = _State.begin(problem, rows, start, curvature, self.radius)
         best.offer(problem, state.rows, state.x, state.accepted, 0.0)
@@ -175,7 +188,9 @@ class _State:
         lower, upper = (None if b is None else b[self.rows] for b in (problem.lower, problem.upper))
         weights = 1.0 if problem.weights is None else problem.weights
         cost_gradient = (self.x - problem.x[self.rows]) * weights
-        program = Quadratic(self.x, self.values, self.jacobian, cost_gradient, self.inverse, self.radius, lower, upper)
+        program = Quadratic(
+            self.x, self.values, self.jacobian, cost_gradient, self.inverse, self.radius, lower, upper
+        )
         answer = program.solve(self.fixed)
         trial = self.x + shortened(answer.step, self.radius)
         if lower is not None and upper is not None:
@@ -197,10 +212,14 @@ class _State:
         self.fixed = answer.fixed & _at_bound(self.x, lower, upper)
         return full_length, closer | (accepted & (fall > tolerance * merit.clamp_min(1e-8)))
 
-    def _judge(self, problem: Problem, trial: Tensor, step: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _judge(
+        self, problem: Problem, trial: Tensor, step: Tensor, values: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Accept the trial if the merit falls as the model promised, and adapt the trust radius."""
         predicted = self.values + (self.jacobian @ step[..., None])[..., 0]
-        here = 0.5 * _cost(problem, self.rows, self.x) + (self.penalty * (-self.values).clamp_min(0)).sum(dim=1)
+        here = 0.5 * _cost(problem, self.rows, self.x) + (self.penalty * (-self.values).clamp_min(0)).sum(
+            dim=1
+        )
         cost = 0.5 * _cost(problem, self.rows, trial)
         promised = here - cost - (self.penalty * (-predicted).clamp_min(0)).sum(dim=1)
         fall = here - cost - (self.penalty * (-values).clamp_min(0)).sum(dim=1)
@@ -213,12 +232,14 @@ class _State:
         return accepted, fall, here
 
     def _learn(self, step: Tensor, change: Tensor, force: Tensor) -> None:
-        """Damped BFGS update of the inverse curvature, from the change of the Lagrangian's gradient along the step."""
+        """Damped BFGS update of the inverse curvature, from how the Lagrangian's gradient changes."""
         free = (self.inverse.diagonal(dim1=1, dim2=2) > 0).to(step)
         change = torch.nan_to_num(change, posinf=0.0, neginf=0.0) * free
         force = force * free
         bent, along = (step * force).sum(dim=1), (step * change).sum(dim=1)
-        damping = torch.where(along < 0.2 * bent, 0.8 * bent / (bent - along).clamp_min(1e-30), 1.0).clamp(0, 1)
+        damping = torch.where(along < 0.2 * bent, 0.8 * bent / (bent - along).clamp_min(1e-30), 1.0).clamp(
+            0, 1
+        )
         change = damping[:, None] * change + (1 - damping)[:, None] * force
         along = (step * change).sum(dim=1)
         usable = ((step * step).sum(dim=1) > 1e-16) & (along > 1e-18) & (bent > 1e-18)
@@ -230,20 +251,29 @@ class _State:
 
 
 def _evaluate(problem: Problem, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Constraint values minus their aims ``(n, m)``, their gradients ``(n, m, d)``, and which points are accepted ``(n,)``.
+    """Constraint values minus aims ``(n, m)``, gradients ``(n, m, d)``, which points are accepted ``(n,)``.
 
-    A tenth of the aim is accepted. Where a constraint is flat there is nothing to steer by, so that its aim is zero there. A value
-    or gradient that is not finite counts as minus infinity.
+    A tenth of the aim is accepted. Where a constraint is flat there is nothing to steer by, so that its aim
+    is zero there. A value or gradient that is not finite counts as minus infinity.
     """
     n, d = x.shape
-    values, gradients, accepted = [x.new_zeros(n, 0)], [x.new_zeros(n, 0, d)], torch.ones(n, dtype=torch.bool, device=x.device)
+    values, gradients, accepted = (
+        [x.new_zeros(n, 0)],
+        [x.new_zeros(n, 0, d)],
+        torch.ones(n, dtype=torch.bool, device=x.device),
+    )
     for constraint in problem.constraints.values():
         with torch.enable_grad():
             point = x.detach().requires_grad_(True)
             value = constraint.value(point, rows)
-            gradient = torch.autograd.grad(value.sum(), point)[0] if value.requires_grad else torch.zeros_like(x)
+            gradient = (
+                torch.autograd.grad(value.sum(), point)[0] if value.requires_grad else torch.zeros_like(x)
+            )
         bad = ~(torch.isfinite(value) & torch.isfinite(gradient).all(dim=1))
-        value, gradient = torch.where(bad, -math.inf, value.detach()), torch.where(bad[:, None], 0.0, gradient)
+        value, gradient = (
+            torch.where(bad, -math.inf, value.detach()),
+            torch.where(bad[:, None], 0.0, gradient),
+        )
         aim = constraint.aim * (gradient != 0).any(dim=1)
         accepted = accepted & (value >= 0.1 * aim)
         values.append((value - aim)[:, None])

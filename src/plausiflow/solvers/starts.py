@@ -1,7 +1,7 @@
-"""Where a search may start, and why a row does not come back empty: a bank of training rows that already satisfy everything.
+"""Where a search may start, and why no row comes back empty: a bank of training rows that satisfy everything.
 
-A bank row of the wanted class is itself a feasible answer. Moved onto the row's own frozen values and bounds it may lose that, so
-candidates are checked again where they are used.
+A bank row of the wanted class is itself a feasible answer. Moved onto the row's own frozen values and bounds
+it may lose that, so candidates are checked again where they are used.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Bank:
         rows = {}
         for y in range(n_classes):
             wanted = torch.full((len(exact),), y, device=x.device)
-            kept = torch.cat([feasible(*block) for block in zip(exact.split(_BLOCK), wanted.split(_BLOCK), strict=True)])
+            kept = torch.cat(
+                [feasible(*block) for block in zip(exact.split(_BLOCK), wanted.split(_BLOCK), strict=True)]
+            )
             rows[y] = exact[kept]
         return cls(rows)
 
@@ -48,9 +50,10 @@ class Bank:
         upper: Tensor | None = None,
         feasible: Feasible | None = None,
     ) -> Tensor:
-        """The ``count`` nearest bank rows of each wanted class, shape ``(n, count, d)``; NaN where there are fewer.
+        """The ``count`` nearest bank rows of each wanted class, ``(n, count, d)``; NaN where there are fewer.
 
-        With bounds, rows are moved into them first; if that changes a row, only those that ``feasible`` still accepts are taken.
+        With bounds, rows are moved into them first; if that changes a row, only those that ``feasible`` still
+        accepts are taken.
         """
         found = x.new_full((len(x), count, x.shape[1]), float("nan"))
         for y in y_target.unique().tolist():
@@ -66,7 +69,12 @@ class Bank:
 
 
 def _nearest(
-    x: Tensor, bank: Tensor, count: int, bounds: tuple[Tensor, Tensor] | None, feasible: Feasible | None, y: int
+    x: Tensor,
+    bank: Tensor,
+    count: int,
+    bounds: tuple[Tensor, Tensor] | None,
+    feasible: Feasible | None,
+    y: int,
 ) -> Tensor:
     """Shape ``(n, at most count, d)``."""
     inside = bounds is None or bool(((bank.amin(0) >= bounds[0]) & (bank.amax(0) <= bounds[1])).all())
