@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -65,6 +67,11 @@ def main(
     debug: Annotated[bool, typer.Option("--debug", help="Show the whole trace of an error.")] = False,
 ) -> None:
     """Counterfactual explanations that could be real."""
+    # Files beside a checkout need no settings; the environment's own word comes first.
+    for variable, folder in (("PLAUSIFLOW_DATA", "data"), ("PLAUSIFLOW_REFERENCE", "reference")):
+        beside = Path("..") / "shared" / folder
+        if variable not in os.environ and beside.is_dir():
+            os.environ[variable] = str(beside.resolve())
 
 
 @app.command()
@@ -86,11 +93,17 @@ def datasets() -> None:
     """List the data sets: their size, where they come from, and whether they are on this machine."""
     frame = catalog.describe()
     table = Table(title="Data sets", title_justify="left")
-    for column in frame.columns:
-        table.add_column(str(column))
-    for values in frame.itertuples(index=False):
-        table.add_row(*(str(value) for value in values))
-    Console().print(table)
+    shown = [str(column) for column in frame.columns if column != "source"]
+    for column in shown:
+        table.add_column(column, no_wrap=column == "name", overflow="fold")
+    for values in frame[shown].itertuples(index=False):
+        table.add_row(
+            *("yes" if value is True else "no" if value is False else str(value) for value in values)
+        )
+    console = Console()
+    console.print(table)
+    for name, source in zip(frame["name"], frame["source"], strict=True):
+        console.print(f"{name}: {source}", markup=False, highlight=False)
 
 
 @benchmark.command("published")
@@ -186,6 +199,8 @@ def _selection(names: str, models: str, folds: str, seed: int, rows: int | None)
         numbers = tuple(int(fold) for fold in _split(folds))
     except ValueError as error:
         raise typer.BadParameter(f"--folds takes whole numbers like 0,1; got {folds!r}") from error
+    if not _split(names):
+        raise typer.BadParameter("--datasets names none; `plausiflow datasets` lists them")
     return Selection(datasets=_split(names), classifiers=_split(models), folds=numbers, seed=seed, rows=rows)
 
 
@@ -194,16 +209,16 @@ def _split(names: str) -> tuple[str, ...]:
 
 
 def _report(rows: Iterator[Row], columns: Sequence[str], title: str, json: Path | None) -> None:
-    with Console(stderr=True).status("running") as status:
-        kept = []
-        for row in rows:
-            kept.append(row)
-            status.update(
-                " ".join(
-                    str(row[name]) for name in ("dataset", "classifier", "solver", "method") if name in row
-                )
-                + " done"
-            )
+    kept = []
+    for row in rows:
+        kept.append(row)
+        if sys.stderr.isatty():
+            named = [
+                str(row[name])
+                for name in ("dataset", "classifier", "fold", "solver", "method")
+                if name in row
+            ]
+            typer.echo(f"done: {' '.join(named)}", err=True)
     print_table(kept, columns, title)
     if json is not None:
         write_json(kept, json)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from plausiflow.classifiers import MLPClassifier, predict, predict_proba
 from plausiflow.counterfactuals import Counterfactuals
-from plausiflow.data.catalog import Fold, load
+from plausiflow.data import Fold, load
 from plausiflow.densities import ConditionalFlow, Thresholded
 from plausiflow.errors import MissingExtraError
 from plausiflow.methods import PPCEF
@@ -52,10 +52,10 @@ def run(out: Path, *, seed: int = 0, console: Console | None = None) -> Counterf
     _print_metrics(console, evaluate(found, context))
     out.mkdir(parents=True, exist_ok=True)
     changes_table(found, fold).to_csv(out / "demo.csv", index=False)
-    console.print(f"Every change of every row: {out / 'demo.csv'}")
+    console.print(f"Every change of every row: {out / 'demo.csv'}", markup=False)
     try:
         draw_changes(found, fold.feature_names, fold.class_names).savefig(out / "demo.png")
-        console.print(f"Picture: {out / 'demo.png'}")
+        console.print(f"Picture: {out / 'demo.png'}", markup=False)
     except MissingExtraError as missing:
         console.print(f"No picture: {missing}", markup=False)
     return found

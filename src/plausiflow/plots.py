@@ -79,8 +79,8 @@ def draw_changes(
     targets = kept.y_target.unique().tolist()
     height = 0.8 / max(1, len(targets))
     for i, k in enumerate(targets):
-        mean = change[kept.y_target == k].mean(dim=0)[order]
-        places = torch.arange(len(order)) + i * height
+        mean = change[kept.y_target == k].mean(dim=0)[order].cpu().numpy()
+        places = torch.arange(len(order)).numpy() + i * height
         left.barh(
             places,
             mean,
@@ -91,9 +91,10 @@ def draw_changes(
     left.set_yticks(torch.arange(len(order)) + 0.4 - height / 2, [feature_names[j] for j in order.tolist()])
     left.axvline(0, color=INK, linewidth=0.8)
     left.set(title="Mean change, in units of each feature's range")
-    left.legend(frameon=False)
+    if len(targets):
+        left.legend(frameon=False, loc="lower left")
     above = (kept.log_prob - kept.log_delta).clamp_max(20)
-    right.hist(above, bins=30, color=ACCENT)
+    right.hist(above.cpu().numpy(), bins=30, color=ACCENT)
     right.axvline(0, color="#dc2626", linewidth=1.5)
     right.set(title="Log-density above the threshold (nats)", ylabel="counterfactuals")
     for axes in (left, right):

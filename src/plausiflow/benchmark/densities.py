@@ -38,6 +38,8 @@ def make(name: str, seed: int) -> Density:
 
 def run(selection: Selection, names: tuple[str, ...] = DENSITIES) -> Iterator[Row]:
     """One row per data set, fold and density, judged on the test rows of the fold."""
+    for name in names:
+        make(name, selection.seed)
     for dataset in selection.datasets:
         for fold in selection.folds:
             data = fold_of(dataset, fold)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -30,7 +31,8 @@ def figure_1(path: Path, *, seed: int = 0, row: int | None = None) -> None:
     if row is None:
         row = int((data.x_test[:, 1] - data.x_test[:, 0]).argmax())
     x = data.x_test[row : row + 1]
-    adam = PPCEF(classifier=classifier, plausibility=plausibility, solver=PenaltyAdam(keep="last", trace=150))
+    paper = PenaltyAdam.paper(binary_linear=True)
+    adam = PPCEF(classifier=classifier, plausibility=plausibility, solver=replace(paper, trace=150))
     sqp = PPCEF(
         classifier=classifier, plausibility=plausibility, solver=SQP(trace=True), lower=0.0, upper=1.0
     )

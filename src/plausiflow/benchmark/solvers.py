@@ -52,9 +52,9 @@ def _case(dataset: str, kind: str, fold: int, selection: Selection) -> Iterator[
     plausibility = fitted_plausibility(dataset, fold, selection.seed)
     target = target_policy(model.n_classes)
 
-    adam = PPCEF(classifier=model, plausibility=plausibility, solver=PenaltyAdam(keep="last")).explain(
-        x, target
-    )
+    adam = PPCEF(
+        classifier=model, plausibility=plausibility, solver=PenaltyAdam.paper(binary_linear=False)
+    ).explain(x, target)
     spent = float(adam.cpu_seconds.sum())
     yield {"solver": "penalty_adam"} | summary(adam) | closeness(adam, adam) | {"ratio": 1.0}
 

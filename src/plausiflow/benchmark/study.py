@@ -7,6 +7,7 @@ else.
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +22,8 @@ from torch import Tensor
 from plausiflow.classifiers import NODE, LinearClassifier, MLPClassifier
 from plausiflow.classifiers.base import NetworkClassifier
 from plausiflow.counterfactuals import Counterfactuals
-from plausiflow.data.catalog import Fold, load
+from plausiflow.data.catalog import check_name, load
+from plausiflow.data.dataset import N_FOLDS, Fold
 from plausiflow.densities import ConditionalFlow, Thresholded
 from plausiflow.errors import InvalidInputError
 from plausiflow.losses import l1_distance, l2_distance
@@ -57,6 +59,13 @@ class Selection:
             raise InvalidInputError(
                 f"Classifiers {wrong} are not known; choose from {', '.join(CLASSIFIERS)}."
             )
+        for name in self.datasets:
+            check_name(name)
+        beyond = [fold for fold in self.folds if fold not in range(N_FOLDS)]
+        if beyond:
+            raise InvalidInputError(f"Folds must be 0 to {N_FOLDS - 1}; got {', '.join(map(str, beyond))}.")
+        if self.rows is not None and self.rows < 1:
+            raise InvalidInputError(f"`rows` must be at least 1; got {self.rows}.")
 
     def cases(self) -> Iterator[tuple[str, str, int]]:
         """Every data set, classifier and fold."""
@@ -164,7 +173,10 @@ def environment() -> Row:
 
 def write_json(rows: Sequence[Row], path: Path) -> None:
     """The rows as a list of flat objects; a number that is not one is written as null."""
-    plain = [{k: None if isinstance(v, float) and v != v else v for k, v in row.items()} for row in rows]
+    plain = [
+        {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+        for row in rows
+    ]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(plain, indent=1) + "\n")
 

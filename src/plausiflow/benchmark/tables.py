@@ -25,7 +25,10 @@ def text(name: str, value: object) -> str:
     """One cell: numbers with the decimals their column deserves, a dash where there is none."""
     if value is None or (isinstance(value, float) and value != value):
         return "–"
-    return f"{value:.{_DECIMALS.get(name, 3)}f}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    shown = f"{value:.{_DECIMALS.get(name, 3)}f}"
+    return f"{value:.6f}" if shown == "1.000" and value != 1 else shown
 
 
 def print_table(rows: Iterable[Row], columns: Sequence[str], title: str) -> list[Row]:

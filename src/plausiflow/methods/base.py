@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -22,8 +24,11 @@ from plausiflow.protocols import Classifier, Plausibility, Solution
 from plausiflow.verdicts import judge
 
 Policy = Literal["opposite", "runner_up", "paper"]
-Target = Policy | int | Tensor
+Target = Policy | int | Tensor | Sequence[int] | npt.NDArray[np.int64]
 """Which outcome is wanted: a policy, one class for all rows, or one class per row ``(n,)``."""
+
+
+_TARGETS = "`y_target` must be 'opposite', 'runner_up', 'paper', a class or one class per row"
 
 
 @dataclass(kw_only=True, eq=False)
@@ -41,6 +46,10 @@ class Method(ABC):
     classifier: Classifier
     plausibility: Plausibility | None = None
     chunk_size: int = 4096
+
+    def __post_init__(self) -> None:
+        if self.chunk_size < 1:
+            raise InvalidInputError(f"`chunk_size` must be at least 1; got {self.chunk_size}.")
 
     def fit(self, x: Tensor, y: Tensor) -> Self:
         """Learn what the search needs from training rows ``(n, d)`` and their classes ``(n,)``.
@@ -62,22 +71,18 @@ class Method(ABC):
                 class per row, or ``paper`` (``|1 - predicted|``, for reproduction only).
         """
         _check_table(x)
-        chunks = x.split(self.chunk_size)
-        targets: Sequence[Target] = [y_target] * len(chunks)
-        if isinstance(y_target, Tensor) and y_target.ndim > 0:
-            if y_target.shape != x.shape[:1]:
-                raise ShapeError(
-                    f"`y_target` must have shape ({len(x)},), one class per row; got {tuple(y_target.shape)}."
-                )
-            targets = y_target.split(self.chunk_size)
+        chunks, wanted = x.split(self.chunk_size), _as_target(y_target, len(x))
+        targets: Sequence[Policy | Tensor] = [wanted] * len(chunks)
+        if isinstance(wanted, Tensor) and wanted.ndim > 0:
+            targets = wanted.split(self.chunk_size)
         parts = []
-        with progress_bar(f"{self.label}: explaining rows", len(x)) as advance:
+        with progress_bar(f"{self.label}: explaining rows", len(x), show=len(chunks) > 1) as advance:
             for chunk, target in zip(chunks, targets, strict=True):
                 parts.append(self._explain_chunk(chunk, target))
                 advance(len(chunk), "")
         return concatenate(parts)
 
-    def _explain_chunk(self, x: Tensor, target: Target) -> Counterfactuals:
+    def _explain_chunk(self, x: Tensor, target: Policy | Tensor) -> Counterfactuals:
         usable = torch.isfinite(x).all(dim=1)
         readable = torch.nan_to_num(x, posinf=0.0, neginf=0.0)
         y = predict(self.classifier, readable.double())
@@ -100,8 +105,21 @@ class Method(ABC):
         )
 
 
+def _as_target(target: Target, n: int) -> Policy | Tensor:
+    """A policy as it is, classes as a tensor: one for all rows, or one per row."""
+    if isinstance(target, str):
+        return target
+    try:
+        classes = torch.as_tensor(target)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInputError(f"{_TARGETS}; got {type(target).__name__}.") from error
+    if classes.ndim > 0 and classes.shape != (n,):
+        raise ShapeError(f"`y_target` must have shape ({n},), one class per row; got {tuple(classes.shape)}.")
+    return classes
+
+
 @torch.no_grad()
-def resolve_target(target: Target, classifier: Classifier, x: Tensor, y: Tensor) -> Tensor:
+def resolve_target(target: Policy | Tensor, classifier: Classifier, x: Tensor, y: Tensor) -> Tensor:
     """Every row's wanted class, from a policy, a class, or one per row; ``y`` are the predicted classes."""
     k = classifier.n_classes
     if isinstance(target, str):
@@ -117,11 +135,8 @@ def resolve_target(target: Target, classifier: Classifier, x: Tensor, y: Tensor)
         if target == "paper":
             # Deviation: the published runs aim at |1 - predicted|: 0 -> 1, 1 -> 0, 2 -> 1, ... 9 -> 8.
             return (1 - y).abs()
-        raise InvalidInputError(
-            "`y_target` must be 'opposite', 'runner_up', 'paper', a class or one class per row; got "
-            f"{target!r}."
-        )
-    classes = torch.as_tensor(target, device=x.device)
+        raise InvalidInputError(f"{_TARGETS}; got {target!r}.")
+    classes = target.to(x.device)
     if classes.is_floating_point() or classes.dtype == torch.bool:
         raise InvalidInputError(
             f"`y_target` must hold whole class numbers; got {classes.dtype}. Convert it with `.long()`."

@@ -32,6 +32,7 @@ from plausiflow.protocols import (
     Starts,
 )
 from plausiflow.solvers import SQP, Bank, PenaltyAdam
+from plausiflow.training import check_rows
 
 VALIDITY_AIM, PLAUSIBILITY_AIM = 1e-3, 5e-3
 """How far inside its constraints (in logits, in nats) the search steers."""
@@ -83,6 +84,7 @@ class PPCEF(Method):
     bank_: Bank | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         problems = []
         if not 0 <= self.margin < 0.5:
             problems.append(f"`margin` must be in [0, 0.5); got {self.margin}")
@@ -113,6 +115,7 @@ class PPCEF(Method):
 
     def fit(self, x: Tensor, y: Tensor) -> Self:
         """Keep the training rows that satisfy both constraints: the bank thanks to which no row is empty."""
+        check_rows(x, y, n_classes=self.classifier.n_classes)
         self.bank_ = Bank.of(x, self.classifier.n_classes, self._feasible)
         return self
 

@@ -13,8 +13,8 @@ classifier and density on every active row:
 4. the closest feasible iterate of each row is kept. A row retires when its merit stalls, and retired rows
    leave the batch.
 
-Rows never see each other, and everything runs in double precision, so a row gets the same answer alone and in
-any batch.
+Rows never see each other, everything runs in double precision, and iterates lie on a fine grid, so a row gets
+the same answer alone and in any batch.
 """
 
 from __future__ import annotations
@@ -26,10 +26,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from plausiflow.progress import progress_bar
 from plausiflow.protocols import Problem, Solution, Starts
 from plausiflow.solvers.quadratic import Quadratic, shortened
 from plausiflow.solvers.starts import bisect
 
+GRID = 2.0**-20
+"""Iterates lie on multiples of this (features are on a scale of about one). What a matrix product rounds
+differently in another batch is erased at every step instead of growing; single precision holds the answer."""
+LEAST_CURVATURE = 0.05
+"""Learned curvature along a step is at least this share of the cost's own: the inverse may not degenerate."""
 FROM_FACTUAL, FROM_NEIGHBOUR = 4.0, 20.0
 """First curvature, in units of the cost's own: searches from a feasible neighbour begin more carefully."""
 
@@ -107,20 +113,24 @@ class SQP:
         path: list[Tensor] | None,
     ) -> None:
         state = _State.begin(problem, rows, start, curvature, self.radius)
-        best.offer(problem, state.rows, state.x, state.accepted, 0.0)
-        for _ in range(self.iterations):
-            if path is not None:
-                path.append(_spread(state, path[-1] if path else start))
-            if len(state.rows) == 0:
-                break
-            length, progress = state.iterate(problem, best, self.tolerance)
-            state.stalled = torch.where(progress, 0, state.stalled + 1)
-            answered = torch.isfinite(best.cost[state.rows])
-            patience = torch.where(answered, self.patience // 2, self.patience)
-            settled = (length < 0.3 * self.tolerance) & state.accepted
-            active = ~((state.stalled >= patience) | settled)
-            if int(active.sum()) < 0.85 * len(active):
-                state = state.only(active)
+        best.offer(problem, state, state.x, state.accepted, 0.0)
+        with progress_bar("SQP: rows settled", len(rows)) as advance:
+            for _ in range(self.iterations):
+                if path is not None:
+                    path.append(_spread(state, path[-1] if path else start))
+                if len(state.rows) == 0:
+                    break
+                length, progress = state.iterate(problem, best, self.tolerance)
+                state.stalled = torch.where(progress, 0, state.stalled + 1)
+                answered = torch.isfinite(best.cost[state.rows])
+                patience = torch.where(answered, self.patience // 2, self.patience)
+                settled = (length < 0.3 * self.tolerance) & state.accepted
+                # A retired row stays so while it waits in the batch for the others: the batch may not matter.
+                state.active = state.active & (state.stalled < patience) & ~settled
+                active = int(state.active.sum())
+                if active < 0.85 * len(state.rows):
+                    advance(len(state.rows) - active, "")
+                    state = state.only(state.active)
 
 
 class _Best:
@@ -131,10 +141,11 @@ class _Best:
         self.cost = x.new_full((len(x),), math.inf)
         self.gradients = torch.zeros(len(x), dtype=torch.long, device=x.device)
 
-    def offer(self, problem: Problem, rows: Tensor, x: Tensor, accepted: Tensor, tolerance: float) -> Tensor:
-        """Take what is accepted and closer; returns where it is closer by more than the tolerance."""
-        self.gradients.index_add_(0, rows, torch.ones_like(rows))
-        cost = torch.where(accepted, _cost(problem, rows, x), math.inf)
+    def offer(self, problem: Problem, state: _State, x: Tensor, accepted: Tensor, tolerance: float) -> Tensor:
+        """Take what is accepted, active and closer; returns where it is closer by more than the tolerance."""
+        rows = state.rows
+        self.gradients.index_add_(0, rows, state.active.long())
+        cost = torch.where(accepted & state.active, _cost(problem, rows, x), math.inf)
         # Several starts of one row may be in the batch: the closest of them is the one that counts.
         lowest = self.cost.scatter_reduce(0, rows, cost, "amin")
         better = (cost < self.cost[rows]) & (cost == lowest[rows])
@@ -156,6 +167,7 @@ class _State:
     penalty: Tensor
     radius: Tensor
     stalled: Tensor
+    active: Tensor
     fixed: Tensor
 
     @classmethod
@@ -176,6 +188,7 @@ class _State:
             penalty=torch.full_like(values, 1e-3),
             radius=start.new_full((n,), radius),
             stalled=torch.zeros(n, dtype=torch.long, device=start.device),
+            active=torch.ones(n, dtype=torch.bool, device=start.device),
             fixed=torch.zeros_like(start, dtype=torch.bool),
         )
 
@@ -192,11 +205,11 @@ class _State:
             self.x, self.values, self.jacobian, cost_gradient, self.inverse, self.radius, lower, upper
         )
         answer = program.solve(self.fixed)
-        trial = self.x + shortened(answer.step, self.radius)
+        trial = _on_grid(self.x, shortened(answer.step, self.radius))
         if lower is not None and upper is not None:
             trial = torch.minimum(torch.maximum(trial, lower), upper)
         values, jacobian, feasible = _evaluate(problem, trial, self.rows)
-        closer = best.offer(problem, self.rows, trial, feasible, tolerance)
+        closer = best.offer(problem, self, trial, feasible, tolerance)
 
         step = trial - self.x
         self.penalty = torch.maximum(0.97 * self.penalty, 1.5 * answer.multipliers + 1e-4)
@@ -204,7 +217,7 @@ class _State:
         change = step * weights - ((jacobian - self.jacobian) * answer.multipliers[..., None]).sum(dim=1)
         full_length = torch.linalg.vector_norm(answer.step, dim=1)
         share = torch.linalg.vector_norm(step, dim=1) / full_length.clamp_min(1e-30)
-        self._learn(step, change, answer.force * share[:, None])
+        self._learn(step, change, answer.force * share[:, None], weights)
         self.x = torch.where(accepted[:, None], trial, self.x)
         self.values = torch.where(accepted[:, None], values, self.values)
         self.jacobian = torch.where(accepted[:, None, None], jacobian, self.jacobian)
@@ -224,14 +237,15 @@ class _State:
         promised = here - cost - (self.penalty * (-predicted).clamp_min(0)).sum(dim=1)
         fall = here - cost - (self.penalty * (-values).clamp_min(0)).sum(dim=1)
         ratio = fall / promised.clamp_min(1e-12)
-        accepted = (fall > 0) & (ratio > 1e-4)
+        # A fall within rounding of nothing is none: its sign would depend on the batch.
+        accepted = (fall > 1e-10 * here) & (ratio > 1e-4)
         length = torch.linalg.vector_norm(step, dim=1)
         grown = torch.where(ratio > 0.6, torch.maximum(self.radius, 2 * length), self.radius)
         kept = torch.where(ratio > 0.2, grown, 0.6 * torch.minimum(self.radius, length))
         self.radius = torch.where(accepted, kept, 0.35 * length).clamp(1e-6, math.sqrt(step.shape[1]))
         return accepted, fall, here
 
-    def _learn(self, step: Tensor, change: Tensor, force: Tensor) -> None:
+    def _learn(self, step: Tensor, change: Tensor, force: Tensor, weights: Tensor | float) -> None:
         """Damped BFGS update of the inverse curvature, from how the Lagrangian's gradient changes."""
         free = (self.inverse.diagonal(dim1=1, dim2=2) > 0).to(step)
         change = torch.nan_to_num(change, posinf=0.0, neginf=0.0) * free
@@ -242,7 +256,11 @@ class _State:
         )
         change = damping[:, None] * change + (1 - damping)[:, None] * force
         along = (step * change).sum(dim=1)
-        usable = ((step * step).sum(dim=1) > 1e-16) & (along > 1e-18) & (bent > 1e-18)
+        squared = (step * step * weights).sum(dim=1)
+        lack = (LEAST_CURVATURE * squared - along).clamp_min(0)
+        change = change + (lack / squared.clamp_min(1e-30))[:, None] * (step * weights)
+        along = along + lack
+        usable = (squared > 1e-16) & (along > 1e-18) & (bent > 1e-18)
         scale = torch.where(usable, 1 / along.clamp_min(1e-30), 0.0)
         pulled = (self.inverse @ change[..., None])[..., 0]
         own = ((1 + scale * (change * pulled).sum(dim=1)) * scale)[:, None] * step - scale[:, None] * pulled
@@ -279,6 +297,12 @@ def _evaluate(problem: Problem, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor
         values.append((value - aim)[:, None])
         gradients.append(gradient[:, None])
     return torch.cat(values, dim=1), torch.cat(gradients, dim=1), accepted
+
+
+def _on_grid(x: Tensor, step: Tensor) -> Tensor:
+    """``x + step`` on the grid; a feature that hardly moves stays exactly where it is."""
+    moved = torch.round((x + step) / GRID) * GRID
+    return torch.where(step.abs() < GRID / 2, x, moved)
 
 
 def _cost(problem: Problem, rows: Tensor, x: Tensor) -> Tensor:

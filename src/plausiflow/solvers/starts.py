@@ -68,6 +68,11 @@ class Bank:
         return found
 
 
+def _distances(x: Tensor, bank: Tensor) -> Tensor:
+    """Euclidean distances, pair by pair: the quicker matrix product rounds by the size of the batch."""
+    return torch.cdist(x, bank, compute_mode="donot_use_mm_for_euclid_dist")
+
+
 def _nearest(
     x: Tensor,
     bank: Tensor,
@@ -79,12 +84,12 @@ def _nearest(
     """Shape ``(n, at most count, d)``."""
     inside = bounds is None or bool(((bank.amin(0) >= bounds[0]) & (bank.amax(0) <= bounds[1])).all())
     if inside or bounds is None:
-        return bank[torch.cdist(x, bank).topk(min(count, len(bank)), largest=False).indices]
+        return bank[_distances(x, bank).topk(min(count, len(bank)), largest=False).indices]
     lower, upper = bounds
     free = (upper > lower).to(x)
     # Distance in the features that may move; the frozen ones decide only through the check below.
-    weighted = torch.cdist(x * free.mean(0), bank * free.mean(0))
-    candidates = bank[weighted.topk(min(_CANDIDATES, len(bank)), largest=False).indices]
+    squared = free @ (bank * bank).mT - 2 * (free * x) @ bank.mT
+    candidates = bank[squared.topk(min(_CANDIDATES, len(bank)), largest=False).indices]
     moved = torch.minimum(torch.maximum(candidates, lower[:, None]), upper[:, None])
     distance = torch.linalg.vector_norm(moved - x[:, None], dim=2)
     if feasible is not None:
