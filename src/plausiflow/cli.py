@@ -67,6 +67,8 @@ def main(
     debug: Annotated[bool, typer.Option("--debug", help="Show the whole trace of an error.")] = False,
 ) -> None:
     """Counterfactual explanations that could be real."""
+    # Small batches: a second thread would mostly spin, and be counted where processor seconds are compared.
+    torch.set_num_threads(1)
     # Files beside a checkout need no settings; the environment's own word comes first.
     for variable, folder in (("PLAUSIFLOW_DATA", "data"), ("PLAUSIFLOW_REFERENCE", "reference")):
         beside = Path("..") / "shared" / folder
@@ -194,7 +196,6 @@ def benchmark_figure1(
 
 
 def _selection(names: str, models: str, folds: str, seed: int, rows: int | None) -> Selection:
-    torch.set_num_threads(1)  # processor seconds are compared: a second thread would spin and count
     try:
         numbers = tuple(int(fold) for fold in _split(folds))
     except ValueError as error:
