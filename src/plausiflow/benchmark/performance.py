@@ -6,6 +6,7 @@ It is written to ``docs/performance.md``.
 from __future__ import annotations
 
 import platform
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -96,7 +97,7 @@ def write(path: Path, selection: Selection, reference: Path | None, report: Call
             body = f"{markdown(rows, columns)}\n\n{caption(rows)}".rstrip()
         except DataNotFoundError as missing:
             body = f"Not run: {missing}"
-        sections.append(f"## {title}\n\n{text.strip()}\n\n{body}\n")
+        sections.append(f"## {title}\n\n{_as_markdown(text)}\n\n{body}\n")
         report(title)
     minutes = (time.perf_counter() - start) / 60
     head = (
@@ -108,3 +109,8 @@ def write(path: Path, selection: Selection, reference: Path | None, report: Call
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([head, *sections]))
+
+
+def _as_markdown(docstring: str) -> str:
+    """A docstring's markup as a page writes it."""
+    return re.sub(r":math:`([^`]*)`", r"$\1$", docstring.strip()).replace("``", "`")
