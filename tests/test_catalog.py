@@ -18,8 +18,9 @@ SIZES = {
     "digits": (1797, 64, 10),
     "wine": (178, 13, 3),
     "breast_cancer": (569, 30, 2),
+    "loans": (5000, 6, 2),
 }
-PAPER = [name for name in SIZES if name != "breast_cancer"]
+PAPER = [name for name in SIZES if name not in ("breast_cancer", "loans")]
 FILES = ["moons", "law", "audit", "heloc", "blobs"]
 BUNDLED = [name for name in SIZES if name not in FILES]
 
@@ -42,7 +43,7 @@ def no_files(tmp_path, monkeypatch):
     return folder
 
 
-def test_the_catalogue_has_the_papers_seven_data_sets_and_breast_cancer():
+def test_the_catalogue_has_the_papers_seven_data_sets_breast_cancer_and_loans():
     assert set(names()) == set(SIZES)
 
 
@@ -229,7 +230,7 @@ def test_the_description_says_what_is_not_here(no_files):
     table = describe().set_index("name")
     assert set(table.index[~table["available"]]) == {"law", "audit", "heloc"}
     assert (table.loc[~table["available"], "where"] == "not found").all()
-    assert (table.loc[["moons", "blobs"], "where"] == "generated").all()
+    assert (table.loc[["moons", "blobs", "loans"], "where"] == "generated").all()
 
 
 def test_texts_are_short():

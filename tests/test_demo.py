@@ -15,9 +15,11 @@ from plausiflow import demo
 from plausiflow.classifiers import MLPClassifier
 from plausiflow.cli import app
 from plausiflow.data import catalog
-from plausiflow.densities import GMM
+from plausiflow.densities import GMM, ConditionalFlow
+from plausiflow.methods import PPCEF
 from plausiflow.metrics import METRICS
 from plausiflow.plots import draw_changes
+from plausiflow.search.judges import Judges
 from plausiflow.training import Training
 
 PNG = b"\x89PNG\r\n"
@@ -26,10 +28,12 @@ COLUMNS = ["row", "feature", "from", "to", "decision", "wanted", "valid", "plaus
 
 @pytest.fixture
 def quick(monkeypatch):
-    """A small classifier, and a Gaussian for each class instead of a flow."""
+    """A small classifier, a Gaussian for each class instead of flows, and judges trained briefly."""
     brief = Training(epochs=10, learning_rate=1e-2)
     monkeypatch.setattr(demo, "MLPClassifier", partial(MLPClassifier, hidden=(16,), training=brief))
-    monkeypatch.setattr(demo, "ConditionalFlow", partial(GMM, components=1, regularisation=1e-3))
+    monkeypatch.setattr(demo, "PPCEF", partial(PPCEF, density=GMM(components=1, regularisation=1e-3)))
+    flow = ConditionalFlow(transforms=1, hidden=(8,), training=Training(epochs=2))
+    monkeypatch.setattr(demo, "Judges", partial(Judges, count=2, base=flow))
 
 
 def run(out, **settings):
@@ -164,7 +168,7 @@ def test_the_picture_of_changes_leaves_out_rows_without_an_answer(quick, tmp_pat
     assert sum(patch.get_height() for patch in counts.patches) == int(found.found.sum())
 
 
-def test_the_list_of_data_sets_has_all_eight():
+def test_the_list_of_data_sets_has_all_nine():
     done = CliRunner().invoke(app, ["datasets"], env={"COLUMNS": "80"})
     assert done.exit_code == 0, done.output
     names = {line.split("│")[1].strip() for line in done.stdout.splitlines() if line.startswith("│")}

@@ -25,6 +25,8 @@ NAMES = [
         "target_validity",
         "plausibility",
         "feasible",
+        "judged",
+        "judged_worst",
         "log_density",
         "lof",
         "lof_median",
@@ -42,6 +44,13 @@ class Ramp:
 
     def score(self, x, y):
         return self.log_prob(x, y) - 9
+
+
+class RampPanel:
+    """Two judges with the ramp for a density: one is strict, the other lets everything pass it does."""
+
+    def passes(self, x, y):
+        return Ramp().log_prob(x, y)[:, None] >= torch.tensor([10.0, 5.0], device=x.device)
 
 
 class NoEmptyBatches:
@@ -69,7 +78,11 @@ def classifier():
 def context(classifier, device):
     x = torch.randn(90, 2, device=device)
     return Context(
-        classifier=classifier, plausibility=Ramp(), x_train=x, y_train=torch.arange(90, device=device) % 3
+        classifier=classifier,
+        plausibility=Ramp(),
+        judges=RampPanel(),
+        x_train=x,
+        y_train=torch.arange(90, device=device) % 3,
     )
 
 
@@ -99,6 +112,8 @@ def test_the_sound_variant_is_over_found_rows_and_their_wanted_class(five_rows, 
         "target_validity": 2 / 4,
         "plausibility": 3 / 4,
         "feasible": 1 / 5,
+        "judged": (1 + 0.5 + 0.5 + 0) / 4,
+        "judged_worst": 1 / 4,
         "log_density": (11 + 9 + 9 + 5e-5 - 1) / 4,
         "l1": (2 + 3 + 1 + 5e-5 + 4) / 4,
         "l2": (2 + 3 + math.hypot(5e-5, 1) + math.sqrt(10)) / 4,
@@ -116,6 +131,8 @@ def test_the_paper_variant_is_over_changed_rows_and_class_one_minus_predicted(fi
         "validity": 3 / 4,
         "target_validity": 2 / 4,
         "plausibility": 1 / 3,
+        "judged": (1 + 0.5 + 0.5 + 0) / 4,
+        "judged_worst": 1 / 4,
         "log_density": (11 + 9 + 9) / 3,
         "l1": (2 + 3 + 4) / 3,
         "l2": (2 + 3 + math.sqrt(10)) / 3,
@@ -167,7 +184,9 @@ def test_no_rows_at_all_give_nan(five_rows, context, variant):
 
 @pytest.mark.parametrize("variant", ["sound", "paper"])
 def test_without_a_plausibility_what_needs_it_is_nan(five_rows, classifier, context, variant):
-    context = Context(classifier=classifier, x_train=context.x_train, y_train=context.y_train)
+    context = Context(
+        classifier=classifier, judges=context.judges, x_train=context.x_train, y_train=context.y_train
+    )
     values = evaluate(five_rows, context, variant=variant)
     assert {name for name, value in values.items() if math.isnan(value)} == {
         "plausibility",
@@ -180,7 +199,11 @@ def test_without_a_plausibility_what_needs_it_is_nan(five_rows, classifier, cont
 def test_without_a_log_density_plausibility_is_still_known(five_rows, classifier, context, variant):
     scored = SimpleNamespace(score=Ramp().score)
     other = Context(
-        classifier=classifier, plausibility=scored, x_train=context.x_train, y_train=context.y_train
+        classifier=classifier,
+        plausibility=scored,
+        judges=context.judges,
+        x_train=context.x_train,
+        y_train=context.y_train,
     )
     values = evaluate(five_rows, other, variant=variant)
     assert {name for name, value in values.items() if math.isnan(value)} == {"log_density"}
@@ -260,7 +283,8 @@ def test_another_judge_may_disagree_with_the_model_that_was_searched_with(five_r
 def test_labels_and_directions_are_known_for_tables():
     assert METRICS["sound"]["lof"].label == "LOF"
     assert {name for name, metric in METRICS["paper"].items() if metric.better == "higher"} == {
-        *("coverage", "validity", "target_validity", "plausibility", "feasible", "log_density", "iso_forest")
+        *("coverage", "validity", "target_validity", "plausibility", "feasible"),
+        *("judged", "judged_worst", "log_density", "iso_forest"),
     }
 
 

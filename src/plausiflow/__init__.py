@@ -21,7 +21,7 @@ from plausiflow.classifiers import (
 )
 from plausiflow.counterfactuals import Counterfactuals
 from plausiflow.data.catalog import load as load_dataset
-from plausiflow.densities import GMM, KDE, ConditionalFlow, PublishedMAF, Thresholded
+from plausiflow.densities import GMM, KDE, ConditionalFlow, CrossFitEnsemble, PublishedMAF, Thresholded
 from plausiflow.methods import PPCEF, Method
 from plausiflow.protocols import (
     Classifier,
@@ -33,6 +33,7 @@ from plausiflow.protocols import (
     Solution,
     Solver,
 )
+from plausiflow.search.judges import Judges
 from plausiflow.solvers import SQP, Bank, PenaltyAdam
 from plausiflow.training import Training
 
@@ -49,7 +50,9 @@ __all__ = [
     "ConditionalFlow",
     "Constraint",
     "Counterfactuals",
+    "CrossFitEnsemble",
     "Density",
+    "Judges",
     "LinearClassifier",
     "MLPClassifier",
     "Method",

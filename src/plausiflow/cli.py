@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +13,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from plausiflow.benchmark import densities, figures, performance, published, solvers
-from plausiflow.benchmark.study import PAPER_DATASETS, Row, Selection, write_json
+from plausiflow.benchmark import densities, figures, judged, performance, published, solvers
+from plausiflow.benchmark.study import PAPER_DATASETS, Row, Selection, read_json, write_json
 from plausiflow.benchmark.tables import print_table
 from plausiflow.data import catalog
 from plausiflow.demo import run as run_demo
@@ -168,6 +168,31 @@ def benchmark_densities(
     _report(densities.run(selection, _split(kinds)), densities.COLUMNS, "Densities, held-out rows", json)
 
 
+@benchmark.command("judged")
+def benchmark_judged(
+    names: Names = ALL,
+    models: Models = "lr,mlp",
+    folds: Folds = "0,1",
+    seed: Seed = 0,
+    rows: Rows = None,
+    json: Json = None,
+    page: Annotated[Path | None, typer.Option("--page", help="Put the means into this page, too.")] = None,
+    reuse: Annotated[
+        list[Path] | None, typer.Option("--reuse", help="Rows of earlier runs, instead of a new one.")
+    ] = None,
+) -> None:
+    """Does plausibility survive a second opinion? Flows that guided no search judge every method's answers.
+
+    Example: plausiflow benchmark judged --datasets law,wine --classifiers lr --folds 0
+    """
+    selection = _selection(names, models, folds, seed, rows)
+    rows_ = read_json(*reuse) if reuse else judged.run(selection)
+    kept = _report(rows_, judged.COLUMNS, "Judged plausibility", json)
+    print_table(judged.averages(kept), judged.COLUMNS, "Means over folds and classifiers")
+    if page is not None:
+        judged.write_page(kept, page)
+
+
 @benchmark.command("performance")
 def benchmark_performance(
     out: Annotated[Path, typer.Option("--out", help="The page that is written.")] = Path(
@@ -183,6 +208,19 @@ def benchmark_performance(
     selection = _selection(names, "lr", folds, seed, rows)
     performance.write(out, selection, reference, lambda title: typer.echo(f"{title}: done"))
     typer.echo(f"Page: {out}")
+
+
+@benchmark.command("frontier")
+def benchmark_frontier(
+    names: Names = "heloc,digits",
+    out: Annotated[Path, typer.Option("--out", help="Where the picture goes.")] = Path("out/frontier.png"),
+    seed: Seed = 0,
+    rows: Rows = None,
+) -> None:
+    """Draw distance against judged plausibility as the margin grows, for each data set."""
+    selection = _selection(names, "lr", "0", seed, rows)
+    figures.frontier(out, selection)
+    typer.echo(f"Picture: {out}")
 
 
 @benchmark.command("figure1")
@@ -209,7 +247,7 @@ def _split(names: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in names.split(",") if name.strip())
 
 
-def _report(rows: Iterator[Row], columns: Sequence[str], title: str, json: Path | None) -> None:
+def _report(rows: Iterable[Row], columns: Sequence[str], title: str, json: Path | None) -> list[Row]:
     kept = []
     for row in rows:
         kept.append(row)
@@ -224,3 +262,4 @@ def _report(rows: Iterator[Row], columns: Sequence[str], title: str, json: Path 
     if json is not None:
         write_json(kept, json)
         typer.echo(f"Rows: {json}")
+    return kept

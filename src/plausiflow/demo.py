@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pandas as pd
@@ -12,17 +13,18 @@ from rich.table import Table
 from plausiflow.classifiers import MLPClassifier, predict, predict_proba
 from plausiflow.counterfactuals import Counterfactuals
 from plausiflow.data import Fold, load
-from plausiflow.densities import ConditionalFlow, Thresholded
 from plausiflow.errors import MissingExtraError
 from plausiflow.methods import PPCEF
 from plausiflow.metrics import METRICS, Context, evaluate
 from plausiflow.plots import draw_changes
+from plausiflow.search.calibration import PlausibilityWarning
+from plausiflow.search.judges import Judges
 
 SHOWN_ROWS, SHOWN_FEATURES = 3, 6
 
 
 def run(out: Path, *, seed: int = 0, console: Console | None = None) -> Counterfactuals:
-    """Train an MLP and a flow on breast_cancer, explain every test row, print and save what was found.
+    """Train an MLP and flows on breast_cancer, explain every test row, print and save what was found.
 
     Args:
         out: Folder for ``demo.csv`` and ``demo.png``.
@@ -39,16 +41,24 @@ def run(out: Path, *, seed: int = 0, console: Console | None = None) -> Counterf
     model = MLPClassifier(seed=seed).fit(fold.x_train, fold.y_train)
     accuracy = float((predict(model, fold.x_test) == fold.y_test).double().mean())
     console.print(f"MLP trained; accuracy on {len(fold.x_test)} test rows {accuracy:.3f}")
-    flow = ConditionalFlow(seed=seed).fit(fold.x_train, fold.y_train)
-    plausibility = Thresholded(density=flow).fit(fold.x_train, fold.y_train)
-    console.print("Flow trained; a row is plausible if it is denser than half of its class")
-    method = PPCEF(classifier=model, plausibility=plausibility, lower=0.0, upper=1.0).fit(
-        fold.x_train, fold.y_train
-    )
+    method = PPCEF(classifier=model, lower=0.0, upper=1.0, seed=seed)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", PlausibilityWarning)
+        method.fit(fold.x_train, fold.y_train)
+    console.print("Ensemble of flows trained; a row is plausible if it is denser than half of its class")
+    for warning in caught:
+        console.print(f"Note: {warning.message}", markup=False, style="yellow")
     found = method.explain(fold.x_test, "opposite")
+    judges = Judges().fit(fold.x_train, fold.y_train)
 
     _print_changes(console, found, fold, predict_proba(model, found.x_cf.nan_to_num()))
-    context = Context(classifier=model, plausibility=plausibility, x_train=fold.x_train, y_train=fold.y_train)
+    context = Context(
+        classifier=model,
+        plausibility=method.scored_by(),
+        x_train=fold.x_train,
+        y_train=fold.y_train,
+        judges=judges,
+    )
     _print_metrics(console, evaluate(found, context))
     out.mkdir(parents=True, exist_ok=True)
     changes_table(found, fold).to_csv(out / "demo.csv", index=False)

@@ -29,8 +29,9 @@ from plausiflow.classifiers import predict
 from plausiflow.counterfactuals import Counterfactuals
 from plausiflow.errors import InvalidInputError
 from plausiflow.losses import l1_distance, l2_distance
-from plausiflow.protocols import Classifier, Plausibility
+from plausiflow.protocols import Classifier, Panel, Plausibility
 from plausiflow.training import check_rows
+from plausiflow.verdicts import judge
 
 Variant = Literal["sound", "paper"]
 Rows = Literal["all", "found", "changed"]
@@ -48,12 +49,14 @@ class Context:
         classifier: The model that is explained.
         plausibility: What densities are held against; without it, or without its ``log_prob``, what needs it
             is NaN.
+        judges: Densities that had no part in the search, for a second opinion; without them it is NaN.
         x_train: Training rows, shape ``(n, d)``.
         y_train: Their classes, shape ``(n,)``.
     """
 
     classifier: Classifier
     plausibility: Plausibility | None = None
+    judges: Panel | None = None
     x_train: Tensor = field(repr=False)
     y_train: Tensor = field(repr=False)
     _lof: dict[int | None, Any] = field(init=False, repr=False, default_factory=dict)
@@ -153,6 +156,16 @@ def evaluate(
     }
 
 
+def real_rows(
+    x: Tensor, y: Tensor, *, classifier: Classifier, plausibility: Plausibility | None = None
+) -> Counterfactuals:
+    """Real rows ``(n, d)`` as their own counterfactuals toward their own classes ``(n,)``.
+
+    What :func:`evaluate` says of them is the yardstick for those of a search.
+    """
+    return judge(classifier=classifier, plausibility=plausibility, x=x, x_cf=x, y_target=y)
+
+
 def _array(x: Tensor) -> NDArray[np.float64]:
     return x.detach().cpu().double().numpy()
 
@@ -197,6 +210,23 @@ def feasible(cf: Counterfactuals, context: Context) -> Tensor:
     Zero also where none was found.
     """
     return torch.where(cf.found, reached_target(cf, context) * probabilistic_plausibility(cf, context), 0.0)
+
+
+@metric("judged", "Judged", better="higher")
+def judged(cf: Counterfactuals, context: Context) -> Tensor:
+    """Share of the judges that find the point plausible for the wanted class."""
+    return _passes(cf, context).mean(dim=1)
+
+
+@metric("judged_worst", "Judged (worst)", better="higher")
+def judged_worst(cf: Counterfactuals, context: Context) -> Tensor:
+    """One where the strictest judge finds the point plausible for the wanted class, else zero.
+
+    The strictest is the judge that passes the fewest of the rows given, so a row's value depends on the
+    others.
+    """
+    passes = _passes(cf, context)
+    return passes[:, passes.mean(dim=0).argmin()]
 
 
 @metric("log_density", "Log dens.", better="higher", over={"sound": "found"})
@@ -275,6 +305,12 @@ def _compare(
     if context.plausibility is None:
         return torch.full_like(cf.found, torch.nan, dtype=torch.float64)
     return compare(context.plausibility.score(cf.x_cf.double(), y), 0.0).double()
+
+
+def _passes(cf: Counterfactuals, context: Context) -> Tensor:
+    if context.judges is None:
+        return torch.full_like(cf.found, torch.nan, dtype=torch.float64)[:, None]
+    return context.judges.passes(cf.x_cf.double(), cf.y_target).double()
 
 
 def _log_prob(cf: Counterfactuals, context: Context, y: Tensor) -> Tensor:

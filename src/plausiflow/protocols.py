@@ -59,6 +59,15 @@ class Plausibility(Protocol):
         ...
 
 
+@runtime_checkable
+class Panel(Protocol):
+    """Judges that have no part in a search, and say which rows they find plausible."""
+
+    def passes(self, x: Tensor, y: Tensor) -> Tensor:
+        """One verdict per row and judge, ``(n, d), (n,) -> (n, judges)`` bool."""
+        ...
+
+
 RowFunction = Callable[[Tensor, Tensor], Tensor]
 """``(x_cf, rows) -> (m,)``: one value for each of the problem's ``rows`` (long, ``(m,)``) at ``x_cf``
 ``(m, d)``; keeps the graph."""

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import torch
 
-from plausiflow.benchmark.study import fitted_classifier, fitted_plausibility, fold_of
+from plausiflow.benchmark import judged
+from plausiflow.benchmark.study import Selection, fitted_classifier, fitted_plausibility, fold_of
 from plausiflow.methods import PPCEF
-from plausiflow.plots import draw_search, new_figure
+from plausiflow.plots import ACCENT, QUIET, WARM, draw_search, new_figure
 from plausiflow.solvers import SQP, PenaltyAdam
 
 
@@ -51,5 +52,27 @@ def figure_1(path: Path, *, seed: int = 0, row: int | None = None) -> None:
             y_train=data.y_train,
             title=f"{name}\n{int(found.gradients[0])} gradients, distance {distance:.3f}",
         )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
+def frontier(path: Path, selection: Selection) -> None:
+    """Distance against judged plausibility as the margin grows to its cap, beside the other methods."""
+    figure = new_figure(5.2 * len(selection.datasets), 4.2)
+    panels = figure.subplots(1, len(selection.datasets), squeeze=False)[0]
+    for axes, dataset in zip(panels, selection.datasets, strict=True):
+        points = list(judged.frontier(dataset, selection))
+        curve = [(row["judged"], row["l2"]) for row in points if "share_of_cap" in row]
+        axes.plot(*zip(*curve, strict=True), marker="o", color=ACCENT, label="ensemble, margin 0 to its cap")
+        for row, colour in zip(
+            [r for r in points if "share_of_cap" not in r], (WARM, "#16a34a", QUIET), strict=False
+        ):
+            axes.scatter(
+                row["judged"], row["l2"], s=50, color=colour, label=str(row["method"]).replace("_", " ")
+            )
+        axes.axvline(0.95, color=QUIET, linewidth=0.8, linestyle="dotted")
+        axes.set(title=dataset, xlabel="judged plausibility", ylabel="mean L2", xlim=(0, 1.02))
+        axes.legend(frameon=False, loc="upper left")
+        axes.spines[["top", "right"]].set_visible(False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)

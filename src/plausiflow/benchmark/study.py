@@ -181,6 +181,12 @@ def write_json(rows: Sequence[Row], path: Path) -> None:
     path.write_text(json.dumps(plain, indent=1) + "\n")
 
 
+def read_json(*paths: Path) -> list[Row]:
+    """The rows that :func:`write_json` wrote; null becomes not a number."""
+    rows = [row for path in paths for row in json.loads(path.read_text())]
+    return [{k: float("nan") if v is None else v for k, v in row.items()} for row in rows]
+
+
 class CpuTimer:
     """``with CpuTimer() as timer: ...`` measures processor seconds in ``timer.seconds``."""
 

@@ -1,9 +1,9 @@
-"""The data sets of the paper, and breast_cancer, with the paper's rows, order and folds.
+"""The data sets of the paper, breast_cancer and loans, with the paper's rows, order and folds.
 
-Wine, digits and breast_cancer come with scikit-learn. The others are CSV files, looked for in
-``$PLAUSIFLOW_DATA`` and then in the user's cache; nothing is downloaded. Where the file of moons or blobs is
-absent, rows like them are generated and the provenance says so. The order of the rows decides the folds, so
-each table is prepared exactly as in the published runs.
+Wine, digits and breast_cancer come with scikit-learn; loans are generated. The others are CSV files, looked
+for in ``$PLAUSIFLOW_DATA`` and then in the user's cache; nothing is downloaded. Where the file of moons or
+blobs is absent, rows like them are generated and the provenance says so. The order of the rows decides the
+folds, so each table is prepared exactly as in the published runs.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn import datasets as bundled
 
+from plausiflow.data import synthetic
 from plausiflow.data.dataset import Dataset
 from plausiflow.errors import DataNotFoundError, InvalidInputError
 
@@ -56,7 +57,7 @@ def names() -> tuple[str, ...]:
 
     Example:
         >>> names()
-        ('moons', 'law', 'audit', 'heloc', 'blobs', 'digits', 'wine', 'breast_cancer')
+        ('moons', 'law', 'audit', 'heloc', 'blobs', 'digits', 'wine', 'breast_cancer', 'loans')
     """
     return tuple(_CATALOG)
 
@@ -286,6 +287,12 @@ _CATALOG = {
         rows=569, features=30, class_names=("malignant", "benign"), target="diagnosis",
         origin=f"{_UCI} 17, Breast Cancer Wisconsin (Diagnostic), CC BY 4.0",
         make=lambda: bundled.load_breast_cancer(return_X_y=True, as_frame=True),
+    ),
+    "loans": _Entry(
+        rows=synthetic.ROWS, features=len(synthetic.FEATURES), class_names=synthetic.CLASSES,
+        target=synthetic.TARGET, origin=synthetic.ORIGIN, made_by="generated",
+        make=lambda: synthetic.draw(synthetic.ROWS, synthetic.SEED),
+        recipe=synthetic.recipe(synthetic.ROWS, synthetic.SEED),
     ),
 }
 # fmt: on

@@ -17,6 +17,7 @@ thousands.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, Self
@@ -79,10 +80,10 @@ class ConditionalFlow:
                 f"`architecture` must be one of {', '.join(ARCHITECTURES)}; got {self.architecture!r}."
             )
 
-    def fit(self, x: Tensor, y: Tensor) -> Self:
+    def fit(self, x: Tensor, y: Tensor, *, n_classes: int | None = None) -> Self:
         """Learn the density of rows ``x`` given their classes ``y`` by maximum likelihood. [PPCEF Eq. 11]"""
-        check_rows(x, y)
-        n_features, n_classes = x.shape[1], int(y.max()) + 1
+        check_rows(x, y, n_classes=n_classes)
+        n_features, n_classes = x.shape[1], n_classes or int(y.max()) + 1
         flow = self._build(n_features, n_classes).to(x)
         train(
             flow,
@@ -97,16 +98,21 @@ class ConditionalFlow:
         return self._adopt(flow, n_features, n_classes)
 
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
-        r""":math:`\log p(x | y)` for rows ``(n, d)`` and classes ``(n,)``, in x's dtype and on its device."""
+        r""":math:`\log p(x | y)`, shape ``(n,)``; follows the dtype and device of ``x``."""
+        flow = self.frozen(x)
+        check_query(x, y, self.n_features_, self.n_classes_)
+        if len(x) == 0:  # zuko cannot reshape a table without rows
+            return x.sum(dim=1)
+        log_prob: Tensor = flow(x, y)
+        return log_prob
+
+    def frozen(self, like: Tensor) -> _Flow:
+        """The trained module, frozen, in the dtype and on the device of ``like``."""
         if self._frozen is None:
             raise NotFittedError(
                 "This flow has not been fitted. Call `fit(x, y)` first, or `load_state(state)`."
             )
-        check_query(x, y, self.n_features_, self.n_classes_)
-        if len(x) == 0:  # zuko cannot reshape a table without rows
-            return x.sum(dim=1)
-        log_prob: Tensor = self._frozen(x)(x, y)
-        return log_prob
+        return self._frozen(like)
 
     def state(self) -> dict[str, Tensor]:
         """Everything learned, as tensors; :meth:`load_state` takes it back."""
@@ -176,11 +182,7 @@ def _layers(
     architecture: Architecture, d: int, k: int, transforms: int | None, hidden: tuple[int, ...], bound: float
 ) -> list[nn.Module]:
     network = {"hidden_features": hidden, "activation": nn.Tanh}
-    affine = {
-        "univariate": partial(
-            zuko.transforms.MonotonicAffineTransform, slope=float(torch.tensor(-bound).exp())
-        )
-    }
+    affine = {"univariate": partial(zuko.transforms.MonotonicAffineTransform, slope=math.exp(-bound))}
     spline = {"univariate": zuko.transforms.MonotonicRQSTransform, "shapes": [(8,), (8,), (7,)]}
     additive = {"univariate": zuko.transforms.AdditiveTransform, "shapes": [()]}
     if architecture in ("maf", "nsf"):

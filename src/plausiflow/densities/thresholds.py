@@ -68,14 +68,14 @@ class Thresholded:
         with torch.no_grad():
             blocks = zip(x.double().split(_BLOCK), y.split(_BLOCK), strict=True)
             log_prob = torch.cat([self.density.log_prob(rows, classes) for rows, classes in blocks])
-        pooled = _quantile(log_prob, self.quantile)
+        pooled = quantile_of(log_prob, self.quantile)
         classes = range(int(y.max()) + 1)
         if self.scheme == "pooled":
             self.log_delta_ = pooled.expand(len(classes)).clone()
         else:
             own = [log_prob[y == k] for k in classes]
             self.log_delta_ = torch.stack(
-                [_quantile(rows, self.quantile) if len(rows) else pooled for rows in own]
+                [quantile_of(rows, self.quantile) if len(rows) else pooled for rows in own]
             )
         return self
 
@@ -97,7 +97,7 @@ class Thresholded:
         return plausibility_value(self.density.log_prob(x, y), self.log_delta(y).to(x))
 
 
-def _quantile(values: Tensor, q: float) -> Tensor:
+def quantile_of(values: Tensor, q: float) -> Tensor:
     """The lower empirical quantile; at one half it is torch's median, as in the published runs."""
     position = int(q * (len(values) - 1))
     return values.sort().values[position]

@@ -37,14 +37,15 @@ class Method(ABC):
 
     Attributes:
         classifier: The model that is explained.
-        plausibility: What a row's density is held against; without it nothing is called plausible.
+        plausibility: What a row's density is held against; without it nothing is called plausible. Methods
+            that learn a density themselves take a quantile instead.
         chunk_size: Most rows searched at once.
     """
 
     label: ClassVar[str]
 
     classifier: Classifier
-    plausibility: Plausibility | None = None
+    plausibility: Plausibility | float | None = None
     chunk_size: int = 4096
 
     def __post_init__(self) -> None:
@@ -57,6 +58,10 @@ class Method(ABC):
         Nothing, unless overridden.
         """
         return self
+
+    def scored_by(self) -> Plausibility | None:
+        """What judges a counterfactual's density; nothing where there is no density."""
+        return None if isinstance(self.plausibility, float) else self.plausibility
 
     @abstractmethod
     def _search(self, x: Tensor, y_target: Tensor) -> Solution:
@@ -93,7 +98,7 @@ class Method(ABC):
         share = torch.tensor([wall, cpu], dtype=torch.float64) / max(1, len(x))
         return judge(
             classifier=self.classifier,
-            plausibility=self.plausibility,
+            plausibility=self.scored_by(),
             x=x,
             x_cf=_put(answer.x, usable, torch.nan),
             y=y,

@@ -6,13 +6,16 @@ as the paper's penalties to :class:`~plausiflow.solvers.PenaltyAdam` (``PPCEF.pa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
 
-from plausiflow.errors import InvalidInputError
+from plausiflow.classifiers import predict
+from plausiflow.densities import ConditionalFlow, CrossFitEnsemble, Thresholded
+from plausiflow.densities.flows import ARCHITECTURES, Architecture
+from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.losses import (
     cross_entropy,
     multiclass_validity_hinge,
@@ -24,6 +27,7 @@ from plausiflow.methods.base import Method
 from plausiflow.protocols import (
     Classifier,
     Constraint,
+    Density,
     Plausibility,
     Problem,
     RowFunction,
@@ -31,6 +35,7 @@ from plausiflow.protocols import (
     Solver,
     Starts,
 )
+from plausiflow.search.calibration import calibrate
 from plausiflow.solvers import SQP, Bank, PenaltyAdam
 from plausiflow.training import check_rows
 
@@ -43,6 +48,14 @@ class PPCEF(Method):
     r"""Probabilistically plausible counterfactuals.
 
     Attributes:
+        plausibility: How dense a counterfactual must be: a quantile of the log-densities of held-out rows of
+            the wanted class (0.5: denser than half of them), or a fitted plausibility of your own.
+        confidence: Share of the counterfactuals that a flow which did not guide the search must accept, too;
+            nothing asks for no second opinion.
+        density: What ``fit`` learns where ``plausibility`` is a quantile: the cross-fitted ``ensemble``, one
+            flow by its architecture (``maf``, ``nsf``, ``realnvp``, ``nice``), or a density of your own (an
+            ensemble that is already fitted is only calibrated).
+        seed: Of what is learned.
         margin: :math:`\epsilon`: the wanted class must reach probability :math:`0.5 + \epsilon` (two classes)
             or beat the strongest rival by it (more classes).
         solver: How the problem is solved.
@@ -71,6 +84,10 @@ class PPCEF(Method):
 
     label: ClassVar[str] = "PPCEF"
 
+    plausibility: Plausibility | float | None = 0.5
+    confidence: float | None = 0.95
+    density: Literal["ensemble"] | Architecture | Density = "ensemble"
+    seed: int = 0
     margin: float = 0.02
     solver: Solver = field(default_factory=SQP)
     validity_loss: Literal["hinge", "cross_entropy", "published"] = "hinge"
@@ -81,11 +98,20 @@ class PPCEF(Method):
     decreasing: tuple[int, ...] = ()
     weights: Tensor | None = None
     neighbours: int = 3
+    plausibility_: Plausibility | None = field(init=False, default=None, repr=False)
     bank_: Bank | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         problems = []
+        if isinstance(self.plausibility, int | float) and not 0 <= self.plausibility <= 1:
+            problems.append(f"`plausibility` must be a quantile in [0, 1]; got {self.plausibility}")
+        if self.confidence is not None and not 0 < self.confidence < 1:
+            problems.append(f"`confidence` must be a share between 0 and 1; got {self.confidence}")
+        if isinstance(self.density, str) and self.density not in ("ensemble", *ARCHITECTURES):
+            problems.append(
+                f"`density` must be one of ensemble, {', '.join(ARCHITECTURES)}; got {self.density!r}"
+            )
         if not 0 <= self.margin < 0.5:
             problems.append(f"`margin` must be in [0, 0.5); got {self.margin}")
         twice = set(self.increasing) & set(self.decreasing)
@@ -96,7 +122,7 @@ class PPCEF(Method):
         if self.weights is not None and not bool((self.weights > 0).all()):
             problems.append("`weights` must all be positive; put columns that may not move into `immutable`")
         if self.plausibility is None:
-            problems.append("`plausibility` is needed; for example Thresholded(density=flow).fit(x, y)")
+            problems.append("`plausibility` is needed: a quantile such as 0.5, or a fitted plausibility")
         if problems:
             raise InvalidInputError("; ".join(problems) + ".")
 
@@ -114,10 +140,51 @@ class PPCEF(Method):
         )
 
     def fit(self, x: Tensor, y: Tensor) -> Self:
-        """Keep the training rows that satisfy both constraints: the bank thanks to which no row is empty."""
+        """Learn the density and how far inside it to stay; keep the training rows that satisfy everything.
+
+        These rows are the bank thanks to which no row comes back empty. A plausibility of your own is used as
+        it is.
+        """
         check_rows(x, y, n_classes=self.classifier.n_classes)
+        if isinstance(self.plausibility, int | float):
+            self.plausibility_ = self._learn_plausibility(x, y, float(self.plausibility))
         self.bank_ = Bank.of(x, self.classifier.n_classes, self._feasible)
         return self
+
+    def _learn_plausibility(self, x: Tensor, y: Tensor, quantile: float) -> Plausibility:
+        density = self.density
+        if density == "ensemble":
+            density = CrossFitEnsemble(seed=self.seed)
+        if isinstance(density, CrossFitEnsemble):
+            fitted = density if density.flows_ else replace(density, quantile=quantile).fit(x, y)
+            return self._calibrated(fitted, x)
+        if isinstance(density, str):
+            density = ConditionalFlow(architecture=density, seed=self.seed)
+        return Thresholded(density=density.fit(x, y), quantile=quantile).fit(x, y)
+
+    def _calibrated(self, ensemble: CrossFitEnsemble, x: Tensor) -> CrossFitEnsemble:
+        self.plausibility_ = ensemble
+        if self.confidence is not None:
+            calibrate(
+                ensemble,
+                x,
+                predict(self.classifier, x.double()),
+                make_problem=self._problem,
+                solver=self.solver if isinstance(self.solver, SQP) else SQP(),
+                confidence=self.confidence,
+                seed=self.seed,
+            )
+        return ensemble
+
+    def scored_by(self) -> Plausibility:
+        """The plausibility given, or the one that ``fit`` has learned."""
+        if self.plausibility is not None and not isinstance(self.plausibility, int | float):
+            return self.plausibility
+        if self.plausibility_ is None:
+            raise NotFittedError(
+                "This method has not learned a density. Call `fit(x, y)` with training rows first."
+            )
+        return self.plausibility_
 
     def _search(self, x: Tensor, y_target: Tensor) -> Solution:
         return self.solver.solve(
@@ -145,8 +212,7 @@ class PPCEF(Method):
         return validity_value(self.classifier.logits(x_cf), y_target, self.margin)
 
     def _score(self, x_cf: Tensor, y_target: Tensor) -> Tensor:
-        assert self.plausibility is not None
-        return self.plausibility.score(x_cf, y_target)
+        return self.scored_by().score(x_cf, y_target)
 
     def _validity_loss(self, x_cf: Tensor, y_target: Tensor) -> Tensor:
         logits = self.classifier.logits(x_cf)

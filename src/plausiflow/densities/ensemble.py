@@ -1,0 +1,201 @@
+r"""A density that survives a second opinion: several flows, each held to rows it has not seen.
+
+A search that stops on the boundary of one flow is often outside of it for another one trained on the same
+data. The ensemble asks several: each member m is trained without one part of the rows and has its threshold
+:math:`\tau_m(y)` on that part, where overfitting cannot inflate it. A row's score is
+
+.. math:: \operatorname{mean}_m \bigl( \log p_m(x | y) - \tau_m(y) \bigr) - \text{margin}(y)
+
+The margin is what :mod:`plausiflow.search.calibration` raises until a flow that guided nothing agrees.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from plausiflow.densities.flows import ConditionalFlow
+from plausiflow.densities.members import train_members
+from plausiflow.densities.stacked import StackedMAF
+from plausiflow.densities.thresholds import quantile_of
+from plausiflow.errors import InvalidInputError, NotFittedError
+from plausiflow.frozen import Frozen
+from plausiflow.training import check_query, check_rows
+
+FEW_ROWS = 20
+
+
+@dataclass(kw_only=True, eq=False)
+class CrossFitEnsemble:
+    """M conditional flows on different splits of the data; both a density and a plausibility.
+
+    Attributes:
+        members: How many flows; each is trained without one of as many parts of the rows.
+        base: The flow that each member is like.
+        quantile: Which quantile of the held-out log-densities of a class is its threshold.
+        aggregation: ``mean`` or ``min`` over members.
+        workers: Processes that train members; by default one for each core where the data is large enough to
+            gain from it.
+        seed: Of splits and members.
+    """
+
+    members: int = 5
+    base: ConditionalFlow = field(default_factory=ConditionalFlow)
+    quantile: float = 0.5
+    aggregation: Literal["mean", "min"] = "mean"
+    workers: int | None = None
+    seed: int = 0
+
+    flows_: list[ConditionalFlow] = field(init=False, default_factory=list, repr=False)
+    thresholds_: Tensor = field(init=False, default_factory=lambda: torch.zeros(0, 0), repr=False)
+    errors_: Tensor = field(init=False, default_factory=lambda: torch.zeros(0, 0), repr=False)
+    margin_: Tensor = field(init=False, default_factory=lambda: torch.zeros(0), repr=False)
+    most_margin_: Tensor = field(init=False, default_factory=lambda: torch.zeros(0), repr=False)
+    _stacked: Frozen[nn.Module] | None = field(init=False, default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.members < 2:
+            problems.append(f"`members` must be at least 2; got {self.members}")
+        if not 0 <= self.quantile <= 1:
+            problems.append(f"`quantile` must be between 0 and 1; got {self.quantile}")
+        if self.aggregation not in ("mean", "min"):
+            problems.append(f"`aggregation` must be 'mean' or 'min'; got {self.aggregation!r}")
+        if problems:
+            raise InvalidInputError("; ".join(problems) + ".")
+
+    def fit(self, x: Tensor, y: Tensor) -> Self:
+        """Train every member without its part of the rows, and take its thresholds there; no margin yet."""
+        check_rows(x, y)
+        n_classes = int(y.max()) + 1
+        part = split_by_class(y, self.members, self.seed)
+        flows = [replace(self.base, seed=self.seed * 1000 + m) for m in range(self.members)]
+        train_members(flows, x, y, part, n_classes, self.workers)
+        self._adopt(flows)
+        with torch.no_grad():
+            own = self.member_log_probs(x.double(), y)[part, torch.arange(len(y), device=y.device)]
+        self.thresholds_, self.errors_ = self._thresholds(own, y, part, n_classes)
+        self.margin_ = torch.zeros(n_classes, dtype=torch.float64)
+        with torch.no_grad():
+            score = self.least_left_out(x.double(), y)
+        self.most_margin_ = torch.stack([_reached(score[y == k], 0.9) for k in range(n_classes)]).cpu()
+        return self
+
+    def _thresholds(self, own: Tensor, y: Tensor, part: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
+        """Each member's threshold for each class and its standard error, shape ``(M, k)`` each."""
+        thresholds, errors = own.new_zeros(2, self.members, n_classes)
+        for k in range(n_classes):
+            of_class = own[y == k] if bool((y == k).any()) else own
+            for m in range(self.members):
+                held_out = own[(y == k) & (part == m)]
+                rows = held_out if len(held_out) >= FEW_ROWS else of_class
+                thresholds[m, k] = quantile_of(rows, self.quantile)
+                # A quantile's standard error in ranks is sqrt(n q (1 - q)).
+                spread = math.sqrt(self.quantile * (1 - self.quantile) / len(rows))
+                ends = (max(0.0, self.quantile - spread), min(1.0, self.quantile + spread))
+                errors[m, k] = (quantile_of(rows, ends[1]) - quantile_of(rows, ends[0])) / 2
+        return thresholds.cpu(), errors.cpu()
+
+    def member_log_probs(self, x: Tensor, y: Tensor) -> Tensor:
+        """Each member's log-density, shape ``(M, n)``, in one batched call; keeps the graph."""
+        if self._stacked is None:
+            raise NotFittedError(
+                "This ensemble has not been fitted. Call `fit(x, y)` first, or `load_state(state)`."
+            )
+        check_query(x, y, self.flows_[0].n_features_, self.flows_[0].n_classes_)
+        if len(x) == 0:
+            return x.sum(dim=1).expand(self.members, 0)
+        log_probs: Tensor = self._stacked(x)(x, y)
+        return log_probs
+
+    def member_scores(self, x: Tensor, y: Tensor) -> Tensor:
+        """Each member's log-density minus its own threshold, shape ``(M, n)``."""
+        return self.member_log_probs(x, y) - self.thresholds_.to(x)[:, y]
+
+    def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
+        """Log of the members' mean density, shape ``(n,)``: a density itself."""
+        return torch.logsumexp(self.member_log_probs(x, y), dim=0) - math.log(self.members)
+
+    def score(self, x: Tensor, y: Tensor) -> Tensor:
+        """The members' scores aggregated, minus the margin of the class, shape ``(n,)``."""
+        return self.aggregated(self.member_scores(x, y)) - self.margin_.to(x)[y]
+
+    def aggregated(self, scores: Tensor, left_out: Tensor | None = None) -> Tensor:
+        """Mean or minimum over members ``(M, n) -> (n,)``, for a row without the one ``left_out`` names."""
+        if left_out is None:
+            return scores.mean(dim=0) if self.aggregation == "mean" else scores.amin(dim=0)
+        out = torch.arange(self.members, device=scores.device)[:, None] == left_out
+        if self.aggregation == "min":
+            return scores.masked_fill(out, math.inf).amin(dim=0)
+        return scores.masked_fill(out, 0.0).sum(dim=0) / (self.members - 1)
+
+    def least_left_out(self, x: Tensor, y: Tensor) -> Tensor:
+        """The lowest score without the margin that leaving out any one member gives, shape ``(n,)``."""
+        scores = self.member_scores(x, y)
+        members = torch.arange(self.members, device=x.device)
+        return torch.stack([self.aggregated(scores, m.expand(len(x))) for m in members]).amin(dim=0)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything learned, as tensors; :meth:`load_state` takes it back."""
+        if self._stacked is None:
+            raise NotFittedError(
+                "This ensemble has not been fitted: there is no state to save. Call `fit(x, y)` first."
+            )
+        names = ("thresholds", "errors", "margin", "most_margin")
+        own = {name: getattr(self, f"{name}_").clone() for name in names}
+        return own | {f"{m}.{k}": v for m, flow in enumerate(self.flows_) for k, v in flow.state().items()}
+
+    def load_state(self, state: dict[str, Tensor]) -> Self:
+        """Take back what :meth:`state` gave, into an ensemble with the same settings."""
+        present = {k.split(".", 1)[0] for k in state if "." in k}
+        if present != {str(m) for m in range(self.members)}:
+            raise InvalidInputError(
+                f"`state` holds {len(present)} members and this ensemble has {self.members}. Load it into an "
+                "ensemble with the settings of the one that was saved."
+            )
+        flows = []
+        for m in range(self.members):
+            part = {k.removeprefix(f"{m}."): v for k, v in state.items() if k.startswith(f"{m}.")}
+            flows.append(replace(self.base, seed=self.seed * 1000 + m).load_state(part))
+        self._adopt(flows)
+        self.thresholds_, self.errors_ = state["thresholds"].clone(), state["errors"].clone()
+        self.margin_, self.most_margin_ = state["margin"].clone(), state["most_margin"].clone()
+        return self
+
+    def _adopt(self, flows: list[ConditionalFlow]) -> None:
+        self.flows_ = flows
+        stackable = self.base.architecture == "maf" and flows[0].n_features_ > 1
+        self._stacked = Frozen(StackedMAF(flows) if stackable else _OneByOne(flows))
+
+
+class _OneByOne(nn.Module):
+    """Members that cannot be stacked, one after the other."""
+
+    def __init__(self, flows: list[ConditionalFlow]) -> None:
+        super().__init__()
+        self.flows = flows
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.stack([flow.log_prob(x, y) for flow in self.flows])
+
+
+def split_by_class(y: Tensor, parts: int, seed: int) -> Tensor:
+    """A part for every row, at random, each class spread evenly over the parts, shape ``(n,)``."""
+    generator = torch.Generator().manual_seed(seed)
+    part = torch.empty(len(y), dtype=torch.long)
+    offset = 0
+    for k in y.unique().tolist():
+        rows = (y == k).nonzero()[:, 0].cpu()
+        shuffled = rows[torch.randperm(len(rows), generator=generator)]
+        part[shuffled] = (torch.arange(len(rows)) + offset) % parts
+        offset += len(rows)
+    return part.to(y.device)
+
+
+def _reached(scores: Tensor, share: float) -> Tensor:
+    """What a tenth of the rows still reach; nothing for a class without rows."""
+    return quantile_of(scores, share).clamp_min(0) if len(scores) else scores.new_zeros(())
