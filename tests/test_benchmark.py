@@ -563,7 +563,7 @@ def test_a_narrow_terminal_shows_the_most_important_columns_in_their_order():
 # ---------------------------------------------------------------- judged plausibility
 
 JUDGED = set(judged.COLUMNS) - {"true_plausibility"}  # which only the loans have
-JUDGED_METHODS = ["real", "paper", "sqp_one_flow", "sqp_ensemble", "nearest"]
+JUDGED_METHODS = ["real", "paper", "sqp_one_flow", "sqp_mean_of_ensemble", "sqp_min_of_ensemble", "nearest"]
 
 
 @pytest.fixture
@@ -591,20 +591,21 @@ def test_judges_look_at_every_method_and_at_real_rows(quick_judged, dataset, cla
         assert row.keys() >= JUDGED | {"feasible", "coverage", "seed", "commit"}
         assert (row["dataset"], row["classifier"], row["fold"]) == (dataset, classifier, 0)
         assert (row["rows"], row["seed"]) == (12, 3)
-    real, paper, one, ensemble, nearest = rows
+    real, paper, one, ensemble, strict, nearest = rows
     assert (real["coverage"], real["l2"], real["l1"]) == (1.0, 0.0, 0.0)
     assert math.isnan(real["l2_common"])
-    for row in (real, one, ensemble, nearest):
+    for row in (real, one, ensemble, strict, nearest):
         assert 0 <= row["judged_worst"] <= row["judged"] <= 1
         assert all(math.isfinite(row[name]) for name in ("lof", "lof_median", "lof_target", "iso_forest"))
-    for row in (one, ensemble, nearest):
+    for row in (one, ensemble, strict, nearest):
         assert row["validity"] == row["plausibility"] == 1.0
         assert row["feasible"] == row["coverage"]
     assert one["coverage"] == ensemble["coverage"] == 1.0
     for row in (one, ensemble):
         assert row["cpu_seconds"] > 0
-    assert ensemble["fit_cpu_seconds"] > 0
-    assert real["fit_cpu_seconds"] == paper["fit_cpu_seconds"] == one["fit_cpu_seconds"] == 0
+    assert ensemble["training_cpu_seconds"] == strict["training_cpu_seconds"] > 0
+    assert paper["training_cpu_seconds"] == one["training_cpu_seconds"] > 0
+    assert all(row["calibration_cpu_seconds"] > 0 for row in (ensemble, strict))
     if nearest["coverage"] == 1:  # it is one that the search could have given
         assert ensemble["l2"] <= nearest["l2"] + 1e-6
 
@@ -631,6 +632,23 @@ def test_no_judge_is_a_member_of_the_ensemble(quick_judged, seed):
     ensemble, _ = judged.fitted_ensemble("wine", 0, seed)
     judges = judged.fitted_judges("wine", 0)
     assert not {flow.seed for flow in ensemble.flows_} & {flow.seed for flow in judges.flows_}
+
+
+def test_the_costs_on_the_page_are_geometric_means_over_the_cases():
+    def case(dataset, paper, one, many, trained):
+        names = {"dataset": dataset, "classifier": "lr", "fold": 0}
+        seconds = {"paper": paper, "sqp_one_flow": one, "sqp_mean_of_ensemble": many}
+        return [
+            names
+            | {"method": method, "cpu_seconds": value}
+            | {"training_cpu_seconds": 5 * trained if method == "sqp_mean_of_ensemble" else 1.0}
+            for method, value in seconds.items()
+        ]
+
+    said = judged.cost_summary(case("a", 16.0, 1.0, 2.0, 1.0) + case("b", 16.0, 1.0, 8.0, 4.0))
+    assert "costs 4.0 times one with one flow (at most 8.0)" in said
+    assert "4.0 times one with the ensemble (at least 2.0)" in said
+    assert "costs 2.00 times the single flow" in said
 
 
 def test_distances_in_common_are_over_the_rows_where_the_paper_is_feasible():
@@ -662,7 +680,7 @@ def test_averages_are_over_folds_and_classifiers_by_data_set_and_method():
     assert math.isnan(pooled[0]["l2"])
     assert [row["l2"] for row in pooled[1:]] == [1.0, 0.0]
     for row in pooled:
-        assert row.keys() == {"dataset", "method", "judged", "l2"}
+        assert row.keys() == {"dataset", "method", "coverage", "judged", "l2"}
     assert judged.averages([]) == []
 
 

@@ -212,7 +212,7 @@ def benchmark_performance(
 
 @benchmark.command("frontier")
 def benchmark_frontier(
-    names: Names = "heloc,digits",
+    names: Names = "heloc,digits,audit,moons,blobs",
     out: Annotated[Path, typer.Option("--out", help="Where the picture goes.")] = Path("out/frontier.png"),
     seed: Seed = 0,
     rows: Rows = None,

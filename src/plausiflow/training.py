@@ -36,7 +36,8 @@ class Training:
             stops.
         reductions: How often the learning rate falls (to 30 %), each time from the best weights so far.
         validation: Share of the rows held back for early stopping.
-        noise: Standard deviation of the Gaussian noise added to each batch of inputs.
+        noise: Standard deviation of the Gaussian noise added to each batch of inputs; one for all columns,
+            or one for each.
         max_gradient: Gradient norm above which a step is scaled down.
         tolerance: Smallest fall of the held-out loss that counts as progress.
     """
@@ -48,7 +49,7 @@ class Training:
     patience: int = 20
     reductions: int = 1
     validation: float = 0.15
-    noise: float = 0.0
+    noise: float | tuple[float, ...] = 0.0
     max_gradient: float = 5.0
     tolerance: float = 1e-4
 
@@ -58,6 +59,8 @@ class Training:
             ("learning_rate", "weight_decay", "patience", "reductions", "noise", "tolerance"), 0
         )
         settings = {name: getattr(self, name) for name in least}
+        if isinstance(self.noise, tuple):
+            settings["noise"] = min(self.noise, default=0.0)
         problems = [
             f"`{name}` must be at least {least[name]}; got {value}"
             for name, value in settings.items()
@@ -198,9 +201,9 @@ def _one_epoch(
     order = torch.randperm(len(x), generator=generator, device=x.device)
     for batch in order.split(settings.batch_size):
         inputs = x[batch]
-        if settings.noise > 0:
+        if settings.noise != 0:
             noise = torch.randn(inputs.shape, generator=generator, device=x.device, dtype=x.dtype)
-            inputs = inputs + settings.noise * noise
+            inputs = inputs + torch.tensor(settings.noise).to(x) * noise
         value = loss(inputs, y[batch]).mean()
         optimizer.zero_grad(set_to_none=True)
         value.backward()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,9 +59,13 @@ def figure_1(path: Path, *, seed: int = 0, row: int | None = None) -> None:
 
 def frontier(path: Path, selection: Selection) -> None:
     """Distance against judged plausibility as the margin grows to its cap, beside the other methods."""
-    figure = new_figure(5.2 * len(selection.datasets), 4.2)
-    panels = figure.subplots(1, len(selection.datasets), squeeze=False)[0]
-    for axes, dataset in zip(panels, selection.datasets, strict=True):
+    columns = min(3, len(selection.datasets))
+    lines = math.ceil(len(selection.datasets) / columns)
+    figure = new_figure(5.2 * columns, 4.2 * lines)
+    panels = figure.subplots(lines, columns, squeeze=False).ravel()
+    for axes in panels[len(selection.datasets) :]:
+        axes.set_axis_off()
+    for axes, dataset in zip(panels, selection.datasets, strict=False):
         points = list(judged.frontier(dataset, selection))
         curve = [(row["judged"], row["l2"]) for row in points if "share_of_cap" in row]
         axes.plot(*zip(*curve, strict=True), marker="o", color=ACCENT, label="ensemble, margin 0 to its cap")

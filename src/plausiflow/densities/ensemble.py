@@ -79,10 +79,16 @@ class CrossFitEnsemble:
         with torch.no_grad():
             own = self.member_log_probs(x.double(), y)[part, torch.arange(len(y), device=y.device)]
         self.thresholds_, self.errors_ = self._thresholds(own, y, part, n_classes)
-        self.margin_ = torch.zeros(n_classes, dtype=torch.float64)
-        with torch.no_grad():
-            score = self.least_left_out(x.double(), y)
-        self.most_margin_ = torch.stack([_reached(score[y == k], 0.9) for k in range(n_classes)]).cpu()
+        return self.aggregating(self.aggregation, x, y)
+
+    @torch.no_grad()
+    def aggregating(self, aggregation: Literal["mean", "min"], x: Tensor, y: Tensor) -> Self:
+        """Aggregate so from now on, without a margin; ``x`` and ``y`` are the rows of the fit."""
+        self.aggregation = aggregation
+        self.margin_ = torch.zeros(self.thresholds_.shape[1], dtype=torch.float64)
+        score = self.least_left_out(x.double(), y)
+        classes = range(len(self.margin_))
+        self.most_margin_ = torch.stack([_reached(score[y == k], 0.9) for k in classes]).cpu()
         return self
 
     def _thresholds(self, own: Tensor, y: Tensor, part: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:

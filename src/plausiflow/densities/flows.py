@@ -52,6 +52,7 @@ class ConditionalFlow:
         log_scale_bound: Softly bounds :math:`\log` of each layer's scale.
         sd_floor: Added (in quadrature) to each column's standard deviation, so that constant columns stay
             harmless.
+        given: Columns that are context, like the class: :math:`p(x_{own} | x_{given}, y)`.
         training: How it is trained; its ``noise`` is what tames near-discrete columns.
         seed: Weights and training; the same seed gives the same flow.
 
@@ -67,6 +68,7 @@ class ConditionalFlow:
     hidden: tuple[int, ...] = (64, 64)
     log_scale_bound: float = 3.0
     sd_floor: float = 0.02
+    given: tuple[int, ...] = ()
     training: Training = field(default_factory=lambda: FLOW_TRAINING)
     seed: int = 0
 
@@ -93,7 +95,7 @@ class ConditionalFlow:
             settings=self.training,
             seed=self.seed,
             label=f"Training {self.architecture.upper()}",
-            prepare=lambda rows, _: flow.standardise(rows, self.sd_floor),
+            prepare=lambda rows, _: flow.standardise(rows[:, flow.own], self.sd_floor),
         )
         return self._adopt(flow, n_features, n_classes)
 
@@ -141,10 +143,12 @@ class ConditionalFlow:
 
     def _build(self, n_features: int, n_classes: int) -> _Flow:
         with local_seed(self.seed, torch.device("cpu")):
+            own = [column for column in range(n_features) if column not in self.given]
+            n_context = n_classes + len(self.given)
             layers = _layers(
-                self.architecture, n_features, n_classes, self.transforms, self.hidden, self.log_scale_bound
+                self.architecture, len(own), n_context, self.transforms, self.hidden, self.log_scale_bound
             )
-            return _Flow(layers, n_features, n_classes).float()
+            return _Flow(layers, own, list(self.given), n_classes).float()
 
     def _adopt(self, flow: _Flow, n_features: int, n_classes: int) -> Self:
         self.n_features_, self.n_classes_ = n_features, n_classes
@@ -153,14 +157,15 @@ class ConditionalFlow:
 
 
 class _Flow(nn.Module):
-    """A standardising affine map followed by zuko's layers; one-hot class as context."""
+    """A standardising affine map followed by zuko's layers; one-hot class and given columns as context."""
 
     mean: Tensor
     sd: Tensor
 
-    def __init__(self, layers: list[nn.Module], n_features: int, n_classes: int) -> None:
+    def __init__(self, layers: list[nn.Module], own: list[int], given: list[int], n_classes: int) -> None:
         super().__init__()
-        self.n_classes = n_classes
+        n_features = len(own)
+        self.own, self.given, self.n_classes = own, given, n_classes
         base = UnconditionalDistribution(
             zuko.distributions.DiagNormal, torch.zeros(n_features), torch.ones(n_features), buffer=True
         )
@@ -174,6 +179,8 @@ class _Flow(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         context = F.one_hot(y, self.n_classes).to(x)
+        if self.given:
+            x, context = x[:, self.own], torch.cat([context, x[:, self.given]], dim=1)
         log_prob: Tensor = self.flow(context).log_prob((x - self.mean) / self.sd)
         return log_prob - self.sd.log().sum()
 

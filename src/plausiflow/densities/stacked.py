@@ -2,7 +2,8 @@
 
 The members' weights are stacked along a first dimension, so that a layer of all members is one batched matrix
 product: small batches, which pay for the number of operations and not for their size, cost hardly more than
-with one member.
+with one member. What a row is given (its class, its categories) enters the first layer of each network only,
+as a bias; a search that moves nothing but numbers computes it once.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plausiflow.densities.flows import ConditionalFlow
@@ -26,7 +28,8 @@ class StackedMAF(nn.Module):
         super().__init__()
         like = torch.zeros(0, dtype=torch.float64)
         flows = [member.frozen(like) for member in members]
-        self.n_features, self.bound = members[0].n_features_, members[0].log_scale_bound
+        self.own, self.given, self.n_classes = flows[0].own, flows[0].given, flows[0].n_classes
+        self.bound = members[0].log_scale_bound
         self.register_buffer("mean", torch.stack([flow.mean for flow in flows])[:, None])
         self.register_buffer("sd", torch.stack([flow.sd for flow in flows])[:, None])
         networks = [
@@ -34,7 +37,7 @@ class StackedMAF(nn.Module):
         ]
         self.layers = nn.ModuleList(
             nn.ModuleList(
-                _Linear([network[i][j] for network in networks], self.n_features, j, len(networks[0][i]))
+                _Linear([network[i][j] for network in networks], len(self.own), j, len(networks[0][i]))
                 for j in range(len(networks[0][i]))
             )
             for i in range(len(networks[0]))
@@ -42,27 +45,36 @@ class StackedMAF(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Log-densities of rows ``(n, d)`` given classes ``(n,)``, shape ``(M, n)``."""
-        u = (x - self.mean) / self.sd
+        return self.log_prob(x[:, self.own] if self.given else x, self.conditions(x, y))
+
+    def conditions(self, x: Tensor, y: Tensor) -> Tensor:
+        """What the rows are given, as biases of the first layers, shape ``(M, n, transforms, hidden)``."""
+        if not self.given:
+            return torch.stack([network[0].context[:, y] for network in self.layers], dim=2)  # type: ignore[index]
+        context = torch.cat([F.one_hot(y, self.n_classes).to(x), x[:, self.given]], dim=1)
+        return torch.stack([context @ network[0].context for network in self.layers], dim=2)  # type: ignore[index]
+
+    def log_prob(self, numbers: Tensor, conditions: Tensor) -> Tensor:
+        """Log-densities of the columns that are modelled ``(n, own)`` under conditions, shape ``(M, n)``."""
+        u = (numbers - self.mean) / self.sd
         log_det = -self.sd.log().sum(dim=2)
-        for network in self.layers:
-            hidden = u
-            for layer in network[:-1]:  # type: ignore[index]
-                hidden = torch.tanh(layer(hidden, y))
-            shift, raw = network[-1](hidden, y).chunk(2, dim=2)  # type: ignore[index]
+        for i, network in enumerate(self.layers):
+            hidden = torch.tanh(network[0](u) + conditions[:, :, i])  # type: ignore[index]
+            for layer in network[1:-1]:  # type: ignore[index]
+                hidden = torch.tanh(layer(hidden))
+            shift, raw = network[-1](hidden).chunk(2, dim=2)  # type: ignore[index]
             log_scale = raw / (1 + (raw / self.bound).abs())
             u = u * log_scale.exp() + shift
             log_det = log_det + log_scale.sum(dim=2)
-        return log_det - 0.5 * (u * u).sum(dim=2) - 0.5 * self.n_features * math.log(2 * math.pi)
+        return log_det - 0.5 * (u * u).sum(dim=2) - 0.5 * len(self.own) * math.log(2 * math.pi)
 
 
 class _Linear(nn.Module):
-    """One layer of all members.
-
-    The first knows the class, whose weights become a table of biases; the last gives shifts, then scales.
-    """
+    """One layer of all members; the first knows its context, the last gives shifts, then scales."""
 
     weight: Tensor
     bias: Tensor
+    context: Tensor
 
     def __init__(self, members: Sequence[nn.Linear], n_features: int, number: int, count: int) -> None:
         super().__init__()
@@ -70,12 +82,11 @@ class _Linear(nn.Module):
         if number == count - 1:
             order = torch.arange(weight.shape[1]).view(-1, 2).T.flatten()
             weight, bias = weight[:, order], bias[:, order]
-        self.by_class = number == 0
-        if self.by_class:
-            bias = bias[:, None] + weight[:, :, n_features:].mT
+        if number == 0:
+            self.register_buffer("context", weight[:, :, n_features:].mT.contiguous())
             weight = weight[:, :, :n_features]
         self.register_buffer("weight", weight.mT.contiguous())
-        self.register_buffer("bias", bias if self.by_class else bias[:, None])
+        self.register_buffer("bias", bias[:, None])
 
-    def forward(self, hidden: Tensor, y: Tensor) -> Tensor:
-        return torch.baddbmm(self.bias[:, y] if self.by_class else self.bias, hidden, self.weight)
+    def forward(self, hidden: Tensor) -> Tensor:
+        return torch.baddbmm(self.bias, hidden.expand(len(self.weight), -1, -1), self.weight)
