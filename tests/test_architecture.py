@@ -35,7 +35,7 @@ ONLY_IN = {
     "cvxpy": {"methods/artelt.py"},
     "ray": {"scale/ray.py", "benchmark/executors.py"},
     "fastapi": {"service/app.py"},
-    "typer": {"cli.py"},
+    "typer": {"cli/__init__.py", "cli/options.py", "cli/benchmarks.py", "cli/table_benchmarks.py"},
 }
 
 # A distribution's name and the name it is imported by, where these differ.

@@ -75,10 +75,21 @@ class Counting:
         return SQP().solve(problem, starts)
 
 
+class Stand(SQP):
+    """Takes the place of the solver in a method."""
+
+    def __init__(self, solver):
+        super().__init__()
+        object.__setattr__(self, "own", solver)
+
+    def solve(self, problem, starts=None):
+        return self.own.solve(problem, starts)
+
+
 def calibrated(ensemble, confidence=0.95, *, classifier=None, solver=None, seed=0, quiet=True, x=None):
     x = table()[0] if x is None else x
     classifier = classifier or line()
-    method = PPCEF(classifier=classifier, plausibility=ensemble)
+    method = PPCEF(classifier=classifier, plausibility=ensemble, solver=Stand(solver) if solver else SQP())
     with warnings.catch_warnings():
         if quiet:
             warnings.simplefilter("ignore", PlausibilityWarning)
@@ -86,8 +97,8 @@ def calibrated(ensemble, confidence=0.95, *, classifier=None, solver=None, seed=
             ensemble,
             x,
             predict(classifier, x),
-            make_problem=method._problem,
-            solver=solver or SQP(),
+            validity=method._validity,
+            search=method._guided,
             confidence=confidence,
             seed=seed,
         )

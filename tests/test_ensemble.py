@@ -562,7 +562,11 @@ def test_a_real_worker_that_fails_is_an_error_with_its_last_line(monkeypatch):
     monkeypatch.setattr(
         members_module.json,
         "dumps",
-        lambda told: dumps(told | {"architecture": "flow"} if told["member"] == 1 else told),
+        lambda told: dumps(
+            told | {"settings": told["settings"] | {"architecture": "flow"}}
+            if told["settings"]["seed"] == 1
+            else told
+        ),
     )
     with pytest.raises(
         TrainingError, match=r"Member 1 of the ensemble could not be trained: .*`architecture` must be one of"

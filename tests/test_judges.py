@@ -106,9 +106,9 @@ def test_each_judge_is_trained_on_its_own_four_fifths_of_each_class(monkeypatch)
     trained = []
     fit = ConditionalFlow.fit
 
-    def noted(self, rows, classes):
+    def noted(self, rows, classes, *, n_classes):
         trained.append((rows, classes))
-        return fit(self, rows, classes)
+        return fit(self, rows, classes, n_classes=n_classes)
 
     monkeypatch.setattr(ConditionalFlow, "fit", noted)
     judges = Judges(base=BRIEF).fit(x, y)
@@ -172,7 +172,7 @@ def test_misuse_is_refused_with_a_remedy(judges):
 
 
 def test_texts_show_settings_only(judges):
-    assert repr(judges) == f"Judges(count=3, quantile=0.5, base={BASE!r}, seed=777000)"
+    assert repr(judges) == f"Judges(count=3, quantile=0.5, base={BASE!r}, context=None, seed=777000)"
 
 
 @pytest.fixture

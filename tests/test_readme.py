@@ -7,12 +7,18 @@ README = Path(__file__).parents[1] / "README.md"
 
 
 def test_the_ten_lines_run_and_print_what_the_readme_says(capsys):
-    code = re.search(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert code is not None
-    exec(compile(code[1], "README.md", "exec"), {})
-    promised = re.search(r"print\(result\)\s+# (.*)", code[1])
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    space = {}
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), space)
+    printed = capsys.readouterr().out
+    promised = re.search(r"print\(result\)\s+# (Explanations\(\d+ rows: )", blocks[0])
     assert promised is not None
-    assert capsys.readouterr().out.startswith(promised[1])
+    assert printed.startswith(promised[1])
+    statuses = space["result"].status["status"]
+    assert set(statuses) == {"found", "already"}
+    assert "→" in printed
+    assert space["answers"].feasible.all()
 
 
 def test_every_file_the_readme_links_to_exists():

@@ -19,9 +19,21 @@ from plausiflow.classifiers import (
     predict,
     predict_proba,
 )
+from plausiflow.constraints import (
+    Allowed,
+    Decreasing,
+    Immutable,
+    Increasing,
+    Linear,
+    MaxChanges,
+    Range,
+)
 from plausiflow.counterfactuals import Counterfactuals
 from plausiflow.data.catalog import load as load_dataset
+from plausiflow.data.tables import load_table
 from plausiflow.densities import GMM, KDE, ConditionalFlow, CrossFitEnsemble, PublishedMAF, Thresholded
+from plausiflow.explainer import Explainer
+from plausiflow.explanations import Explanation, Explanations
 from plausiflow.methods import PPCEF, Method
 from plausiflow.protocols import (
     Classifier,
@@ -45,21 +57,31 @@ __all__ = [
     "NODE",
     "PPCEF",
     "SQP",
+    "Allowed",
     "Bank",
     "Classifier",
     "ConditionalFlow",
     "Constraint",
     "Counterfactuals",
     "CrossFitEnsemble",
+    "Decreasing",
     "Density",
+    "Explainer",
+    "Explanation",
+    "Explanations",
+    "Immutable",
+    "Increasing",
     "Judges",
+    "Linear",
     "LinearClassifier",
     "MLPClassifier",
+    "MaxChanges",
     "Method",
     "PenaltyAdam",
     "Plausibility",
     "Problem",
     "PublishedMAF",
+    "Range",
     "Regressor",
     "Solution",
     "Solver",
@@ -67,6 +89,7 @@ __all__ = [
     "TorchClassifier",
     "Training",
     "load_dataset",
+    "load_table",
     "predict",
     "predict_proba",
 ]

@@ -1,126 +1,84 @@
-"""``plausiflow demo``: one bundled data set from training to a table of changes, in under two minutes."""
+"""``plausiflow demo``: loan applications with rules, from training to a table of changes, in a minute."""
 
 from __future__ import annotations
 
 import warnings
 from pathlib import Path
 
-import pandas as pd
-import torch
 from rich.console import Console
 from rich.table import Table
 
-from plausiflow.classifiers import MLPClassifier, predict, predict_proba
-from plausiflow.counterfactuals import Counterfactuals
-from plausiflow.data import Fold, load
+from plausiflow.classifiers import MLPClassifier
+from plausiflow.constraints import Immutable, Increasing, Linear, Rule
+from plausiflow.data.tables import loans_table
 from plausiflow.errors import MissingExtraError
-from plausiflow.methods import PPCEF
-from plausiflow.metrics import METRICS, Context, evaluate
-from plausiflow.plots import draw_changes
+from plausiflow.explainer import Explainer
+from plausiflow.explanations import Explanations
 from plausiflow.search.calibration import PlausibilityWarning
-from plausiflow.search.judges import Judges
 
-SHOWN_ROWS, SHOWN_FEATURES = 3, 6
+ROWS, TEST_ROWS, SHOWN = 3000, 200, 3
 
 
-def run(out: Path, *, seed: int = 0, console: Console | None = None) -> Counterfactuals:
-    """Train an MLP and flows on breast_cancer, explain every test row, print and save what was found.
+def run(out: Path, *, seed: int = 0, console: Console | None = None) -> Explanations:
+    """Train an MLP on loan applications, explain rejected ones under rules, print and save what was found.
 
     Args:
-        out: Folder for ``demo.csv`` and ``demo.png``.
+        out: Folder for ``demo.csv``, ``demo.json`` and ``demo.png``.
         seed: Of the models.
         console: Where to print.
     """
     console = console or Console()
-    data = load("breast_cancer")
-    fold = data.fold(0)
-    console.print(
-        f"[bold]{data.name}[/]: {len(data.x)} rows, {data.x.shape[1]} features, classes "
-        f"{', '.join(data.class_names)}"
-    )
-    model = MLPClassifier(seed=seed).fit(fold.x_train, fold.y_train)
-    accuracy = float((predict(model, fold.x_test) == fold.y_test).double().mean())
-    console.print(f"MLP trained; accuracy on {len(fold.x_test)} test rows {accuracy:.3f}")
-    method = PPCEF(classifier=model, lower=0.0, upper=1.0, seed=seed)
+    train, test = loans_table(ROWS + 5 * TEST_ROWS).split(ROWS, 5 * TEST_ROWS)
+    rules: list[Rule] = [
+        Immutable("age", "sex"),
+        Increasing("education"),
+        Increasing("years_employed"),
+        Linear("loan_amount <= 0.6 * income"),
+    ]
+    console.print(f"[bold]loans[/]: {ROWS} applications to learn from, {train.x.shape[1]} features")
+    for rule in rules:
+        console.print(f"Rule: {rule}", markup=False)
+    explainer = Explainer(MLPClassifier(hidden=(64, 64), seed=seed), constraints=rules, random_state=seed)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PlausibilityWarning)
-        method.fit(fold.x_train, fold.y_train)
-    console.print("Ensemble of flows trained; a row is plausible if it is denser than half of its class")
+        explainer.fit(train.x, train.y)
     for warning in caught:
         console.print(f"Note: {warning.message}", markup=False, style="yellow")
-    found = method.explain(fold.x_test, "opposite")
-    judges = Judges().fit(fold.x_train, fold.y_train)
-
-    _print_changes(console, found, fold, predict_proba(model, found.x_cf.nan_to_num()))
-    context = Context(
-        classifier=model,
-        plausibility=method.scored_by(),
-        x_train=fold.x_train,
-        y_train=fold.y_train,
-        judges=judges,
-    )
-    _print_metrics(console, evaluate(found, context))
+    decided = explainer.predict(test.x)
+    console.print(f"MLP and densities trained; accuracy {float((decided == test.y).mean()):.3f}")
+    rejected = test.x[decided == "rejected"].iloc[:TEST_ROWS]
+    result = explainer.explain(rejected, target="granted")
+    _print_rows(console, result)
+    console.print(f"\n{result.summary()}", markup=False)
     out.mkdir(parents=True, exist_ok=True)
-    changes_table(found, fold).to_csv(out / "demo.csv", index=False)
-    console.print(f"Every change of every row: {out / 'demo.csv'}", markup=False)
+    result.changes.to_csv(out / "demo.csv", index=False)
+    result.to_json(out / "demo.json")
+    console.print(f"Every change of every row: {out / 'demo.csv'} and {out / 'demo.json'}", markup=False)
     try:
-        draw_changes(found, fold.feature_names, fold.class_names).savefig(out / "demo.png")
+        result.plot(0).savefig(out / "demo.png")
         console.print(f"Picture: {out / 'demo.png'}", markup=False)
     except MissingExtraError as missing:
         console.print(f"No picture: {missing}", markup=False)
-    return found
+    return result
 
 
-def changes_table(found: Counterfactuals, fold: Fold) -> pd.DataFrame:
-    """One line for every feature of every row that changed.
-
-    It has row, feature, from, to, in original units, and the verdicts.
-    """
-    before, after = fold.to_original(found.x.double()), fold.to_original(found.x_cf.double())
-    moved = ((found.x_cf - found.x).abs() > 1e-4) & found.found[:, None]
-    rows, columns = moved.nonzero(as_tuple=True)
-    return pd.DataFrame(
-        {
-            "row": fold.rows_test[rows].numpy(),
-            "feature": [fold.feature_names[j] for j in columns.tolist()],
-            "from": before[rows, columns].numpy(),
-            "to": after[rows, columns].numpy(),
-            "decision": [fold.class_names[k] for k in found.y[rows].tolist()],
-            "wanted": [fold.class_names[k] for k in found.y_target[rows].tolist()],
-            "valid": found.valid[rows].numpy(),
-            "plausible": found.plausible[rows].numpy(),
-        }
-    )
-
-
-def _print_changes(console: Console, found: Counterfactuals, fold: Fold, proba: torch.Tensor) -> None:
-    before, after = fold.to_original(found.x.double()), fold.to_original(found.x_cf.double())
-    for i in range(min(SHOWN_ROWS, len(found))):
-        decided, wanted = fold.class_names[int(found.y[i])], fold.class_names[int(found.y_target[i])]
-        certain = float(proba[i, found.y_target[i]])
-        above = float(found.log_prob[i] - found.log_delta[i])
-        title = (
-            f"Row {int(fold.rows_test[i])}: decided {decided}, would be {wanted} (probability {certain:.2f}, "
-            f"{above:.2f} nats above the density threshold) if"
+def _print_rows(console: Console, result: Explanations) -> None:
+    """The first few rows that have an answer, each as a small table."""
+    changes = result.changes
+    shown = [i for i in range(len(result)) if result[i].status == "found"][:SHOWN]
+    for i in shown:
+        label = result.rows.index[i]
+        answer = list(result.of).index(i)
+        figures = result.figures.iloc[answer]
+        console.print(
+            f"\nApplication {label}: rejected, would be granted (probability {figures['probability']:.2f}, "
+            f"{figures['judged']:.0%} of the judges find it plausible) if",
+            markup=False,
         )
-        table = Table(title=title, title_justify="left")
-        for name in ("feature", "is", "were", "change, share of range"):
+        table = Table()
+        for name in ("feature", "is", "were"):
             table.add_column(name, justify="left" if name == "feature" else "right")
-        change = (found.x_cf - found.x)[i]
-        for j in change.abs().argsort(descending=True)[:SHOWN_FEATURES].tolist():
-            table.add_row(
-                fold.feature_names[j], f"{before[i, j]:.4g}", f"{after[i, j]:.4g}", f"{change[j]:+.3f}"
-            )
-        rest = int((change.abs() > 1e-4).sum()) - SHOWN_FEATURES
-        if rest > 0:
-            table.caption = f"and {rest} smaller changes, see the CSV file"
+        for _, change in changes[changes["row"] == label].iterrows():
+            table.add_row(str(change["feature"]), str(change["from"]), str(change["to"]))
         console.print(table)
-
-
-def _print_metrics(console: Console, values: dict[str, float]) -> None:
-    table = Table(title="All test rows", title_justify="left")
-    table.add_column("metric")
-    table.add_column("value", justify="right")
-    for name, value in values.items():
-        table.add_row(METRICS["sound"][name].label, f"{value:.3f}")
-    console.print(table)
+        console.print(f"In words: {result[i].sentence}", markup=False)

@@ -100,3 +100,38 @@ def draw_changes(
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     return figure
+
+
+def draw_moves(
+    axes: Any,  # noqa: ANN401
+    *,
+    names: Sequence[str],
+    moves: Sequence[float],
+    texts: Sequence[str],
+    title: str,
+) -> None:
+    """The changes of one row: a bar for each, in units of the feature's range, and what changes into what.
+
+    A move that is NaN has no length: a dot.
+    """
+    for place, (move, text) in enumerate(zip(moves, texts, strict=True)):
+        length = 0.0 if move != move else move
+        axes.barh(place, length, height=0.6, color=WARM if length < 0 else ACCENT)
+        if move != move:
+            axes.plot([0.0], [place], "o", color=ACCENT)
+        side = -1 if length < 0 else 1
+        axes.annotate(
+            text.replace("$", r"\$"),
+            (length, place),
+            (8 * side, 0),
+            textcoords="offset points",
+            ha="left" if side > 0 else "right",
+            va="center",
+            color=INK,
+        )
+    axes.set_yticks(range(len(names)), [name.replace("$", r"\$") for name in names])
+    axes.invert_yaxis()
+    axes.axvline(0, color=INK, linewidth=0.8)
+    axes.margins(x=0.6)
+    axes.set(title=title.replace("$", r"\$"), xlabel="change, in units of each feature's range")
+    axes.spines[["top", "right"]].set_visible(False)

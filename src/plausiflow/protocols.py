@@ -98,7 +98,7 @@ class Problem:
             sum.
         lower: Smallest allowed values, shape ``(n, d)``; a feature with ``lower == upper`` is frozen.
         upper: Largest allowed values, shape ``(n, d)``.
-        weights: Cost per feature, shape ``(d,)``, all positive.
+        weights: Cost per feature, shape ``(d,)``, or of each row's own ``(n, d)``; all positive.
     """
 
     x: Tensor
@@ -107,6 +107,12 @@ class Problem:
     lower: Tensor | None = None
     upper: Tensor | None = None
     weights: Tensor | None = None
+
+    def weights_of(self, rows: Tensor) -> Tensor:
+        """Cost per feature of some rows, shape ``(d,)`` or ``(m, d)``."""
+        if self.weights is None:
+            return self.x.new_ones(self.x.shape[1])
+        return self.weights if self.weights.ndim == 1 else self.weights[rows]
 
     def values(self, x_cf: Tensor, rows: Tensor) -> Tensor:
         """Every constraint's value, shape ``(m, number of constraints)``."""

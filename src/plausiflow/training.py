@@ -60,7 +60,7 @@ class Training:
         )
         settings = {name: getattr(self, name) for name in least}
         if isinstance(self.noise, tuple):
-            settings["noise"] = min(self.noise, default=0.0)
+            settings["noise"] = next((noise for noise in self.noise if not noise >= 0), 0.0)
         problems = [
             f"`{name}` must be at least {least[name]}; got {value}"
             for name, value in settings.items()
@@ -151,6 +151,11 @@ def train(
         label: What the progress bar calls it.
         prepare: Called once with the rows really trained on, for statistics of the data.
     """
+    if isinstance(settings.noise, tuple) and len(settings.noise) != x.shape[1]:
+        raise InvalidInputError(
+            f"`noise` must be one number, or one for each of the {x.shape[1]} columns; got "
+            f"{len(settings.noise)}."
+        )
     generator = torch.Generator(device=x.device).manual_seed(seed)
     held_out, kept = split_rows(y, settings.validation, generator)
     if prepare is not None:

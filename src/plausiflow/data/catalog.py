@@ -9,8 +9,6 @@ folds, so each table is prepared exactly as in the published runs.
 from __future__ import annotations
 
 import difflib
-import hashlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +20,8 @@ from sklearn import datasets as bundled
 
 from plausiflow.data import synthetic
 from plausiflow.data.dataset import Dataset
-from plausiflow.errors import DataNotFoundError, InvalidInputError
+from plausiflow.data.files import ORIGINS, UCI, checksum, find_file, not_found
+from plausiflow.errors import InvalidInputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +31,6 @@ class _File:
     columns: tuple[str, ...]
     target: str
     classes: tuple[object, ...]
-    sha256: str
     rows: str
     choose: Callable[[pd.DataFrame], pd.DataFrame] = lambda frame: frame
 
@@ -86,18 +84,12 @@ def load(name: str) -> Dataset:
     path = _find(name, entry)
     if path is not None and entry.file is not None:
         x, y = _read(path, entry.file, entry.origin)
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        known = (
-            "the published file"
-            if digest == entry.file.sha256
-            else f"the published file has {entry.file.sha256}"
-        )
-        provenance = f"{entry.file.rows} sha256 of {path.name}: {digest} ({known})."
+        provenance = f"{entry.file.rows} {checksum(path, name)}"
     elif entry.make is not None:
         x, y = entry.make()
         provenance = entry.recipe
     else:
-        raise DataNotFoundError(_not_found(name, entry))
+        raise not_found(name)
     return Dataset(
         name=name,
         x=x.astype(np.float64).reset_index(drop=True),
@@ -132,31 +124,8 @@ def describe() -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
-def _places() -> list[tuple[str, Path | None]]:
-    configured = os.environ.get("PLAUSIFLOW_DATA")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plausiflow"
-    return [
-        ("$PLAUSIFLOW_DATA", Path(configured).expanduser() if configured else None),
-        ("the user cache", cache),
-    ]
-
-
 def _find(name: str, entry: _Entry) -> Path | None:
-    paths = [
-        folder / f"{name}.csv" for _, folder in _places() if folder is not None and entry.file is not None
-    ]
-    return next((path for path in paths if path.is_file()), None)
-
-
-def _not_found(name: str, entry: _Entry) -> str:
-    looked = "; ".join(
-        f"{place}: {'not set' if folder is None else folder / f'{name}.csv'}" for place, folder in _places()
-    )
-    return (
-        f"{name}.csv must be in one of the places where data files are looked for; it is in none of them "
-        f"({looked}). Get it from its origin ({entry.origin}) and put it there, or set PLAUSIFLOW_DATA to "
-        "the folder that has it."
-    )
+    return None if entry.file is None else find_file(name)
 
 
 def _read(path: Path, file: _File, origin: str) -> tuple[pd.DataFrame, npt.ArrayLike]:
@@ -211,16 +180,14 @@ _HELOC = (
     "NumRevolvingTradesWBalance", "NumInstallTradesWBalance", "NumBank2NatlTradesWHighUtilization",
     "PercentTradesWBalance",
 )
-_UCI = "UCI Machine Learning Repository"
 
 _CATALOG = {
     "moons": _Entry(
         rows=1024, features=2, class_names=("upper", "lower"), target="moon",
-        origin="Generated with scikit-learn's make_moons",
+        origin=ORIGINS["moons"],
         file=_File(
             columns=tuple(_PLANE), target="2", classes=(0, 1),
             rows="The published rows, in the order of the file.",
-            sha256="12981e686bf534f5fc64eb6e7d5548c7c82745f34cf1173df4ed86bd712b3278",
         ),
         make=lambda: _plane(*bundled.make_moons(1024, noise=0.1, random_state=0)), made_by="generated",
         recipe="Not the published rows, whose file moons.csv was not found but rows like them: "
@@ -228,11 +195,9 @@ _CATALOG = {
     ),
     "law": _Entry(
         rows=2220, features=3, class_names=("failed", "passed"), target="pass_bar",
-        origin="LSAC National Longitudinal Bar Passage Study, "
-        "kaggle.com/datasets/danofer/law-school-admissions-bar-passage",
+        origin=ORIGINS["law"],
         file=_File(
             columns=_LAW, target="pass_bar", classes=(0, 1),
-            sha256="781166451729a7a84719a46315e4563d340d7e30854272faf1d808eb454161bf",
             rows="Rows without a missing feature: all who failed, then as many of those who passed "
             "(seed 42).",
             choose=lambda frame: _balanced(frame.dropna(subset=list(_LAW)), "pass_bar"),
@@ -240,10 +205,9 @@ _CATALOG = {
     ),
     "audit": _Entry(
         rows=610, features=23, class_names=("no risk", "risk"), target="Risk",
-        origin=f"{_UCI} 475, Audit Data, CC BY 4.0, archive.ics.uci.edu/dataset/475/audit+data",
+        origin=ORIGINS["audit"],
         file=_File(
             columns=_AUDIT, target="Risk", classes=(0, 1),
-            sha256="45e2daa3dc6a9c000e1a467e9d22b6f3369934aa42a08e926768c002f3706d04",
             rows="As many firms without risk (seed 42) as with risk, then those. "
             "Risk is a function of the feature Audit_Risk.",
             choose=lambda frame: _balanced(frame, "Risk"),
@@ -251,21 +215,18 @@ _CATALOG = {
     ),
     "heloc": _Entry(
         rows=10459, features=23, class_names=("Bad", "Good"), target="RiskPerformance",
-        origin="FICO explainable machine learning challenge, "
-        "community.fico.com/s/explainable-machine-learning-challenge",
+        origin=ORIGINS["heloc"],
         file=_File(
             columns=_HELOC, target="RiskPerformance", classes=("Bad", "Good"),
-            sha256="3ac25654f80c5ce724e2a9528e3cf3bd3f9369e44b4a5f7723eff46c330c2dfb",
             rows="All rows, in the order of the file, not balanced; "
             "the special codes -7, -8 and -9 are kept as numbers.",
         ),
     ),
     "blobs": _Entry(
         rows=1499, features=2, class_names=("0", "1", "2"), target="blob",
-        origin="Generated with scikit-learn's make_blobs",
+        origin=ORIGINS["blobs"],
         file=_File(
             columns=tuple(_PLANE), target="2", classes=(0, 1, 2),
-            sha256="e9016276fc9c7e9a30d13d28582045dcfecdcd6f09aabc863a9af4d7eb3d66cc",
             rows="The published rows but the first, which the published runs lost, in the order of the file.",
             choose=lambda frame: frame.iloc[1:],
         ),
@@ -276,16 +237,16 @@ _CATALOG = {
     ),
     "digits": _Entry(
         rows=1797, features=64, class_names=tuple(str(digit) for digit in range(10)), target="digit",
-        origin=f"{_UCI} 80, handwritten digits of 8 x 8 pixels (its test part), CC BY 4.0",
+        origin=f"{UCI} 80, handwritten digits of 8 x 8 pixels (its test part), CC BY 4.0",
         make=lambda: bundled.load_digits(return_X_y=True, as_frame=True),
     ),
     "wine": _Entry(
         rows=178, features=13, class_names=("class_0", "class_1", "class_2"), target="cultivar",
-        origin=f"{_UCI} 109, Wine, CC BY 4.0", make=lambda: bundled.load_wine(return_X_y=True, as_frame=True),
+        origin=f"{UCI} 109, Wine, CC BY 4.0", make=lambda: bundled.load_wine(return_X_y=True, as_frame=True),
     ),
     "breast_cancer": _Entry(
         rows=569, features=30, class_names=("malignant", "benign"), target="diagnosis",
-        origin=f"{_UCI} 17, Breast Cancer Wisconsin (Diagnostic), CC BY 4.0",
+        origin=f"{UCI} 17, Breast Cancer Wisconsin (Diagnostic), CC BY 4.0",
         make=lambda: bundled.load_breast_cancer(return_X_y=True, as_frame=True),
     ),
     "loans": _Entry(

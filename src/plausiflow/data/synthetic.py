@@ -37,7 +37,8 @@ ORIGIN = "Generated loan applications whose density is known: per class a mixtur
 class Kind:
     """A kind of applicant: its share of its class, and its numbers in the order of ``FEATURES``.
 
-    What an applicant is besides numbers would be one more field here: given its kind, independent of them.
+    What applicants are besides numbers is in :mod:`plausiflow.data.applicants`: given their kind, independent
+    of them.
     """
 
     name: str
@@ -95,19 +96,29 @@ def loans(n: int = ROWS, seed: int = SEED) -> Dataset:
 
 
 def draw(n: int, seed: int) -> tuple[pd.DataFrame, npt.NDArray[np.int64]]:
-    """Features in original units and classes: each row's class is drawn first, then its kind, its numbers."""
+    """Features in original units and classes."""
+    x, y, _ = draw_with_kinds(n, seed)
+    return x, y
+
+
+def draw_with_kinds(n: int, seed: int) -> tuple[pd.DataFrame, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Features, classes and kinds: each row's class is drawn first, then its kind, its numbers.
+
+    Kinds are numbered from 0 within their class, in the order of its population.
+    """
     if n < 1:
         raise InvalidInputError(f"`n` must be at least 1; got {n}.")
     generator = np.random.default_rng(seed)
     y = generator.integers(len(CLASSES), size=n)
     chance = generator.random(n)
     noise = generator.standard_normal((n, len(FEATURES)))
-    x = np.empty_like(noise)
+    x, kinds = np.empty_like(noise), np.empty_like(y)
     for k, population in enumerate(POPULATIONS):
         rows = y == k
         kind = np.searchsorted(population.shares.cumsum()[:-1], chance[rows], side="right")
         x[rows] = population.means[kind] + np.einsum("nde,ne->nd", population.cholesky[kind], noise[rows])
-    return pd.DataFrame(x, columns=list(FEATURES)), y
+        kinds[rows] = kind
+    return pd.DataFrame(x, columns=list(FEATURES)), y, kinds
 
 
 def recipe(n: int, seed: int) -> str:

@@ -6,7 +6,9 @@ data. The ensemble asks several: each member m is trained without one part of th
 
 .. math:: \operatorname{mean}_m \bigl( \log p_m(x | y) - \tau_m(y) \bigr) - \text{margin}(y)
 
-The margin is what :mod:`plausiflow.search.calibration` raises until a flow that guided nothing agrees.
+The margin is what :mod:`plausiflow.search.calibration` raises until a flow that guided nothing agrees. In a
+table with features that cannot change, a threshold for what the row is given comes on top
+(:mod:`plausiflow.densities.context`).
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from typing import Literal, Self
 import torch
 from torch import Tensor, nn
 
+from plausiflow.densities.context import ContextThreshold
 from plausiflow.densities.flows import ConditionalFlow
-from plausiflow.densities.members import train_members
-from plausiflow.densities.stacked import StackedMAF
+from plausiflow.densities.members import Member, stack, train_members
 from plausiflow.densities.thresholds import quantile_of
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.frozen import Frozen
@@ -35,7 +37,8 @@ class CrossFitEnsemble:
 
     Attributes:
         members: How many flows; each is trained without one of as many parts of the rows.
-        base: The flow that each member is like.
+        base: The flow or mixed density that each member is like.
+        context: The part of the thresholds that depends on what a row is given; learned on held-out rows.
         quantile: Which quantile of the held-out log-densities of a class is its threshold.
         aggregation: ``mean`` or ``min`` over members.
         workers: Processes that train members; by default one for each core where the data is large enough to
@@ -44,13 +47,14 @@ class CrossFitEnsemble:
     """
 
     members: int = 5
-    base: ConditionalFlow = field(default_factory=ConditionalFlow)
+    base: Member = field(default_factory=ConditionalFlow)
+    context: ContextThreshold | None = None
     quantile: float = 0.5
     aggregation: Literal["mean", "min"] = "mean"
     workers: int | None = None
     seed: int = 0
 
-    flows_: list[ConditionalFlow] = field(init=False, default_factory=list, repr=False)
+    flows_: list[Member] = field(init=False, default_factory=list, repr=False)
     thresholds_: Tensor = field(init=False, default_factory=lambda: torch.zeros(0, 0), repr=False)
     errors_: Tensor = field(init=False, default_factory=lambda: torch.zeros(0, 0), repr=False)
     margin_: Tensor = field(init=False, default_factory=lambda: torch.zeros(0), repr=False)
@@ -74,11 +78,15 @@ class CrossFitEnsemble:
         n_classes = int(y.max()) + 1
         part = split_by_class(y, self.members, self.seed)
         flows = [replace(self.base, seed=self.seed * 1000 + m) for m in range(self.members)]
-        train_members(flows, x, y, part, n_classes, self.workers)
+        kept = part != torch.arange(self.members, device=part.device)[:, None]
+        train_members(flows, x, y, kept, n_classes, self.workers)
         self._adopt(flows)
         with torch.no_grad():
             own = self.member_log_probs(x.double(), y)[part, torch.arange(len(y), device=y.device)]
         self.thresholds_, self.errors_ = self._thresholds(own, y, part, n_classes)
+        if self.context is not None:
+            thresholds = self.thresholds_.to(own)[part, y]
+            self.context = replace(self.context, quantile=self.quantile).fit(x.double(), y, own - thresholds)
         return self.aggregating(self.aggregation, x, y)
 
     @torch.no_grad()
@@ -108,14 +116,11 @@ class CrossFitEnsemble:
 
     def member_log_probs(self, x: Tensor, y: Tensor) -> Tensor:
         """Each member's log-density, shape ``(M, n)``, in one batched call; keeps the graph."""
-        if self._stacked is None:
-            raise NotFittedError(
-                "This ensemble has not been fitted. Call `fit(x, y)` first, or `load_state(state)`."
-            )
+        stacked = self.stacked(x)
         check_query(x, y, self.flows_[0].n_features_, self.flows_[0].n_classes_)
         if len(x) == 0:
             return x.sum(dim=1).expand(self.members, 0)
-        log_probs: Tensor = self._stacked(x)(x, y)
+        log_probs: Tensor = stacked(x, y)
         return log_probs
 
     def member_scores(self, x: Tensor, y: Tensor) -> Tensor:
@@ -128,7 +133,15 @@ class CrossFitEnsemble:
 
     def score(self, x: Tensor, y: Tensor) -> Tensor:
         """The members' scores aggregated, minus the margin of the class, shape ``(n,)``."""
-        return self.aggregated(self.member_scores(x, y)) - self.margin_.to(x)[y]
+        return self.aggregated(self.member_scores(x, y)) - self.bar(x, y)
+
+    def bar(self, x: Tensor, y: Tensor) -> Tensor:
+        """What aggregated scores are held against: margin, and threshold for what x is given, ``(n,)``."""
+        return self.margin_.to(x)[y] + self.given_bar(x, y)
+
+    def given_bar(self, x: Tensor, y: Tensor) -> Tensor:
+        """The part of the threshold that depends on what a row is given, shape ``(n,)``."""
+        return x.new_zeros(len(x)) if self.context is None else self.context(x, y)
 
     def aggregated(self, scores: Tensor, left_out: Tensor | None = None) -> Tensor:
         """Mean or minimum over members ``(M, n) -> (n,)``, for a row without the one ``left_out`` names."""
@@ -143,7 +156,8 @@ class CrossFitEnsemble:
         """The lowest score without the margin that leaving out any one member gives, shape ``(n,)``."""
         scores = self.member_scores(x, y)
         members = torch.arange(self.members, device=x.device)
-        return torch.stack([self.aggregated(scores, m.expand(len(x))) for m in members]).amin(dim=0)
+        least = torch.stack([self.aggregated(scores, m.expand(len(x))) for m in members]).amin(dim=0)
+        return least - self.given_bar(x, y)
 
     def state(self) -> dict[str, Tensor]:
         """Everything learned, as tensors; :meth:`load_state` takes it back."""
@@ -153,6 +167,8 @@ class CrossFitEnsemble:
             )
         names = ("thresholds", "errors", "margin", "most_margin")
         own = {name: getattr(self, f"{name}_").clone() for name in names}
+        if self.context is not None:
+            own["context"] = self.context.state()
         return own | {f"{m}.{k}": v for m, flow in enumerate(self.flows_) for k, v in flow.state().items()}
 
     def load_state(self, state: dict[str, Tensor]) -> Self:
@@ -170,23 +186,21 @@ class CrossFitEnsemble:
         self._adopt(flows)
         self.thresholds_, self.errors_ = state["thresholds"].clone(), state["errors"].clone()
         self.margin_, self.most_margin_ = state["margin"].clone(), state["most_margin"].clone()
+        if self.context is not None:
+            self.context = self.context.load_state(state["context"])
         return self
 
-    def _adopt(self, flows: list[ConditionalFlow]) -> None:
+    def stacked(self, like: Tensor) -> nn.Module:
+        """All members as one module, in the dtype and on the device of ``like``."""
+        if self._stacked is None:
+            raise NotFittedError(
+                "This ensemble has not been fitted. Call `fit(x, y)` first, or `load_state(state)`."
+            )
+        return self._stacked(like)
+
+    def _adopt(self, flows: list[Member]) -> None:
         self.flows_ = flows
-        stackable = self.base.architecture == "maf" and flows[0].n_features_ > 1
-        self._stacked = Frozen(StackedMAF(flows) if stackable else _OneByOne(flows))
-
-
-class _OneByOne(nn.Module):
-    """Members that cannot be stacked, one after the other."""
-
-    def __init__(self, flows: list[ConditionalFlow]) -> None:
-        super().__init__()
-        self.flows = flows
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return torch.stack([flow.log_prob(x, y) for flow in self.flows])
+        self._stacked = Frozen(stack(flows))
 
 
 def split_by_class(y: Tensor, parts: int, seed: int) -> Tensor:

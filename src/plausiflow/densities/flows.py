@@ -86,6 +86,11 @@ class ConditionalFlow:
         """Learn the density of rows ``x`` given their classes ``y`` by maximum likelihood. [PPCEF Eq. 11]"""
         check_rows(x, y, n_classes=n_classes)
         n_features, n_classes = x.shape[1], n_classes or int(y.max()) + 1
+        if len({*self.given} & {*range(n_features)}) < len(self.given) or len(self.given) == n_features:
+            raise InvalidInputError(
+                f"`given` must name different columns below {n_features}, and leave at least one that is "
+                f"modelled; got {self.given}."
+            )
         flow = self._build(n_features, n_classes).to(x)
         train(
             flow,

@@ -1,4 +1,4 @@
-"""Training the members of an ensemble, in worker processes where that pays.
+"""The members of an ensemble: trained in worker processes where that pays, evaluated side by side.
 
 A worker is a fresh interpreter that reads one folder and writes its weights back as safetensors: no fork of a
 process with threads, no need for a guarded main module, no pickle. Members are trained with one thread either
@@ -14,54 +14,110 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from plausiflow.densities.flows import ConditionalFlow
+from plausiflow.densities.mixed import MixedDensity, StackedMixed
+from plausiflow.densities.stacked import StackedMAF
 from plausiflow.errors import TrainingError
 from plausiflow.progress import progress_bar
 from plausiflow.training import Training
+
+Member: TypeAlias = ConditionalFlow | MixedDensity
+KINDS: dict[str, type[ConditionalFlow] | type[MixedDensity]] = {
+    "flow": ConditionalFlow,
+    "mixed": MixedDensity,
+}
 
 WORTH_A_WORKER = 100_000
 """Entries of the table from which training takes so long that starting an interpreter does not matter."""
 
 
+def stack(members: list[Member]) -> nn.Module:
+    """One module whose ``forward(x, y)`` gives each member's log-density, shape ``(M, n)``."""
+    mixed = [member for member in members if isinstance(member, MixedDensity)]
+    if mixed:
+        return StackedMixed(mixed)
+    flows = [member for member in members if isinstance(member, ConditionalFlow)]
+    if flows[0].architecture == "maf":
+        return StackedMAF(flows)
+    return _OneByOne(flows)
+
+
+class _OneByOne(nn.Module):
+    """Members that cannot be stacked, one after the other."""
+
+    def __init__(self, flows: list[ConditionalFlow]) -> None:
+        super().__init__()
+        self.flows = flows
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.stack([flow.log_prob(x, y) for flow in self.flows])
+
+
+def settings_of(member: Member) -> dict[str, Any]:
+    """What a member was made with, as plain values; :func:`member_from` takes it back."""
+    kind = next(name for name, cls in KINDS.items() if type(member) is cls)
+    values = {f.name: getattr(member, f.name) for f in fields(member) if f.init}
+    return {"kind": kind} | {k: asdict(v) if isinstance(v, Training) else v for k, v in values.items()}
+
+
+def member_from(settings: dict[str, Any]) -> Member:
+    """A member that is not trained yet, from :func:`settings_of`, also through JSON."""
+    values = {k: _tuples(v) for k, v in settings.items() if k != "kind"}
+    for name in ("training", "levels_training"):
+        if name in values:
+            values[name] = Training(**{k: _tuples(v) for k, v in values[name].items()})
+    return KINDS[settings["kind"]](**values)
+
+
+def _tuples(value: Any) -> Any:  # noqa: ANN401
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
+
+
 def train_members(
-    flows: list[ConditionalFlow], x: Tensor, y: Tensor, part: Tensor, n_classes: int, workers: int | None
+    flows: list[Member],
+    x: Tensor,
+    y: Tensor,
+    kept: Tensor,
+    n_classes: int,
+    workers: int | None = None,
+    label: str = "Training the members of the ensemble",
 ) -> None:
-    """Fit every flow, in place, on the rows that are not in its part."""
+    """Fit every flow, in place, on its own rows: ``kept`` is bool, shape ``(M, n)``."""
     if workers is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         large = x.numel() >= WORTH_A_WORKER and x.device.type == "cpu"
         workers = min(cores, len(flows)) if large else 1
-    with progress_bar("Training the members of the ensemble", len(flows)) as advance:
+    with progress_bar(label, len(flows)) as advance:
         if workers > 1:
-            _in_processes(flows, x, y, part, n_classes, workers, advance)
+            _in_processes(flows, x, y, kept, n_classes, workers, advance)
             return
         with _one_thread():
-            for m, flow in enumerate(flows):
-                flow.fit(x[part != m], y[part != m], n_classes=n_classes)
+            for flow, own in zip(flows, kept, strict=True):
+                flow.fit(x[own], y[own], n_classes=n_classes)
                 advance(1, "")
 
 
 def _in_processes(
-    flows: list[ConditionalFlow],
+    flows: list[Member],
     x: Tensor,
     y: Tensor,
-    part: Tensor,
+    kept: Tensor,
     n_classes: int,
     workers: int,
     advance: object,
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        save_file(
-            {"x": x.contiguous(), "y": y.contiguous(), "part": part.contiguous()}, folder / "rows.safetensors"
-        )
+        rows = {"x": x.contiguous(), "y": y.contiguous(), "kept": kept.contiguous()}
+        save_file(rows, folder / "rows.safetensors")
         waiting = list(enumerate(flows))
         running: dict[int, subprocess.Popen[str]] = {}
         environment = os.environ | {
@@ -72,16 +128,8 @@ def _in_processes(
             while waiting or running:
                 while waiting and len(running) < workers:
                     m, flow = waiting.pop(0)
-                    settings = asdict(flow) | {
-                        "member": m,
-                        "n_classes": n_classes,
-                        "dtype": str(torch.get_default_dtype()),
-                    }
-                    (folder / f"{m}.json").write_text(
-                        json.dumps(
-                            {k: v for k, v in settings.items() if not k.endswith("_") and k != "_frozen"}
-                        )
-                    )
+                    task = {"n_classes": n_classes, "dtype": str(torch.get_default_dtype())}
+                    (folder / f"{m}.json").write_text(json.dumps(task | {"settings": settings_of(flow)}))
                     command = [sys.executable, "-m", "plausiflow.densities.members", name, str(m)]
                     running[m] = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
                 m, process = next(iter(running.items()))
@@ -113,13 +161,11 @@ def _one_thread() -> Iterator[None]:
 def main(folder: Path, member: int) -> None:
     """What a worker does: read its settings and rows, train, write its weights."""
     torch.set_num_threads(1)
-    settings = json.loads((folder / f"{member}.json").read_text())
+    task = json.loads((folder / f"{member}.json").read_text())
     rows = load_file(folder / "rows.safetensors")
-    n_classes, m = settings.pop("n_classes"), settings.pop("member")
-    torch.set_default_dtype(getattr(torch, settings.pop("dtype").removeprefix("torch.")))
-    settings |= {"training": Training(**settings["training"]), "hidden": tuple(settings["hidden"])}
-    kept = rows["part"] != m
-    flow = ConditionalFlow(**settings).fit(rows["x"][kept], rows["y"][kept], n_classes=n_classes)
+    torch.set_default_dtype(getattr(torch, task["dtype"].removeprefix("torch.")))
+    kept = rows["kept"][member]
+    flow = member_from(task["settings"]).fit(rows["x"][kept], rows["y"][kept], n_classes=task["n_classes"])
     save_file(flow.state(), folder / f"{member}.safetensors")
 
 

@@ -35,9 +35,10 @@ class StackedMAF(nn.Module):
         networks = [
             [list(transform.hyper)[::2] for transform in flow.flow.transform.transforms] for flow in flows
         ]
+        n_context = self.n_classes + len(self.given)
         self.layers = nn.ModuleList(
             nn.ModuleList(
-                _Linear([network[i][j] for network in networks], len(self.own), j, len(networks[0][i]))
+                _Linear([network[i][j] for network in networks], n_context, j, len(networks[0][i]))
                 for j in range(len(networks[0][i]))
             )
             for i in range(len(networks[0]))
@@ -76,15 +77,17 @@ class _Linear(nn.Module):
     bias: Tensor
     context: Tensor
 
-    def __init__(self, members: Sequence[nn.Linear], n_features: int, number: int, count: int) -> None:
+    def __init__(self, members: Sequence[nn.Linear], n_context: int, number: int, count: int) -> None:
         super().__init__()
         weight, bias = torch.stack([m.weight for m in members]), torch.stack([m.bias for m in members])
         if number == count - 1:
             order = torch.arange(weight.shape[1]).view(-1, 2).T.flatten()
             weight, bias = weight[:, order], bias[:, order]
         if number == 0:
+            n_features = weight.shape[2] - n_context
             self.register_buffer("context", weight[:, :, n_features:].mT.contiguous())
-            weight = weight[:, :, :n_features]
+            # A number that is alone depends on no other: zuko's network sees nothing but the context.
+            weight = weight[:, :, :n_features] if n_features else torch.zeros_like(weight[:, :, :1])
         self.register_buffer("weight", weight.mT.contiguous())
         self.register_buffer("bias", bias[:, None])
 

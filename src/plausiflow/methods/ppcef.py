@@ -36,6 +36,7 @@ from plausiflow.protocols import (
     Starts,
 )
 from plausiflow.search.calibration import calibrate
+from plausiflow.search.guide import Guide
 from plausiflow.solvers import SQP, Bank, PenaltyAdam
 from plausiflow.training import check_rows
 
@@ -169,12 +170,28 @@ class PPCEF(Method):
                 ensemble,
                 x,
                 predict(self.classifier, x.double()),
-                make_problem=self._problem,
-                solver=self.solver if isinstance(self.solver, SQP) else SQP(),
+                validity=self._validity,
+                search=self._guided,
                 confidence=self.confidence,
                 seed=self.seed,
             )
         return ensemble
+
+    def _guided(self, x: Tensor, y_target: Tensor, guide: Guide, bank: dict[int, Tensor]) -> Tensor:
+        """A search under a guide of its own, for the calibration."""
+        problem = self._problem(x, y_target)
+        constraints = {
+            **problem.constraints,
+            "plausibility": Constraint(guide.score, PLAUSIBILITY_AIM),
+        }
+        real = Bank(bank)
+
+        def starts(rows: Tensor) -> Tensor:
+            lower, upper = (None if b is None else b[rows] for b in (problem.lower, problem.upper))
+            return real.nearest(x[rows], y_target[rows], count=3, lower=lower, upper=upper)
+
+        solver = self.solver if isinstance(self.solver, SQP) else SQP()
+        return solver.solve(replace(problem, constraints=constraints), starts).x
 
     def scored_by(self) -> Plausibility:
         """The plausibility given, or the one that ``fit`` has learned."""

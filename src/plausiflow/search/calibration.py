@@ -10,22 +10,24 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from plausiflow.densities.ensemble import CrossFitEnsemble
 from plausiflow.progress import progress_bar
-from plausiflow.protocols import Constraint, Problem, Solver
-from plausiflow.solvers import Bank
+from plausiflow.search.guide import Guide
 
 ALLOWANCE = 0.5
 """In standard errors of the threshold of the member that judges."""
 STEPS, ROWS, ROWS_OF_CLASS = 8, 400, 40
 
-MakeProblem = Callable[[Tensor, Tensor], Problem]
-"""``(x, y_target) -> Problem`` with the constraints ``validity`` and ``plausibility``."""
+Validity = Callable[[Tensor, Tensor], Tensor]
+"""``(x, y_target) -> (n,)``: not negative where the model decides as wanted."""
+Search = Callable[[Tensor, Tensor, Guide, dict[int, Tensor]], Tensor]
+"""``(x, y_target, guide, bank) -> x_cf``, NaN where nothing was found; ``bank`` are training rows of each
+class that are valid and plausible."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +53,11 @@ def calibrate(
     x: Tensor,
     y_predicted: Tensor,
     *,
-    make_problem: MakeProblem,
-    solver: Solver,
+    validity: Validity,
+    search: Search,
     confidence: float,
     seed: int = 0,
+    n_rows: int | None = None,
 ) -> Calibration:
     """Raise the ensemble's margins, in place, until a member left out accepts the share asked for.
 
@@ -62,13 +65,16 @@ def calibrate(
         ensemble: A fitted ensemble.
         x: Training rows, shape ``(n, d)``.
         y_predicted: What the model decides for them, shape ``(n,)``.
-        make_problem: The problem that the search solves; its plausibility constraint is replaced here.
-        solver: The search.
+        validity: Whether the model decides as wanted.
+        search: The search, under a guide that leaves members out.
         confidence: Share that must pass, class by class.
         seed: Of the rows that are searched and the members left out.
+        n_rows: About how many rows are searched; 400 by default.
     """
     n_classes = len(ensemble.margin_)
-    trial = _Trial(ensemble, x.double(), y_predicted, make_problem, solver, n_classes, seed)
+    generator = torch.Generator().manual_seed(seed)
+    rows, y_target = _sample(y_predicted, n_classes, generator, ROWS if n_rows is None else n_rows)
+    trial = _Trial(ensemble, x.double(), rows, y_target, validity, search)
     with progress_bar("Calibrating the margin", STEPS) as advance:
         margin, share = _bisect(
             trial.passed, ensemble.most_margin_.double(), confidence, lambda: advance(1, "")
@@ -125,28 +131,19 @@ class _Trial:
         self,
         ensemble: CrossFitEnsemble,
         x: Tensor,
-        y_predicted: Tensor,
-        make_problem: MakeProblem,
-        solver: Solver,
-        n_classes: int,
-        seed: int,
+        rows: Tensor,
+        y_target: Tensor,
+        validity: Validity,
+        search: Search,
     ) -> None:
-        self.ensemble, self.solver, self.make_problem, self.n_classes = (
-            ensemble,
-            solver,
-            make_problem,
-            n_classes,
-        )
-        generator = torch.Generator().manual_seed(seed)
-        self.rows, self.y_target = _sample(y_predicted, n_classes, generator)
-        self.left_out = torch.arange(len(self.rows), device=x.device) % ensemble.members
-        self.x, self.bank_x = x, torch.unique(x, dim=0)
+        self.ensemble, self.search, self.n_classes = ensemble, search, len(ensemble.margin_)
+        self.x, self.y_target = x[rows], y_target
+        self.left_out = torch.arange(len(rows), device=x.device) % ensemble.members
+        self.bank_x = torch.unique(x, dim=0)
         self.bank_scores, self.bank_valid = [], []
-        for k in range(n_classes):
+        for k in range(self.n_classes):
             wanted = torch.full((len(self.bank_x),), k, device=x.device)
-            problem = make_problem(self.bank_x, wanted)
-            everything = torch.arange(len(self.bank_x), device=x.device)
-            self.bank_valid.append(problem.constraints["validity"].value(self.bank_x, everything) >= 0)
+            self.bank_valid.append(validity(self.bank_x, wanted) >= 0)
             self.bank_scores.append(ensemble.least_left_out(self.bank_x, wanted))
 
     def passed(self, margin: Tensor, of_classes: Tensor) -> Tensor:
@@ -155,50 +152,43 @@ class _Trial:
         share = torch.full((self.n_classes,), torch.nan, dtype=torch.float64)
         if not bool(used.any()):
             return share
-        x, y_target, left_out = self.x[self.rows[used]], self.y_target[used], self.left_out[used]
+        x, y_target, left_out = self.x[used], self.y_target[used], self.left_out[used]
         margins = margin.to(x)
-
-        def score(x_cf: Tensor, rows: Tensor) -> Tensor:
-            scores = self.ensemble.member_scores(x_cf, y_target[rows])
-            return self.ensemble.aggregated(scores, left_out[rows]) - margins[y_target[rows]]
-
-        problem = self.make_problem(x, y_target)
-        aim = problem.constraints["plausibility"].aim
-        problem = replace(
-            problem, constraints={**problem.constraints, "plausibility": Constraint(score, aim)}
-        )
-        bank = Bank(
-            {
-                k: self.bank_x[self.bank_valid[k] & (self.bank_scores[k] >= margins[k])]
-                for k in range(self.n_classes)
-            }
-        )
-
-        def starts(rows: Tensor) -> Tensor:
-            lower, upper = (None if b is None else b[rows] for b in (problem.lower, problem.upper))
-            return bank.nearest(x[rows], y_target[rows], count=3, lower=lower, upper=upper)
-
-        found = self.solver.solve(problem, starts).x
-        exact = torch.nan_to_num(found).double()
-        # The judge's threshold is an estimate from a few rows: a slightly stricter one should agree, too.
-        allowance = ALLOWANCE * self.ensemble.errors_.to(x)[left_out, y_target]
-        verdicts = self.ensemble.member_scores(exact, y_target)[
-            left_out, torch.arange(len(x), device=x.device)
-        ]
-        judged = verdicts >= allowance
-        judged &= torch.isfinite(found).all(dim=1)
+        bank = {
+            k: self.bank_x[self.bank_valid[k] & (self.bank_scores[k] >= margins[k])]
+            for k in range(self.n_classes)
+        }
+        guide = Guide(self.ensemble, x, y_target, margin=margins, left_out=left_out)
+        found = self.search(x, y_target, guide, bank)
+        judged = self._verdicts(x, torch.nan_to_num(found).double(), y_target, left_out)
+        answered = torch.isfinite(found).all(dim=1)
         for k in of_classes.nonzero()[:, 0].tolist():
-            if bool((y_target == k).any()):
-                share[k] = float(judged[y_target == k].double().mean())
+            of_class = y_target == k
+            if bool(of_class.any()):  # among the rows that have an answer; none of none
+                share[k] = float(
+                    judged[of_class & answered].double().sum() / (of_class & answered).sum().clamp_min(1)
+                )
         return share
 
+    def _verdicts(self, x: Tensor, x_cf: Tensor, y_target: Tensor, left_out: Tensor) -> Tensor:
+        """What the members left out say.
 
-def _sample(y_predicted: Tensor, n_classes: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        Their thresholds are estimates from a few rows: slightly stricter ones should agree, too.
+        """
+        allowance = ALLOWANCE * self.ensemble.errors_.to(x)[left_out, y_target]
+        everyone = torch.arange(len(x), device=x.device)
+        scores = self.ensemble.member_scores(x_cf, y_target)[left_out, everyone]
+        return scores - self.ensemble.given_bar(x, y_target) >= allowance
+
+
+def _sample(
+    y_predicted: Tensor, n_classes: int, generator: torch.Generator, n_rows: int
+) -> tuple[Tensor, Tensor]:
     """Rows to search and the class wanted for each: some for every class, from the rows decided otherwise."""
     rows, targets = [], []
     for k in range(n_classes):
         others = (y_predicted != k).nonzero()[:, 0]
-        count = min(len(others), max(ROWS_OF_CLASS, ROWS // n_classes))
+        count = min(len(others), max(ROWS_OF_CLASS, n_rows // n_classes))
         chosen = others[torch.randperm(len(others), generator=generator)[:count].to(others.device)]
         rows.append(chosen)
         targets.append(torch.full_like(chosen, k))

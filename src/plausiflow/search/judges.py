@@ -23,9 +23,10 @@ from torch import Tensor
 from plausiflow.data.dataset import Fold
 from plausiflow.data.synthetic import true_state
 from plausiflow.densities import GMM, ConditionalFlow
+from plausiflow.densities.context import ContextThreshold
+from plausiflow.densities.members import Member, train_members
 from plausiflow.densities.thresholds import quantile_of
 from plausiflow.errors import InvalidInputError, NotFittedError
-from plausiflow.progress import progress_bar
 from plausiflow.training import check_rows
 
 HELD_OUT = 0.2
@@ -40,7 +41,8 @@ class Judges:
     Attributes:
         count: How many judges.
         quantile: Which quantile of a class's held-out log-densities a row must reach.
-        base: The settings of the flows, but for their seed.
+        base: The settings of the flows or mixed densities, but for their seed.
+        context: The part of the thresholds that depends on what a row is given, one for all judges.
         seed: The first judge's, for its rows, weights and training; the others count up from it. Far from the
             seeds of flows that guide a search, so that none of them is met again.
         log_delta_: The thresholds :math:`\log\delta_j(y)`, shape ``(count, k)``.
@@ -55,10 +57,11 @@ class Judges:
 
     count: int = 3
     quantile: float = 0.5
-    base: ConditionalFlow = field(default_factory=ConditionalFlow)
+    base: Member = field(default_factory=ConditionalFlow)
+    context: ContextThreshold | None = None
     seed: int = 777_000
     log_delta_: Tensor | None = field(init=False, default=None, repr=False)
-    flows_: list[ConditionalFlow] = field(init=False, default_factory=list, repr=False)
+    flows_: list[Member] = field(init=False, default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
         problems = []
@@ -76,32 +79,47 @@ class Judges:
         all judges hold out; where none does, over those of all classes that this judge holds out.
         """
         check_rows(x, y)
-        flows, held = [], []
-        with progress_bar("Training judges", self.count) as advance:
-            for j in range(self.count):
-                held_out, kept = _split(y, self.seed + j)
-                flow = self._judge(j).fit(x[kept], y[kept])
-                flows.append(flow)
-                held.append((_log_prob(flow, x[held_out], y[held_out]), y[held_out]))
-                advance(1, f"{j + 1} of {self.count}")
-        self.flows_, self.log_delta_ = flows, _thresholds(held, int(y.max()) + 1, self.quantile)
+        n_classes = int(y.max()) + 1
+        rows = [_split(y, self.seed + j) for j in range(self.count)]
+        kept = torch.zeros(self.count, len(y), dtype=torch.bool, device=y.device)
+        for j, (_, own) in enumerate(rows):
+            kept[j, own] = True
+        flows = [self._judge(j) for j in range(self.count)]
+        train_members(flows, x, y, kept, n_classes, label="Training judges")
+        held = [(_log_prob(flow, x[out], y[out]), y[out]) for flow, (out, _) in zip(flows, rows, strict=True)]
+        self.flows_, self.log_delta_ = flows, _thresholds(held, n_classes, self.quantile)
+        if self.context is not None:
+            scores = [value - self.log_delta_[j].to(value)[of] for j, (value, of) in enumerate(held)]
+            pooled = torch.cat([out for out, _ in rows])
+            self.context = replace(self.context, quantile=self.quantile)
+            self.context.fit(x[pooled].double(), y[pooled], torch.cat(scores))
         return self
 
-    def passes(self, x: Tensor, y: Tensor) -> Tensor:
+    def passes(self, x: Tensor, y: Tensor, given: Tensor | None = None) -> Tensor:
         """Whether each judge calls a row ``(n, d)`` plausible for its class ``(n,)``.
 
         In double precision and without gradients.
 
+        Args:
+            x: Rows.
+            y: Their classes.
+            given: The rows before any change, which tell what each is given; by default ``x`` itself.
+
         Returns:
             One column per judge, bool, shape ``(n, count)``.
         """
-        log_delta = self._fitted()
+        thresholds = self._fitted()
         log_prob = torch.stack([_log_prob(flow, x, y) for flow in self.flows_], dim=1)
-        return log_prob >= log_delta.to(x.device)[:, y].T
+        log_delta = thresholds.to(x.device)[:, y].T
+        if self.context is not None:
+            log_delta = log_delta + self.context((x if given is None else given).double(), y)[:, None]
+        return log_prob >= log_delta
 
     def state(self) -> dict[str, Tensor]:
         """Everything learned, as tensors; :meth:`load_state` takes it back."""
         state = {"log_delta": self._fitted().clone()}
+        if self.context is not None:
+            state["context"] = self.context.state()
         for j, flow in enumerate(self.flows_):
             state |= {f"{j}.{name}": value for name, value in flow.state().items()}
         return state
@@ -120,9 +138,11 @@ class Judges:
         ]
         self.flows_ = [self._judge(j).load_state(part) for j, part in enumerate(parts)]
         self.log_delta_ = log_delta.clone()
+        if self.context is not None:
+            self.context = self.context.load_state(state["context"])
         return self
 
-    def _judge(self, j: int) -> ConditionalFlow:
+    def _judge(self, j: int) -> Member:
         return replace(self.base, seed=self.seed + j)
 
     def _fitted(self) -> Tensor:
@@ -161,7 +181,7 @@ def _split(y: Tensor, seed: int) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def _log_prob(flow: ConditionalFlow, x: Tensor, y: Tensor) -> Tensor:
+def _log_prob(flow: Member, x: Tensor, y: Tensor) -> Tensor:
     blocks = zip(x.double().split(_BLOCK), y.split(_BLOCK), strict=True)
     return torch.cat([flow.log_prob(rows, classes) for rows, classes in blocks])
 

@@ -74,7 +74,7 @@ class State:
         """Evaluate the starting points; the curvature is the cost's own times a factor."""
         n, d = start.shape
         values, jacobian, accepted = _evaluate(problem, start, rows)
-        weights = torch.ones(d).to(start) if problem.weights is None else problem.weights
+        weights = problem.weights_of(rows)
         diagonal = (1 / (curvature * weights)).expand(n, d)
         if problem.lower is not None and problem.upper is not None:
             diagonal = diagonal * (problem.upper[rows] > problem.lower[rows])
@@ -99,7 +99,7 @@ class State:
     def iterate(self, problem: Problem, best: Best, tolerance: float) -> tuple[Tensor, Tensor]:
         """One trial of every row; returns the length of the full step and where there was progress."""
         lower, upper = (None if b is None else b[self.rows] for b in (problem.lower, problem.upper))
-        weights = 1.0 if problem.weights is None else problem.weights
+        weights = problem.weights_of(self.rows)
         cost_gradient = (self.x - problem.x[self.rows]) * weights
         program = Quadratic(
             self.x, self.values, self.jacobian, cost_gradient, self.inverse, self.radius, lower, upper
@@ -145,7 +145,7 @@ class State:
         self.radius = torch.where(accepted, kept, 0.35 * length).clamp(1e-6, math.sqrt(step.shape[1]))
         return accepted, fall, here
 
-    def _learn(self, step: Tensor, change: Tensor, force: Tensor, weights: Tensor | float) -> None:
+    def _learn(self, step: Tensor, change: Tensor, force: Tensor, weights: Tensor) -> None:
         """Damped BFGS update of the inverse curvature, from how the Lagrangian's gradient changes."""
         free = (self.inverse.diagonal(dim1=1, dim2=2) > 0).to(step)
         change = torch.nan_to_num(change, posinf=0.0, neginf=0.0) * free
@@ -206,8 +206,7 @@ def _on_grid(x: Tensor, step: Tensor) -> Tensor:
 
 
 def _cost(problem: Problem, rows: Tensor, x: Tensor) -> Tensor:
-    squared = (x - problem.x[rows]) ** 2
-    return (squared if problem.weights is None else squared * problem.weights).sum(dim=1)
+    return ((x - problem.x[rows]) ** 2 * problem.weights_of(rows)).sum(dim=1)
 
 
 def _at_bound(x: Tensor, lower: Tensor | None, upper: Tensor | None) -> Tensor:

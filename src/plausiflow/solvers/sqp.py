@@ -75,6 +75,15 @@ class SQP:
         answer = self._checked(problem, exact, best.x, starts)
         return Solution(x=answer, gradients=best.gradients, path=torch.stack(path) if path else None)
 
+    @torch.no_grad()
+    def improve(self, problem: Problem, start: Tensor, *, curvature: float = FROM_FACTUAL) -> Solution:
+        """Search from one given point for each row ``(n, d)``, and from nowhere else; in double precision."""
+        exact = _in_double(problem)
+        best = Best(exact.x)
+        rows = torch.arange(len(exact.x), device=exact.x.device)
+        self._search(exact, rows, start.double(), curvature, best, None)
+        return Solution(x=best.x, gradients=best.gradients)
+
     def _checked(self, problem: Problem, exact: Problem, x: Tensor, starts: Starts | None) -> Tensor:
         """Round to the precision asked for, and speak the last word on the very numbers that are returned.
 

@@ -1,0 +1,151 @@
+"""``plausiflow benchmark``: the studies of the paper's data sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from plausiflow.benchmark import densities, figures, judged, performance, published, solvers
+from plausiflow.benchmark.study import read_json
+from plausiflow.benchmark.tables import print_table
+from plausiflow.cli.options import (
+    ALL,
+    Folds,
+    Json,
+    Models,
+    Names,
+    Reference,
+    Rows,
+    Seed,
+    benchmark,
+    report,
+    selected,
+    split,
+)
+
+
+@benchmark.command("published")
+def benchmark_published(
+    names: Names = ALL,
+    models: Models = "lr",
+    folds: Folds = "0",
+    seed: Seed = 0,
+    rows: Rows = None,
+    json: Json = None,
+    reference: Reference = None,
+) -> None:
+    """Both solvers on the published models, beside the published counterfactuals.
+
+    Example: plausiflow benchmark published --datasets moons,heloc --json out/published.json
+    """
+    selection = selected(names, models, folds, seed, rows)
+    report(published.run(selection, reference), published.COLUMNS, "Published models, fold 0", json)
+
+
+@benchmark.command("solvers")
+def benchmark_solvers(
+    names: Names = ALL,
+    models: Models = "lr,mlp",
+    folds: Folds = "0",
+    seed: Seed = 0,
+    rows: Rows = None,
+    json: Json = None,
+) -> None:
+    """The SQP and the paper's Adam on models trained here: feasible, distances, gradients, processor seconds.
+
+    Example: plausiflow benchmark solvers --datasets wine,law --classifiers mlp
+    """
+    selection = selected(names, models, folds, seed, rows)
+    report(solvers.run(selection), solvers.COLUMNS, "Solvers on models trained here", json)
+
+
+@benchmark.command("densities")
+def benchmark_densities(
+    names: Names = ALL,
+    models: Annotated[
+        str,
+        typer.Option(
+            "--classifiers", help="Not used: densities know no classifier. Accepted like everywhere."
+        ),
+    ] = "lr",
+    folds: Folds = "0",
+    seed: Seed = 0,
+    rows: Rows = None,
+    json: Json = None,
+    kinds: Annotated[str, typer.Option("--densities", help="Which, separated by commas.")] = ",".join(
+        densities.DENSITIES
+    ),
+) -> None:
+    """How well each density fits rows it has not seen, what training and evaluating it costs.
+
+    Example: plausiflow benchmark densities --datasets heloc,digits --densities maf,nsf
+    """
+    selection = selected(names, models, folds, seed, rows)
+    report(densities.run(selection, split(kinds)), densities.COLUMNS, "Densities, held-out rows", json)
+
+
+@benchmark.command("judged")
+def benchmark_judged(
+    names: Names = ALL,
+    models: Models = "lr,mlp",
+    folds: Folds = "0,1",
+    seed: Seed = 0,
+    rows: Rows = None,
+    json: Json = None,
+    page: Annotated[Path | None, typer.Option("--page", help="Put the means into this page, too.")] = None,
+    reuse: Annotated[
+        list[Path] | None, typer.Option("--reuse", help="Rows of earlier runs, instead of a new one.")
+    ] = None,
+) -> None:
+    """Does plausibility survive a second opinion? Flows that guided no search judge every method's answers.
+
+    Example: plausiflow benchmark judged --datasets law,wine --classifiers lr --folds 0
+    """
+    selection = selected(names, models, folds, seed, rows)
+    rows_ = read_json(*reuse) if reuse else judged.run(selection)
+    kept = report(rows_, judged.COLUMNS, "Judged plausibility", json)
+    print_table(judged.averages(kept), judged.COLUMNS, "Means over folds and classifiers")
+    if page is not None:
+        judged.write_page(kept, page)
+
+
+@benchmark.command("performance")
+def benchmark_performance(
+    out: Annotated[Path, typer.Option("--out", help="The page that is written.")] = Path(
+        "docs/performance.md"
+    ),
+    names: Names = ALL,
+    folds: Folds = "0",
+    seed: Seed = 0,
+    rows: Rows = None,
+    reference: Reference = None,
+) -> None:
+    """Every study of speed and closeness in one go (about half an hour), written as a page."""
+    selection = selected(names, "lr", folds, seed, rows)
+    performance.write(out, selection, reference, lambda title: typer.echo(f"{title}: done"))
+    typer.echo(f"Page: {out}")
+
+
+@benchmark.command("frontier")
+def benchmark_frontier(
+    names: Names = "heloc,digits,audit,moons,blobs",
+    out: Annotated[Path, typer.Option("--out", help="Where the picture goes.")] = Path("out/frontier.png"),
+    seed: Seed = 0,
+    rows: Rows = None,
+) -> None:
+    """Draw distance against judged plausibility as the margin grows, for each data set."""
+    selection = selected(names, "lr", "0", seed, rows)
+    figures.frontier(out, selection)
+    typer.echo(f"Picture: {out}")
+
+
+@benchmark.command("figure1")
+def benchmark_figure1(
+    out: Annotated[Path, typer.Option("--out", help="Where the picture goes.")] = Path("out/figure1.png"),
+    seed: Seed = 0,
+) -> None:
+    """Draw the paper's figure 1 for both solvers: density, decision line and path of the search on moons."""
+    figures.figure_1(out, seed=seed)
+    typer.echo(f"Picture: {out}")

@@ -1,0 +1,104 @@
+"""``plausiflow benchmark``: the studies of mixed tables, and of other libraries on them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from plausiflow.benchmark import mixed, peers, sparsity
+from plausiflow.benchmark.cases import STUDIED, TableSelection
+from plausiflow.benchmark.study import read_json
+from plausiflow.cli.options import (
+    Json,
+    Names,
+    Page,
+    Reuse,
+    Seed,
+    TableRows,
+    TrainingRows,
+    benchmark,
+    report,
+    split,
+)
+
+TABLES, SPARSE_TABLES, PEER_TABLES, PEERS = (
+    ",".join(names) for names in (STUDIED, sparsity.STUDIED, peers.STUDIED, peers.METHODS)
+)
+
+
+@benchmark.command("tables")
+def benchmark_tables(
+    names: Names = TABLES,
+    seed: Seed = 0,
+    rows: TableRows = None,
+    train: TrainingRows = None,
+    json: Json = None,
+    page: Page = None,
+    reuse: Reuse = None,
+) -> None:
+    """Rows of mixed tables: what is found, for whom, how plausible judges call it, what it costs.
+
+    Example: plausiflow benchmark tables --datasets loans --rows 100 --train 1000
+    """
+    selection = TableSelection(tables=split(names), rows=rows, train=train, seed=seed)
+    kept = report(read_json(*reuse) if reuse else mixed.run(selection), mixed.COLUMNS, "Mixed tables", json)
+    if page is not None:
+        mixed.write_page(kept, page)
+
+
+@benchmark.command("sparsity")
+def benchmark_sparsity(
+    names: Names = SPARSE_TABLES,
+    seed: Seed = 0,
+    rows: TableRows = None,
+    train: TrainingRows = None,
+    json: Json = None,
+    page: Page = None,
+    reuse: Reuse = None,
+) -> None:
+    """What fewer changes cost, and how several answers differ.
+
+    Example: plausiflow benchmark sparsity --datasets loans --rows 50 --train 1000
+    """
+    selection = TableSelection(tables=split(names), rows=rows, train=train, seed=seed)
+    rows_ = read_json(*reuse) if reuse else sparsity.run(selection)
+    kept = report(rows_, sparsity.COLUMNS, "Fewer changes, several answers", json)
+    if page is not None:
+        sparsity.write_page(kept, page)
+
+
+@benchmark.command("peers")
+def benchmark_peers(
+    names: Names = PEER_TABLES,
+    seed: Seed = 0,
+    rows: TableRows = peers.ROWS,
+    train: TrainingRows = None,
+    json: Json = None,
+    page: Page = None,
+    reuse: Reuse = None,
+    python: Annotated[Path, typer.Option("--python", help="The interpreter that has the peers.")] = Path(
+        sys.executable
+    ),
+    methods: Annotated[str, typer.Option("--methods", help="Peers, separated by commas.")] = PEERS,
+    row_limit: Annotated[
+        float, typer.Option("--seconds-per-row", help="After so long a row has no answer.")
+    ] = 20.0,
+    method_limit: Annotated[
+        float, typer.Option("--seconds-per-method", help="After so long a peer is stopped.")
+    ] = 1800.0,
+) -> None:
+    """DiCE and NICE on the same model, rows and wanted classes, measured as our answers are.
+
+    Example: plausiflow benchmark peers --datasets german_credit --python peers/bin/python
+    """
+    selection = TableSelection(tables=split(names), rows=rows, train=train, seed=seed)
+    setting = peers.Peers(
+        python=python, methods=split(methods), seconds_per_row=row_limit, seconds_per_method=method_limit
+    )
+    rows_ = read_json(*reuse) if reuse else peers.run(selection, setting)
+    kept = report(rows_, peers.COLUMNS, "Peers", json)
+    if page is not None:
+        peers.write_page(kept, page)

@@ -1,0 +1,36 @@
+"""What may change, and how: the rules people write, and what they allow in an encoded row."""
+
+from plausiflow.constraints.allowance import Allowance
+from plausiflow.constraints.compiled import Rules
+from plausiflow.constraints.linear import Relation, parse
+from plausiflow.constraints.locks import Locked, locked_mask
+from plausiflow.constraints.reading import rule_from_dict, rules_from_dicts
+from plausiflow.constraints.rules import (
+    Allowed,
+    Decreasing,
+    Immutable,
+    Increasing,
+    Linear,
+    MaxChanges,
+    Range,
+    Rule,
+)
+
+__all__ = [
+    "Allowance",
+    "Allowed",
+    "Decreasing",
+    "Immutable",
+    "Increasing",
+    "Linear",
+    "Locked",
+    "MaxChanges",
+    "Range",
+    "Relation",
+    "Rule",
+    "Rules",
+    "locked_mask",
+    "parse",
+    "rule_from_dict",
+    "rules_from_dicts",
+]

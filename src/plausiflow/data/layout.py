@@ -1,0 +1,198 @@
+"""Where the features of a table lie in an encoded row.
+
+An encoded row is a vector of floats. Each feature owns a :class:`Block` of it: a *number* in one column,
+scaled to [0, 1] over the training rows; or *levels*, one column each, of which exactly one is one (one-hot);
+or both, when a number has states, such as "is zero", "is positive" or "is missing". At some levels a number
+is pinned: a zero is zero, and a missing number sits at a stated filling.
+
+Searches, densities and rules read a layout; only the encoder knows the table behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from plausiflow.errors import InvalidInputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How a number is scaled, and the grid its values lie on.
+
+    Attributes:
+        minimum: Smallest training value.
+        maximum: Largest training value.
+        step: Values are whole multiples of it; zero where any value is possible.
+        log: Scaled by ``log1p``, odd about zero (``-log1p(-value)`` below it), for heavy tails.
+    """
+
+    minimum: float
+    maximum: float
+    step: float = 0.0
+    log: bool = False
+
+    def encode(self, values: Tensor) -> Tensor:
+        """Original units to [0, 1] (beyond it for values that training rows do not reach)."""
+        start, span = self._ends
+        return ((_log(values) if self.log else values) - start) / span
+
+    def decode(self, encoded: Tensor) -> Tensor:
+        """Back to original units, not on the grid yet."""
+        start, span = self._ends
+        values = encoded * span + start
+        return _exp(values) if self.log else values
+
+    def snap(self, encoded: Tensor, shift: int = 0) -> Tensor:
+        """The nearest encoded value on the grid, or the ``shift``-th one above or below that."""
+        if not self.step:
+            return encoded
+        return self.encode((torch.round(self.decode(encoded) / self.step) + shift) * self.step)
+
+    @property
+    def encoded_step(self) -> float:
+        """The grid's step on the encoded scale; zero where there is none, or where it varies."""
+        return 0.0 if self.log else self.step / self._ends[1]
+
+    @cached_property
+    def _ends(self) -> tuple[float, float]:
+        """Where the scale starts, and its length; one where there is only one value."""
+        ends = torch.tensor([self.minimum, self.maximum], dtype=torch.float64)
+        start, end = (_log(ends) if self.log else ends).tolist()
+        return start, (end - start) or 1.0
+
+
+def _log(values: Tensor) -> Tensor:
+    """``log1p``, odd about zero; written so that its gradient at zero is one, not ``sign(0)``."""
+    return torch.where(values >= 0, torch.log1p(values.clamp_min(0)), -torch.log1p((-values).clamp_min(0)))
+
+
+def _exp(values: Tensor) -> Tensor:
+    """The inverse of ``_log``."""
+    return torch.where(values >= 0, torch.expm1(values.clamp_min(0)), -torch.expm1((-values).clamp_min(0)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """One feature's columns in an encoded row.
+
+    Attributes:
+        name: The feature.
+        number: Column of its number; nothing for a category.
+        scale: Of its number.
+        levels: Columns of its levels; empty for a plain number.
+        ordered: Levels have an order: the cost of a change counts steps.
+        pinned: The encoded number at each level; nothing where it is free.
+        closed: For each level whether rows can neither enter nor leave it, as "is missing".
+    """
+
+    name: str
+    number: int | None = None
+    scale: Scale | None = None
+    levels: range = range(0)
+    ordered: bool = False
+    pinned: tuple[float | None, ...] = ()
+    closed: tuple[bool, ...] = ()
+
+    @property
+    def columns(self) -> list[int]:
+        """All of them, in order."""
+        return sorted([*([] if self.number is None else [self.number]), *self.levels])
+
+    @property
+    def nominal(self) -> bool:
+        """A category without an order: any change of it costs the same."""
+        return self.number is None and not self.ordered
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The blocks of an encoded row, in the order of the table's columns."""
+
+    blocks: tuple[Block, ...]
+
+    @cached_property
+    def width(self) -> int:
+        """Number of columns of an encoded row."""
+        return sum(len(block.columns) for block in self.blocks)
+
+    @cached_property
+    def numbers(self) -> list[int]:
+        """Columns that hold numbers."""
+        return [block.number for block in self.blocks if block.number is not None]
+
+    @cached_property
+    def with_levels(self) -> tuple[Block, ...]:
+        """Blocks that have levels: categories, and numbers with states."""
+        return tuple(block for block in self.blocks if len(block.levels))
+
+    def block(self, name: str) -> Block:
+        """The block of a feature.
+
+        Raises:
+            InvalidInputError: No feature with columns has this name.
+        """
+        for block in self.blocks:
+            if block.name == name:
+                return block
+        known = ", ".join(repr(block.name) for block in self.blocks) or "none"
+        raise InvalidInputError(
+            f"`name` must be a feature with columns in an encoded row: {known}; got {name!r}. "
+            "Constants and identifiers have no columns."
+        )
+
+    def codes(self, x: Tensor) -> Tensor:
+        """Which level each block with levels is at, shape ``(n, blocks with levels)``."""
+        codes = torch.zeros(len(x), len(self.with_levels), dtype=torch.long, device=x.device)
+        for j, block in enumerate(self.with_levels):
+            codes[:, j] = x[:, block.levels.start : block.levels.stop].argmax(dim=1)
+        return codes
+
+    def with_codes(self, x: Tensor, codes: Tensor) -> Tensor:
+        """A copy of ``x`` at these levels, numbers pinned where their level says so."""
+        x, free = x.clone(), self.free(codes)
+        for j, block in enumerate(self.with_levels):
+            one_hot = torch.nn.functional.one_hot(codes[:, j], len(block.levels))
+            x[:, block.levels.start : block.levels.stop] = one_hot.to(x)
+            if block.number is not None:
+                pins = self._pins(block, x)[codes[:, j]]
+                x[:, block.number] = torch.where(free[:, block.number], x[:, block.number], pins)
+        return x
+
+    def free(self, codes: Tensor) -> Tensor:
+        """Which numbers may move at these levels, shape ``(n, width)``; false for level columns."""
+        free = torch.zeros(len(codes), self.width, dtype=torch.bool, device=codes.device)
+        free[:, self.numbers] = True
+        for j, block in enumerate(self.with_levels):
+            if block.number is not None:
+                open_ = torch.tensor([pin is None for pin in block.pinned], device=codes.device)
+                free[:, block.number] = open_[codes[:, j]]
+        return free
+
+    def snap(self, x: Tensor) -> Tensor:
+        """A copy with every number on its grid."""
+        x = x.clone()
+        for block in self.blocks:
+            if block.scale is not None:
+                x[:, block.number] = block.scale.snap(x[:, block.number])
+        return x
+
+    @staticmethod
+    def _pins(block: Block, like: Tensor) -> Tensor:
+        return torch.tensor([0.0 if pin is None else pin for pin in block.pinned], dtype=like.dtype).to(like)
+
+    def changed(self, x_cf: Tensor, x: Tensor) -> Tensor:
+        """Which features differ, shape ``(n, number of blocks)``."""
+        differs = x_cf != x
+        changed = torch.zeros(len(x), len(self.blocks), dtype=torch.bool, device=x.device)
+        for j, block in enumerate(self.blocks):
+            changed[:, j] = differs[:, block.columns].any(dim=1)
+        return changed
+
+    def columns_of(self, names: Sequence[str]) -> list[int]:
+        """Every column of the named features, in order."""
+        return sorted(column for block in self.blocks if block.name in names for column in block.columns)

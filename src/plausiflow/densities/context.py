@@ -1,0 +1,145 @@
+r"""Thresholds that know what a row is given.
+
+One threshold per class asks the same log-density of everybody. Where features cannot change (immutable) or
+may only change one way (monotone), some people can never reach it, however real their best rows are: with
+class medians, a whole protected group may get no answer at all. So the threshold has a part that depends on
+what the row is given,
+
+.. math:: \delta(\text{immutable features}, \text{floors of monotone features}, y),
+
+the asked quantile of held-out scores among rows with these values: a linear quantile regression, shrunk
+towards the class's own threshold where rows are few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from plausiflow.data.layout import Layout
+from plausiflow.errors import NotFittedError
+
+STEPS, LEARNING_RATE, RIDGE, COPIES = 400, 0.03, 2e-3, 6
+
+
+@dataclass(kw_only=True, eq=False)
+class ContextThreshold:
+    """What a row's score is held against because of what it is given; build it with :meth:`of`.
+
+    Attributes:
+        numbers: Columns of immutable numbers.
+        levels: Columns of the levels of immutable features.
+        floors: First and one past the last column of features with levels that may only rise.
+        ceilings: Likewise of those that may only fall.
+        number_floors: Columns of numbers that may only rise.
+        number_ceilings: Columns of numbers that may only fall.
+        quantile: Which quantile of the scores is asked for.
+        seed: Of the floors that are drawn in training.
+    """
+
+    numbers: tuple[int, ...] = ()
+    levels: tuple[int, ...] = ()
+    floors: tuple[tuple[int, int], ...] = ()
+    ceilings: tuple[tuple[int, int], ...] = ()
+    number_floors: tuple[int, ...] = ()
+    number_ceilings: tuple[int, ...] = ()
+    quantile: float = 0.5
+    seed: int = 0
+    weights_: Tensor | None = field(init=False, default=None, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        layout: Layout,
+        *,
+        immutable: Sequence[str] = (),
+        rising: Sequence[str] = (),
+        falling: Sequence[str] = (),
+    ) -> Self | None:
+        """For the rules of a table; nothing where they give a row nothing."""
+        if not (immutable or rising or falling):
+            return None
+        fixed = [block for block in layout.blocks if block.name in immutable]
+        moving = {
+            name: [b for b in layout.blocks if b.name in names and b.name not in immutable]
+            for name, names in (("rising", rising), ("falling", falling))
+        }
+
+        def groups(name: str) -> tuple[tuple[int, int], ...]:
+            return tuple((b.levels.start, b.levels.stop) for b in moving[name] if b.ordered)
+
+        def columns(name: str) -> tuple[int, ...]:
+            return tuple(b.number for b in moving[name] if b.number is not None)
+
+        return cls(
+            numbers=tuple(block.number for block in fixed if block.number is not None),
+            levels=tuple(column for block in fixed for column in block.levels),
+            floors=groups("rising"),
+            ceilings=groups("falling"),
+            number_floors=columns("rising"),
+            number_ceilings=columns("falling"),
+        )
+
+    @torch.enable_grad()
+    def fit(self, x: Tensor, y: Tensor, scores: Tensor) -> Self:
+        """Learn from rows ``(n, d)``, their classes and held-out scores without this part, both ``(n,)``.
+
+        Rows with monotone features are used several times, each time with floors drawn at or below their own
+        values: what they reach is what somebody with such a floor could reach.
+        """
+        generator = torch.Generator().manual_seed(self.seed)
+        monotone = self.floors or self.ceilings or self.number_floors or self.number_ceilings
+        n_classes = int(y.max()) + 1
+        x = x.detach().repeat(COPIES if monotone else 1, 1)
+        times = len(x) // len(y)
+        y, scores = y.repeat(times), scores.detach().to(x).repeat(times)
+        kept = torch.ones(len(x), dtype=torch.bool, device=x.device)
+        for groups, sign in ((self.floors, 1), (self.ceilings, -1)):
+            for start, stop in groups:
+                drawn = torch.randint(stop - start, (len(x),), generator=generator).to(x.device)
+                kept &= sign * (x[:, start:stop].argmax(dim=1) - drawn) >= 0
+                x[:, start:stop] = torch.nn.functional.one_hot(drawn, stop - start).to(x)
+        for columns, end in ((self.number_floors, 0.0), (self.number_ceilings, 1.0)):
+            for column in columns:
+                share = torch.rand(len(x), generator=generator, dtype=torch.float64).to(x)
+                x[:, column] = x[:, column] + share * (end - x[:, column])
+        features, y, scores = self._features(x[kept]), y[kept], scores[kept]
+        weights = features.new_zeros(n_classes, features.shape[1]).requires_grad_()
+        optimizer = torch.optim.Adam([weights], lr=LEARNING_RATE)
+        for _ in range(STEPS):
+            error = scores - (features * weights[y]).sum(dim=1)
+            loss = torch.maximum(self.quantile * error, (self.quantile - 1) * error).mean()
+            loss = loss + RIDGE * (weights[:, 1:] ** 2).sum()
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+        self.weights_ = weights.detach()
+        return self
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        """What rows like these are held against, shape ``(n,)``; ``x`` are the rows before any change."""
+        return (self._features(x) * self._weights().to(x)[y]).sum(dim=1)
+
+    def state(self) -> Tensor:
+        """What was learned; :meth:`load_state` takes it back."""
+        return self._weights().clone()
+
+    def load_state(self, state: Tensor) -> Self:
+        """Take back what :meth:`state` gave."""
+        self.weights_ = state.clone()
+        return self
+
+    def _weights(self) -> Tensor:
+        if self.weights_ is None:
+            raise NotFittedError("This threshold has not been fitted. Call `fit(x, y, scores)` first.")
+        return self.weights_
+
+    def _features(self, x: Tensor) -> Tensor:
+        grouped = [column for start, stop in (*self.floors, *self.ceilings) for column in range(start, stop)]
+        numbers = x[:, [*self.numbers, *self.number_floors, *self.number_ceilings]]
+        parts = [x.new_ones(len(x), 1), x[:, [*self.levels, *grouped]], numbers, 4 * (numbers - 0.3) ** 2]
+        return torch.cat(parts, dim=1)

@@ -1,0 +1,228 @@
+r"""The distribution of categories, given what else is known of a row: a masked autoregressive network.
+
+.. math:: p(c | \text{given}, y) = \prod_j p(c_j | c_1, \dots, c_{j-1}, \text{given}, y)
+
+Every factor is a softmax over the levels of one feature. One network gives all of them in a single pass: the
+masks let the logits of feature j see only the features before it. Exact probabilities, no dequantisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from plausiflow.errors import InvalidInputError, NotFittedError
+from plausiflow.frozen import Frozen
+from plausiflow.losses import negative_log_likelihood
+from plausiflow.training import Training, check_query, check_rows, local_seed, train
+
+LEVELS_TRAINING = Training(learning_rate=5e-3, patience=8, reductions=2, weight_decay=1e-3, tolerance=1e-3)
+
+
+@dataclass(kw_only=True, eq=False)
+class ConditionalLevels:
+    """Probabilities of one-hot blocks of an encoded row.
+
+    Attributes:
+        groups: First and one past the last column of each block that is modelled.
+        given: Columns that are context, like the class.
+        hidden: Units of the network.
+        dropout: Of the levels, in training.
+        training: How it is trained.
+        seed: Weights and training; the same seed gives the same network.
+
+    Example:
+        >>> x = F.one_hot(torch.arange(60) % 3, 3).double()
+        >>> y = torch.arange(60) % 2
+        >>> levels = ConditionalLevels(groups=((0, 3),), training=Training(epochs=2)).fit(x, y)
+        >>> levels.log_prob(x, y).shape
+        torch.Size([60])
+    """
+
+    groups: tuple[tuple[int, int], ...]
+    given: tuple[int, ...] = ()
+    hidden: int = 96
+    dropout: float = 0.1
+    training: Training = field(default_factory=lambda: LEVELS_TRAINING)
+    seed: int = 0
+
+    n_features_: int = field(init=False, default=0, repr=False)
+    n_classes_: int = field(init=False, default=0, repr=False)
+    _frozen: Frozen[LevelsNetwork] | None = field(init=False, default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.groups or any(stop <= start for start, stop in self.groups):
+            raise InvalidInputError(
+                f"`groups` must name at least one block of columns, each (start, stop); got {self.groups}."
+            )
+
+    def fit(self, x: Tensor, y: Tensor, *, n_classes: int | None = None) -> Self:
+        """Learn the probabilities of the blocks of ``x`` given its other columns and the classes ``y``."""
+        check_rows(x, y, n_classes=n_classes)
+        n_classes = n_classes or int(y.max()) + 1
+        network = self._build(n_classes).to(x)
+        train(
+            network,
+            lambda rows, classes: negative_log_likelihood(network(rows, classes)),
+            x,
+            y,
+            settings=self.training,
+            seed=self.seed,
+            label="Training the categories' network",
+        )
+        return self._adopt(network, x.shape[1], n_classes)
+
+    def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
+        """Log-probability of each row's levels, shape ``(n,)``; follows the dtype and device of ``x``."""
+        network = self.frozen(x)
+        check_query(x, y, self.n_features_, self.n_classes_)
+        log_prob: Tensor = network(x, y)
+        return log_prob
+
+    def frozen(self, like: Tensor) -> LevelsNetwork:
+        """The trained network, frozen, in the dtype and on the device of ``like``."""
+        if self._frozen is None:
+            raise NotFittedError(
+                "These levels have not been fitted. Call `fit(x, y)` first, or `load_state(state)`."
+            )
+        return self._frozen(like)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything learned, as tensors; :meth:`load_state` takes it back."""
+        if self._frozen is None:
+            raise NotFittedError(
+                "These levels have not been fitted: there is no state. Call `fit(x, y)` first."
+            )
+        shape = torch.tensor([self.n_features_, self.n_classes_])
+        return {"shape": shape} | {f"net.{k}": v.clone() for k, v in self._frozen.module.state_dict().items()}
+
+    def load_state(self, state: dict[str, Tensor]) -> Self:
+        """Take back what :meth:`state` gave, into an object with the same settings."""
+        n_features, n_classes = state["shape"].tolist()
+        network = self._build(n_classes)
+        weights = {k.removeprefix("net."): v for k, v in state.items() if k.startswith("net.")}
+        if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in network.state_dict().items()}:
+            raise InvalidInputError(
+                "`state` does not fit: it comes from levels with other groups, given columns or units. Load "
+                "it into an object with the settings of the one that was saved."
+            )
+        network.to(weights["first.weight"]).load_state_dict(weights)
+        return self._adopt(network, n_features, n_classes)
+
+    def _build(self, n_classes: int) -> LevelsNetwork:
+        with local_seed(self.seed, torch.device("cpu")):
+            network = LevelsNetwork(self.groups, list(self.given), n_classes, self.hidden, self.dropout)
+            return network.float()
+
+    def _adopt(self, network: LevelsNetwork, n_features: int, n_classes: int) -> Self:
+        self.n_features_, self.n_classes_ = n_features, n_classes
+        self._frozen = Frozen(network)
+        return self
+
+
+class LevelsNetwork(nn.Module):
+    """``forward(x, y)``: log-probabilities of the blocks, shape ``(n,)``."""
+
+    hidden_mask: Tensor
+    output_mask: Tensor
+    skip_mask: Tensor
+    padded: Tensor
+
+    def __init__(
+        self,
+        groups: Sequence[tuple[int, int]],
+        given: list[int],
+        n_classes: int,
+        hidden: int,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.own = [column for start, stop in groups for column in range(start, stop)]
+        self.given, self.n_classes, self.dropout = given, n_classes, dropout
+        sizes = [stop - start for start, stop in groups]
+        group = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+        sees = torch.arange(hidden) % len(sizes)  # a hidden unit sees the groups below this one
+        self.register_buffer("hidden_mask", (sees[:, None] > group[None]).float(), persistent=False)
+        self.register_buffer("output_mask", (group[:, None] >= sees[None]).float(), persistent=False)
+        self.register_buffer("skip_mask", (group[:, None] > group[None]).float(), persistent=False)
+        self.register_buffer("padded", _padded(sizes), persistent=False)
+        width, n_context = len(self.own), n_classes + len(given)
+        self.first, self.second = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.first_context = nn.Linear(n_context, hidden, bias=False)
+        self.skip = nn.Linear(width, width, bias=False)
+        self.skip_context = nn.Linear(n_context, width, bias=False)
+        with torch.no_grad():
+            for layer in (self.skip, self.skip_context):
+                layer.weight.mul_(0.1)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Log-probabilities of the rows' levels; some levels are hidden in training."""
+        own, context = x[:, self.own], _context(x, y, self.given, self.n_classes)
+        seen = F.dropout(own, self.dropout, self.training) * (1 - self.dropout if self.training else 1.0)
+        hidden = F.linear(seen, self.first.weight * self.hidden_mask, self.first.bias)
+        hidden = torch.tanh(hidden + self.first_context(context))
+        logits = F.linear(hidden, self.second.weight * self.output_mask, self.second.bias)
+        logits = logits + F.linear(seen, self.skip.weight * self.skip_mask) + self.skip_context(context)
+        return block_log_prob(logits, own, self.padded)
+
+
+class StackedLevels(nn.Module):
+    """Several networks of one shape in one batched call: ``forward(x, y)``, shape ``(M, n)``."""
+
+    first: Tensor
+    second: Tensor
+    skip: Tensor
+    first_bias: Tensor
+    second_bias: Tensor
+    padded: Tensor
+
+    def __init__(self, members: Sequence[ConditionalLevels]) -> None:
+        super().__init__()
+        networks = [member.frozen(torch.zeros(0, dtype=torch.float64)) for member in members]
+        self.own, self.given, self.n_classes = networks[0].own, networks[0].given, networks[0].n_classes
+        weights: dict[str, list[tuple[Tensor, ...]]] = {
+            "first": [(n.first.weight * n.hidden_mask, n.first_context.weight) for n in networks],
+            "second": [(n.second.weight * n.output_mask,) for n in networks],
+            "skip": [(n.skip.weight * n.skip_mask, n.skip_context.weight) for n in networks],
+        }
+        for name, parts in weights.items():
+            stack = torch.stack([torch.cat(part, dim=1) for part in parts])
+            self.register_buffer(name, stack.mT.contiguous())
+        self.register_buffer("first_bias", torch.stack([n.first.bias for n in networks])[:, None])
+        self.register_buffer("second_bias", torch.stack([n.second.bias for n in networks])[:, None])
+        self.register_buffer("padded", networks[0].padded)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Log-probabilities of rows ``(n, d)`` given classes ``(n,)``, shape ``(M, n)``."""
+        own = x[:, self.own]
+        inputs = torch.cat([own, _context(x, y, self.given, self.n_classes)], dim=1)
+        hidden = torch.tanh(inputs @ self.first + self.first_bias)
+        logits = hidden @ self.second + self.second_bias + inputs @ self.skip
+        return block_log_prob(logits, own, self.padded)
+
+
+def block_log_prob(logits: Tensor, one_hot: Tensor, padded: Tensor) -> Tensor:
+    """Sum over blocks of the log-softmax at the level that is one, ``(..., n, own) -> (..., n)``."""
+    nothing = logits.new_full((*logits.shape[:-1], 1), -torch.inf)
+    by_block = torch.cat([logits, nothing], dim=-1)[..., padded]
+    return (logits * one_hot).sum(dim=-1) - torch.logsumexp(by_block, dim=-1).sum(dim=-1)
+
+
+def _context(x: Tensor, y: Tensor, given: list[int], n_classes: int) -> Tensor:
+    """One-hot class and given columns, shape ``(n, n_classes + given)``."""
+    return torch.cat([F.one_hot(y, n_classes).to(x), x[:, given]], dim=1)
+
+
+def _padded(sizes: Sequence[int]) -> Tensor:
+    """Columns of each block ``(blocks, most levels)``; one past the last column where there is no level."""
+    total, start = sum(sizes), 0
+    index = torch.full((len(sizes), max(sizes)), total)
+    for i, size in enumerate(sizes):
+        index[i, :size] = torch.arange(start, start + size)
+        start += size
+    return index

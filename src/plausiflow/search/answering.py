@@ -1,0 +1,219 @@
+"""A verdict for every row of a table, and answers that hold on the decoded rows.
+
+What a search found in encoded rows is decoded, encoded again and judged anew: by the model, by the density,
+and by the rules on the tables themselves. Rows that cannot be read, are decided as wanted already, were not
+reached in time or have no answer get a verdict that says so, and why.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor
+
+from plausiflow.data.cells import Mask
+from plausiflow.data.encoding import Encoded, Encoder
+from plausiflow.search.finder import Finder
+from plausiflow.search.guide import Guide
+from plausiflow.search.task import Candidates, cheapest
+
+AT_ONCE, AT_ONCE_TIMED = 1024, 64
+
+
+@dataclass(kw_only=True, eq=False)
+class Answers:
+    """What became of each row.
+
+    Attributes:
+        status: One word for each row, objects, shape ``(n,)``.
+        reason: Why, where the word alone does not say, objects, shape ``(n,)``.
+        of: The row that each answer is for, in order of row and then of cost, shape ``(m,)``.
+        x_cf: The answers as encoded again from the decoded ones, shape ``(m, width)``.
+        decoded: The answers as rows of the table.
+        cost: Of each answer, shape ``(m,)``.
+        score: Nats above what is asked, negative for those that are relaxed, shape ``(m,)``.
+        misses: Nearest misses of rows without an answer, and ``misses_of``, ``misses_why``.
+    """
+
+    status: npt.NDArray[np.object_]
+    reason: npt.NDArray[np.object_]
+    of: Tensor
+    x_cf: Tensor
+    decoded: pd.DataFrame
+    cost: Tensor
+    score: Tensor
+    misses: pd.DataFrame
+    misses_of: npt.NDArray[np.int64]
+    misses_why: list[str]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Question:
+    """What is asked.
+
+    Attributes:
+        frame: Rows of the table.
+        encoded: The same, encoded.
+        classes: What the model decides for them, shape ``(n,)``.
+        y_target: Wanted classes, shape ``(n,)``.
+        count: Answers wanted for each row.
+        locked: Features that each row keeps, shape ``(n, features)``.
+        deadline: On the monotonic clock; nothing waits as long as it takes.
+        relaxed: Whether the nearest miss is an answer where there is no other.
+    """
+
+    frame: pd.DataFrame
+    encoded: Encoded
+    classes: Tensor
+    y_target: Tensor
+    count: int = 1
+    locked: Mask | None = None
+    deadline: float | None = None
+    relaxed: bool = False
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is over."""
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+
+@torch.no_grad()
+def answered(finder: Finder, encoder: Encoder, question: Question) -> Answers:
+    """Search the rows, verify what is found on the decoded rows, and give every row its verdict."""
+    n = len(question.frame)
+    status, reason = np.full(n, "", dtype=object), np.full(n, "", dtype=object)
+    usable = question.encoded.usable
+    status[~usable] = "invalid_input"
+    reason[~usable] = question.encoded.problems[~usable]
+    already = (question.classes == question.y_target).numpy() & usable
+    status[already] = "already"
+    rows = torch.from_numpy((usable & ~already).nonzero()[0])
+    parts: list[_Verified] = []
+    for some in rows.split(AT_ONCE if question.deadline is None else AT_ONCE_TIMED):
+        if question.late:
+            status[some.numpy()] = "not_reached"
+            reason[some.numpy()] = "the time limit was over before this row was searched"
+            continue
+        found = _search(finder, encoder, question, some)
+        status[some.numpy()] = "infeasible"
+        status[found.of.numpy()] = "found"
+        parts.append(found)
+    left = torch.from_numpy((status == "infeasible").nonzero()[0])
+    misses = _missed(finder, encoder, question, left, reason) if len(left) else None
+    if misses is not None and question.relaxed and len(misses.of):
+        status[misses.of.numpy()] = "relaxed"
+        parts.append(misses)
+    empty = misses is None or question.relaxed
+    answers = _Verified.joined(encoder, question.frame, parts)
+    return Answers(
+        status=status,
+        reason=reason,
+        of=answers.of,
+        x_cf=answers.x_cf,
+        decoded=answers.decoded,
+        cost=answers.cost,
+        score=answers.score,
+        misses=question.frame.iloc[:0] if misses is None or empty else misses.decoded,
+        misses_of=np.zeros(0, dtype=np.int64) if misses is None or empty else misses.of.numpy(),
+        misses_why=[] if misses is None or empty else [_lack(score) for score in misses.score.tolist()],
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Verified:
+    """Answers that hold on the decoded rows, ordered by row and cost."""
+
+    of: Tensor
+    x_cf: Tensor
+    decoded: pd.DataFrame
+    cost: Tensor
+    score: Tensor
+
+    def only(self, which: Tensor) -> _Verified:
+        decoded = self.decoded.iloc[which.numpy()].reset_index(drop=True)
+        return _Verified(self.of[which], self.x_cf[which], decoded, self.cost[which], self.score[which])
+
+    @classmethod
+    def joined(cls, encoder: Encoder, frame: pd.DataFrame, parts: list[_Verified]) -> _Verified:
+        parts = [part for part in parts if len(part.of)]
+        if not parts:
+            x = torch.zeros(0, encoder.layout.width, dtype=torch.float64)
+            return cls(torch.zeros(0, dtype=torch.long), x, frame.iloc[:0], x.sum(dim=1), x.sum(dim=1))
+        of = torch.cat([part.of for part in parts])
+        order = torch.argsort(of, stable=True)
+        decoded = pd.concat([part.decoded for part in parts], ignore_index=True)
+        return cls(
+            of[order],
+            torch.cat([part.x_cf for part in parts])[order],
+            decoded.iloc[order.numpy()].reset_index(drop=True),
+            torch.cat([part.cost for part in parts])[order],
+            torch.cat([part.score for part in parts])[order],
+        )
+
+
+def _search(finder: Finder, encoder: Encoder, question: Question, rows: Tensor) -> _Verified:
+    index = rows.numpy()
+    frame, locked = question.frame.iloc[index], None if question.locked is None else question.locked[index]
+    x, y_target = question.encoded.x[rows], question.y_target[rows]
+    task = finder.task(x, y_target, frame=frame, locked=locked)
+    found = finder.find(task, question.count)
+    verified = _verified(finder, encoder, question, task.guide, found, rows)
+    holds = (verified.score >= 0).nonzero()[:, 0]
+    kept = holds[cheapest(verified.of[holds], verified.cost[holds], question.count)]
+    return verified.only(kept)
+
+
+def _verified(
+    finder: Finder, encoder: Encoder, question: Question, guide: Guide, found: Candidates, rows: Tensor
+) -> _Verified:
+    """What candidates for some rows of the question are once decoded; those that break anything are gone."""
+    of = rows[found.rows]
+    before = question.frame.iloc[of.numpy()]
+    decoded = encoder.decode(found.x, like=before)
+    again = encoder.encode(decoded)
+    locked = None if question.locked is None else question.locked[of.numpy()]
+    filled = encoder.decode(question.encoded.x[of], like=before) if encoder.missing == "impute" else before
+    broken = finder.rules.violations(filled, decoded, locked).to_numpy().any(axis=1)
+    holds = torch.from_numpy(again.usable & ~broken)
+    holds &= finder.validity(again.x, question.y_target[of]) >= 0
+    task = finder.task(question.encoded.x[of], question.y_target[of], guide=guide)
+    cost = task.costs(again.x, torch.arange(len(of)))
+    score = guide.score(again.x, found.rows)
+    return _Verified(of, again.x, decoded, cost, score).only(holds.nonzero()[:, 0])
+
+
+def _missed(
+    finder: Finder, encoder: Encoder, question: Question, rows: Tensor, reason: npt.NDArray[np.object_]
+) -> _Verified | None:
+    """Nearest misses of rows without an answer; writes down why there is none."""
+    if question.late:
+        reason[rows.numpy()] = "no answer was found; the time was over before the reason was looked for"
+        return None
+    index = rows.numpy()
+    frame, locked = question.frame.iloc[index], None if question.locked is None else question.locked[index]
+    x, y_target = question.encoded.x[rows], question.y_target[rows]
+    found = finder.nearest_misses(x, y_target, frame=frame, locked=locked)
+    guide = Guide(finder.plausibility, x, y_target)
+    misses = _verified(finder, encoder, question, guide, found, rows)
+    first = cheapest(misses.of, misses.cost, 1)
+    misses = misses.only(first)
+    blame = finder.blocking(x, y_target, frame=frame, locked=locked)
+    lacks = dict(zip(misses.of.tolist(), misses.score.tolist(), strict=True))
+    for row, names in zip(index.tolist(), blame, strict=True):
+        if names:
+            many = "each of " if len(names) > 1 else ""
+            reason[row] = f"{many}{', '.join(names)} blocks: without it there is an answer"
+        elif row in lacks:
+            reason[row] = _lack(lacks[row])
+        else:
+            reason[row] = "no allowed row was found that the model decides as wanted"
+    return misses
+
+
+def _lack(score: float) -> str:
+    return f"the nearest allowed row that the model decides as wanted is {-score:.2f} nats short of plausible"

@@ -1,0 +1,92 @@
+"""Several answers for a row that differ in what they change.
+
+A wide search keeps many answers. Each further round forbids, row by row, one of the features that the
+cheapest answer spends most on, and searches again; real rows near by are answers of other regions. From all
+of them, the cheapest is kept first, then always the cheapest that is at least half its own cost away from
+those kept, or else the one that is farthest from them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from plausiflow.search.candidates import MORE, RealRows
+from plausiflow.search.mixed import MixedSearch
+from plausiflow.search.task import Candidates, Task
+
+APART = 0.5
+"""How far an answer must be from those kept, in units of its own cost."""
+POOL = 12
+
+
+def diverse(task: Task, bank: RealRows, search: MixedSearch, count: int) -> Candidates:
+    """Up to ``count`` answers for each row, cheapest first."""
+    wide = replace(search, real_rows=2 * search.real_rows, finalists=3 * count)
+    pool = wide.run(task, bank, keep=3 * count)
+    spent = _spent(task, pool.best(1))
+    order = spent.argsort(dim=1, descending=True, stable=True)
+    for turn in range(count - 1):
+        forbidden = torch.zeros_like(spent, dtype=torch.bool)
+        forbidden.scatter_(1, order[:, turn : turn + 1], True)
+        forbidden &= spent > 0
+        more = search.run(_restricted(task, forbidden), bank, keep=2)
+        pool = Candidates.joined(pool, task.checked(more).answers).distinct()
+    everyone = torch.arange(len(task), device=task.x.device)
+    real = task.checked(bank.near(task, everyone, count, among=MORE)).answers
+    return _chosen(task, Candidates.joined(pool, real).distinct(), count)
+
+
+def _spent(task: Task, answers: Candidates) -> Tensor:
+    """What each row's answer spends on each feature, shape ``(n, blocks)``."""
+    spent = task.x.new_zeros(len(task), len(task.layout.blocks))
+    factual = task.x[answers.rows]
+    for j, block in enumerate(task.layout.blocks):
+        if block.number is not None:
+            share = (answers.x[:, block.number] - factual[:, block.number]).abs()
+        else:
+            share = (answers.x[:, block.columns] != factual[:, block.columns]).any(dim=1).to(spent)
+        spent[answers.rows, j] = share * task.weight_of[block.name]
+    return spent
+
+
+def _restricted(task: Task, forbidden: Tensor) -> Task:
+    """The same task with some features of each row kept as they are, ``(n, blocks)`` bool."""
+    allowance = task.allowance
+    lower, upper, levels = allowance.lower.clone(), allowance.upper.clone(), allowance.levels.clone()
+    for j, block in enumerate(task.layout.blocks):
+        kept = forbidden[:, j]
+        if block.number is not None:
+            own = task.x[kept, block.number]
+            lower[kept, block.number], upper[kept, block.number] = own, own
+        for column in block.levels:
+            levels[kept, column] = task.x[kept, column] != 0
+    return replace(task, allowance=replace(allowance, lower=lower, upper=upper, levels=levels))
+
+
+def _chosen(task: Task, pool: Candidates, count: int) -> Candidates:
+    """Greedily, for all rows at once."""
+    pool = pool.best(4 * POOL)
+    distance = pool.x.new_full((len(pool),), torch.inf)
+    taken = torch.zeros(len(pool), dtype=torch.bool, device=pool.x.device)
+    free = replace(task, x=pool.x)  # costs between candidates, not from the rows
+    for turn in range(count):
+        ratio = distance / pool.cost.clamp_min(1e-12)
+        # Far enough: by cost. Otherwise: by how far apart, after all that are far enough.
+        rank = torch.where(ratio >= APART, pool.cost, 1e9 - ratio)
+        rank = torch.where(taken | (distance <= 0), torch.inf, rank) if turn else pool.cost
+        order = torch.argsort(rank, stable=True)
+        order = order[torch.argsort(pool.rows[order], stable=True)]
+        owners = pool.rows[order]
+        first = torch.ones(len(order), dtype=torch.bool, device=pool.x.device)
+        first[1:] = owners[1:] != owners[:-1]
+        picked = order[first & torch.isfinite(rank[order])]
+        taken[picked] = True
+        last = torch.full((len(task),), -1, device=pool.x.device)
+        last[pool.rows[picked]] = picked
+        other = last[pool.rows]
+        to_last = free.costs(pool.x, other.clamp_min(0))
+        distance = torch.where(other >= 0, torch.minimum(distance, to_last), distance)
+    return pool[taken.nonzero()[:, 0]].best(count)

@@ -1,0 +1,90 @@
+"""The plausibility of candidate rows as a search asks for it: every row with its own bar.
+
+A search holds a candidate against what its factual row is given (:mod:`plausiflow.densities.context`), and
+may leave one member of the ensemble out, which judges afterwards. Where nothing but numbers moves, what the
+categories contribute is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from plausiflow.densities import CrossFitEnsemble
+from plausiflow.densities.mixed import StackedMixed
+from plausiflow.protocols import Plausibility
+
+Numbers = Callable[[Tensor, Tensor], Tensor]
+"""``(numbers, which) -> (m,)``: scores of the candidates ``which`` ``(m,)`` at these numbers ``(m, k)``."""
+
+
+class Guide:
+    """Scores of candidates for some rows and wanted classes; plausible where not negative.
+
+    Args:
+        plausibility: Fitted.
+        x: The rows before any change, shape ``(n, d)``.
+        y_target: Wanted classes, shape ``(n,)``.
+        margin: Margins of the classes instead of the ensemble's own, shape ``(k,)``.
+        left_out: The member of the ensemble that has no say for each row, shape ``(n,)``.
+    """
+
+    def __init__(
+        self,
+        plausibility: Plausibility,
+        x: Tensor,
+        y_target: Tensor,
+        *,
+        margin: Tensor | None = None,
+        left_out: Tensor | None = None,
+    ) -> None:
+        self.plausibility, self.y_target, self.left_out = plausibility, y_target, left_out
+        self.bar = x.new_zeros(len(x))
+        if isinstance(plausibility, CrossFitEnsemble):
+            margins = plausibility.margin_ if margin is None else margin
+            self.bar = margins.to(x)[y_target] + plausibility.given_bar(x, y_target)
+
+    def score(self, x_cf: Tensor, rows: Tensor) -> Tensor:
+        """Scores of candidates ``(m, d)`` for the rows ``(m,)``, shape ``(m,)``; keeps the graph."""
+        y = self.y_target[rows]
+        if not isinstance(self.plausibility, CrossFitEnsemble):
+            return self.plausibility.score(x_cf, y)
+        return self._held(self.plausibility.member_scores(x_cf, y), rows)
+
+    def of_numbers(self, x_cf: Tensor, rows: Tensor, columns: list[int]) -> Numbers:
+        """The score as a function of the numbers in some columns of the candidates ``(p, d)``."""
+        ensemble = self.plausibility
+        if isinstance(ensemble, CrossFitEnsemble):
+            stacked = ensemble.stacked(x_cf)
+            if isinstance(stacked, StackedMixed) and stacked.flow is not None and stacked.flow.own == columns:
+                flow = stacked.flow
+                y = self.y_target[rows]
+                conditions = flow.conditions(x_cf, y)
+                constant = -ensemble.thresholds_.to(x_cf)[:, y]
+                if stacked.levels is not None:
+                    constant = constant + stacked.levels(x_cf, y)
+
+                def quick(numbers: Tensor, which: Tensor) -> Tensor:
+                    scores = flow.log_prob(numbers, conditions[:, which]) + constant[:, which]
+                    return self._held(scores, rows[which])
+
+                return quick
+
+        def plain(numbers: Tensor, which: Tensor) -> Tensor:
+            return self.score(assembled(x_cf[which], columns, numbers), rows[which])
+
+        return plain
+
+    def _held(self, scores: Tensor, rows: Tensor) -> Tensor:
+        """Members' scores ``(M, m)`` aggregated and held against the rows' bars."""
+        assert isinstance(self.plausibility, CrossFitEnsemble)
+        left_out = None if self.left_out is None else self.left_out[rows]
+        return self.plausibility.aggregated(scores, left_out) - self.bar[rows]
+
+
+def assembled(x: Tensor, columns: list[int], numbers: Tensor) -> Tensor:
+    """A copy of rows ``(m, d)`` with these numbers ``(m, k)`` in some columns; keeps the graph to them."""
+    index = torch.tensor(columns, dtype=torch.long, device=x.device)
+    return x.index_copy(1, index, numbers)

@@ -1,0 +1,91 @@
+"""The search for counterfactuals of a table: categories are candidates, numbers are solved.
+
+1. Candidates: the row itself, verified real rows near by, a beam of changed categories.
+2. The numbers of all (row, candidate) pairs are solved in one batch; flips that alone cost more than an
+   answer in hand are not.
+3. The best few answers of each row give back what they can spare (:mod:`plausiflow.search.sparse`),
+4. are put on the grids of their columns and checked there (:mod:`plausiflow.search.snapping`),
+5. and a row without an answer gets the cheapest verified real row there is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from plausiflow.progress import progress_bar
+from plausiflow.search.candidates import MORE, RealRows, beam
+from plausiflow.search.snapping import snapped
+from plausiflow.search.sparse import sparsified
+from plausiflow.search.task import Candidates, Task
+
+ROWS_AT_ONCE = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedSearch:
+    """How thoroughly to search.
+
+    Attributes:
+        real_rows: Verified real rows that a search may start from.
+        flips: Whether to try changed categories beyond those of real rows.
+        sparsity: How much more an answer with fewer changes may cost, as a share; nothing keeps all changes.
+        finalists: Answers of each row that are made sparse and put on the grid.
+    """
+
+    real_rows: int = 6
+    flips: bool = True
+    sparsity: float | None = 0.1
+    finalists: int = 3
+
+    @torch.no_grad()
+    def run(self, task: Task, bank: RealRows, *, keep: int = 1) -> Candidates:
+        """Up to ``keep`` answers for each row of the task, cheapest first."""
+        parts = []
+        with progress_bar("Searching rows", len(task)) as advance:
+            for rows in torch.arange(len(task), device=task.x.device).split(ROWS_AT_ONCE):
+                parts.append(self._some(task, bank, rows[task.allowance.possible[rows]], keep))
+                advance(len(rows), "")
+        return Candidates.joined(*parts) if parts else task.candidates(task.y_target[:0], task.x[:0])
+
+    def _some(self, task: Task, bank: RealRows, rows: Tensor, keep: int) -> Candidates:
+        few = 1 if task.allowance.max_changes is None else 3
+        found = self.dense(task, bank, rows).best(few * max(self.finalists, keep))
+        if self.sparsity is not None or task.allowance.max_changes is not None:
+            found = sparsified(task, found, self.sparsity or 0.0)
+        final = snapped(task, found).answers
+        missing = rows[~torch.isin(rows, final.rows)]
+        if len(missing):
+            real = bank.near(task, missing, keep, among=MORE)
+            real = task.checked(real).answers
+            final = Candidates.joined(final, real)
+            missing = missing[~torch.isin(missing, real.rows)]
+        if len(missing):
+            everything = max((len(own) for own in bank.rows.values()), default=0)
+            real = bank.near(task, missing, keep, among=everything)
+            final = Candidates.joined(final, task.checked(real).answers)
+        return final.distinct().best(keep)
+
+    def dense(self, task: Task, bank: RealRows, rows: Tensor) -> Candidates:
+        """Answers of any number of changes, numbers anywhere between grid points."""
+        real = bank.near(task, rows, self.real_rows)
+        own = task.candidates(rows, task.x[rows])
+        # Real rows' categories with the row's own numbers, where these may stand.
+        levelled = task.layout.with_codes(task.x[real.rows], task.layout.codes(real.x))
+        first = Candidates.joined(own, task.candidates(real.rows, levelled), real)
+        found = Candidates.joined(self._settled(task, first.distinct()), real)
+        if self.flips:
+            turned = beam(task, rows, bank.typical)
+            best = task.x.new_full((len(task),), torch.inf)
+            best.scatter_reduce_(0, found.rows, found.cost, "amin")
+            alone = task.layout.with_codes(task.x[turned.rows], task.layout.codes(turned.x))
+            turned = turned[task.costs(alone, turned.rows) < best[turned.rows]]
+            found = Candidates.joined(found, self._settled(task, turned))
+        return found.answers.distinct()
+
+    @staticmethod
+    def _settled(task: Task, candidates: Candidates) -> Candidates:
+        """Numbers solved, where there are any."""
+        return task.solved(candidates) if task.numbers else task.checked(candidates, changes=False)

@@ -1,0 +1,235 @@
+"""Several answers that differ, why there is none, and which outcome is wanted."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from plausiflow.constraints import Allowed, Immutable, Increasing, Linear, MaxChanges, Range, locked_mask
+from plausiflow.errors import InvalidInputError, ShapeError
+from plausiflow.search import finder as finder_module
+from plausiflow.search.diverse import diverse
+from plausiflow.search.finder import Anything
+from plausiflow.search.mixed import MixedSearch
+from plausiflow.search.targets import wanted_classes
+from searching import Ball, applicants, linear_validity, remade, setup
+
+RULES = [Immutable("age", "owns"), Increasing("school"), Range("income", 0, 6000)]
+
+# ---------------------------------------------------------------- several answers
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_several_answers_hold_differ_and_begin_with_one_that_is_no_dearer_than_the_single_one(missing):
+    made = setup(applicants(missing=missing), [Immutable("age")], bar=2.0)
+    task = made.task(made.x[:10])
+    single = made.finder.find(task).best(1)
+    found = made.finder.find(task, 3)
+    assert torch.equal(task.checked(found).cost, found.cost)
+    assert len(found.distinct()) == len(found)
+    assert torch.equal(found.best(3).x, found.x)
+    first = found.best(1)
+    assert torch.equal(first.rows, single.rows)
+    assert (first.cost <= single.cost).all()
+    assert (first.cost == single.cost).double().mean() > 0.6
+    counts = found.rows.bincount(minlength=10)
+    assert counts.max() == 3
+    assert counts[counts > 0].double().mean() > 2
+
+
+def test_several_answers_are_apart_from_each_other():
+    """Two features, each enough alone: the second answer uses the other one."""
+    frame = pd.DataFrame(np.random.default_rng(0).random((300, 2)), columns=list("ab"))
+    made = remade(setup(frame), linear_validity(torch.tensor([1.0, 0.9]), torch.tensor(-0.9)), Anything())
+    x = torch.tensor([[0.1, 0.1]])
+    task = made.finder.task(x, torch.tensor([1]))
+    found = made.finder.find(task, 2)
+    changed = task.layout.changed(found.x, x.expand(len(found), -1))
+    between = replace(task, x=found.x).costs(found.x.flip(0), torch.arange(2))
+    assert len(found) == 2
+    assert (between >= 0.5 * found.cost[1]).all()
+    assert changed.any(dim=0).all()
+
+
+def test_several_answers_of_a_row_are_the_same_alone_and_in_a_batch():
+    made = setup(applicants(), RULES, bar=2.0)
+    x = made.x[:6]
+    together = made.finder.find(made.task(x), 2)
+    for i in (0, 4):
+        alone = made.finder.find(made.task(x[i : i + 1]), 2)
+        assert torch.equal(alone.x, together.x[together.rows == i])
+
+
+def test_rows_without_any_answer_have_no_several_either():
+    made = remade(setup(applicants(), bar=2.0), lambda x_cf, _: x_cf[:, 0] * 0 - 1, Anything())
+    assert len(diverse(made.task(made.x[:5]), made.finder.bank, MixedSearch(), 3)) == 0
+
+
+# ---------------------------------------------------------------- why there is none
+
+
+def two_numbers(rules, validity, plausibility=None):
+    """Rows at (0.2, 0.2) of two numbers and a category; a model and a density in closed form."""
+    draw = np.random.default_rng(1)
+    frame = pd.DataFrame({"a": draw.random(200), "b": draw.random(200), "c": draw.choice(["p", "q"], 200)})
+    made = remade(setup(frame, rules), validity, plausibility or Anything())
+    rows = pd.DataFrame({"a": [0.2, 0.2], "b": [0.2, 0.2], "c": ["p", "q"]})
+    return made, rows, made.encoder.encode(rows).x, torch.ones(2).long()
+
+
+def blame(rules, validity, plausibility=None, locked=None):
+    made, rows, x, y = two_numbers(rules, validity, plausibility)
+    mask = None if locked is None else locked_mask(locked, list(rows), 2)
+    assert len(made.finder.find(made.finder.task(x, y, frame=rows, locked=mask))) == 0
+    return made.finder.blocking(x, y, frame=rows, locked=mask)
+
+
+def needs_a(x_cf, _):
+    return x_cf[:, 0] - 0.8
+
+
+def needs_less_a(x_cf, _):
+    return 0.05 - x_cf[:, 0]
+
+
+def needs_both(x_cf, _):
+    return torch.minimum(x_cf[:, 0], x_cf[:, 1]) - 0.8
+
+
+def needs_either(x_cf, _):
+    return torch.maximum(x_cf[:, 0], x_cf[:, 1]) - 0.8
+
+
+@pytest.mark.parametrize(
+    ("rules", "validity", "expected"),
+    [
+        ([Immutable("a")], needs_a, ['Immutable("a")']),
+        ([Immutable("b"), Immutable("a")], needs_a, ['Immutable("a")']),
+        ([Immutable("a", "b")], needs_both, ['Immutable("a", "b")']),
+        ([Increasing("a")], needs_less_a, ['Increasing("a")']),
+        ([Range("a", None, 0.5), Immutable("c")], needs_a, ['Range("a", None, 0.5)']),
+        ([Linear("a + b <= 0.5"), Increasing("b")], needs_a, ['Linear("a + b <= 0.5")']),
+        ([MaxChanges(1)], needs_both, ["MaxChanges(1)"]),
+        ([Immutable("a"), Immutable("b")], needs_both, []),  # neither alone is to blame
+        ([Immutable("a"), Immutable("b")], needs_either, ['Immutable("a")', 'Immutable("b")']),
+        ([Range("a", None, 0.5), Immutable("a")], needs_a, []),
+    ],
+)
+def test_the_rule_without_which_there_is_an_answer_is_named(rules, validity, expected):
+    assert blame(rules, validity) == [expected, expected]
+
+
+def test_only_the_rows_that_a_rule_blocks_name_it():
+    def needs_a_or_p(x_cf, _):
+        return torch.where(x_cf[:, 2] == 1, x_cf[:, 1], x_cf[:, 0]) - 0.8
+
+    rules = [Immutable("a"), Immutable("c"), Range("b", None, 0.5)]
+    assert blame(rules, needs_a_or_p) == [['Range("b", None, 0.5)'], ['Immutable("a")']]
+
+
+def test_a_category_that_may_not_move_is_named():
+    def needs_q(x_cf, _):
+        return x_cf[:, 3] - 0.5
+
+    made, rows, x, y = two_numbers([Allowed("c", {"q": ["p"]})], needs_q)
+    assert made.finder.blocking(x, y, frame=rows, locked=None)[0] == ['Allowed("c", {"q": ["p"]})']
+
+
+def test_locks_are_named_beside_rules():
+    assert blame([Immutable("b")], needs_a, locked=["a"]) == [["locked"], ["locked"]]
+    assert blame([Immutable("a")], needs_both, locked=["b"]) == [[], []]
+    assert blame([], needs_a, locked=["a"]) == [["locked"], ["locked"]]
+
+
+def test_no_rule_is_to_blame_where_the_density_is():
+    assert blame([Immutable("c")], needs_a, Ball([0, 1], [0.2, 0.2], 0.3)) == [[], []]
+
+
+def test_the_work_of_asking_why_is_bounded(monkeypatch):
+    monkeypatch.setattr(finder_module, "ROWS_ASKED_WHY", 1)
+    assert blame([Immutable("a")], needs_a) == [['Immutable("a")'], []]
+    monkeypatch.setattr(finder_module, "RULES_ASKED", 1)
+    assert blame([Immutable("b"), Immutable("a")], needs_a) == [[], []]
+
+
+def test_nearest_misses_are_valid_and_allowed_and_nothing_else_is_asked():
+    validity = linear_validity(torch.tensor([1.0, 1.0, 0.0, 0.0]), torch.tensor(-1.0))
+    made, rows, x, y = two_numbers([Immutable("c")], validity, Ball([0, 1], [0.2, 0.2], 0.1))
+    found = made.finder.nearest_misses(x, y, frame=rows, locked=None)
+    task = made.finder.task(x, y, frame=rows)
+    assert (made.finder.validity(found.x, y[found.rows]) >= 0).all()
+    assert task.allowance.contains(found.x, found.rows).all()
+    assert (task.guide.score(found.x, found.rows) < 0).all()
+    assert found.best(1).rows.tolist() == [0, 1]
+    lack = 1 - x[:, :2].sum(dim=1)
+    torch.testing.assert_close(found.best(1).cost, lack / 2**0.5, rtol=0, atol=2e-3)
+    mask = locked_mask(["a"], list(rows), 2)
+    locked = made.finder.nearest_misses(x, y, frame=rows, locked=mask).best(1)
+    torch.testing.assert_close(locked.cost, lack, rtol=0, atol=2e-3)
+
+
+# ---------------------------------------------------------------- which outcome is wanted
+
+PROBA = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.2, 0.5, 0.3]])
+
+
+def test_the_opposite_of_two_and_the_runner_up_of_many_come_from_the_model():
+    two = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
+    assert wanted_classes("opposite", two, ("no", "yes"), 2).tolist() == [1, 0]
+    assert wanted_classes("runner_up", two, ("no", "yes"), 2).tolist() == [1, 0]
+    assert wanted_classes("runner_up", PROBA, ("a", "b", "c"), 3).tolist() == [1, 1, 2]
+
+
+@pytest.mark.parametrize("target", ["b", np.str_("b")])
+def test_one_label_is_wanted_of_every_row(target):
+    found = wanted_classes(target, PROBA, ("a", "b", "c"), 3)
+    assert found.tolist() == [1, 1, 1]
+    assert found.dtype == torch.long
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        ["c", "a", "b"],
+        ("c", "a", "b"),
+        np.array(["c", "a", "b"]),
+        pd.Series(["c", "a", "b"], index=[5, 6, 7]),
+        pd.Index(["c", "a", "b"]),
+        pd.Categorical(["c", "a", "b"]),
+    ],
+)
+def test_one_label_may_be_wanted_of_each_row(target):
+    assert wanted_classes(target, PROBA, ("a", "b", "c"), 3).tolist() == [2, 0, 1]
+
+
+def test_a_label_called_like_a_policy_is_the_label():
+    assert wanted_classes("opposite", PROBA, ("x", "opposite", "y"), 3).tolist() == [1, 1, 1]
+
+
+def test_numbers_and_booleans_are_not_taken_for_each_other():
+    assert wanted_classes(1, PROBA[:, :2], (0, 1), 3).tolist() == [1, 1, 1]
+    assert wanted_classes(np.int64(1), PROBA[:, :2], (0, 1), 3).tolist() == [1, 1, 1]
+    assert wanted_classes(np.bool_(True), PROBA[:, :2], (False, True), 3).tolist() == [1, 1, 1]
+    for target, labels in ((True, (0, 1)), (1, (False, True))):
+        with pytest.raises(InvalidInputError, match="`target` must be 'opposite', 'runner_up', one of"):
+            wanted_classes(target, PROBA[:, :2], labels, 3)
+    with pytest.raises(InvalidInputError, match="got True"):
+        wanted_classes([True, 0, 1], PROBA[:, :2], (0, 1), 3)
+
+
+def test_a_wrong_target_is_an_error_that_names_the_outcomes():
+    labels = ("a", "b", "c")
+    with pytest.raises(InvalidInputError, match=r"needs two outcomes; this model has 3: 'a', 'b', 'c'"):
+        wanted_classes("opposite", PROBA, labels, 3)
+    with pytest.raises(InvalidInputError, match="got 'd'"):
+        wanted_classes("d", PROBA, labels, 3)
+    with pytest.raises(InvalidInputError, match=r"got \{'a': 1\}"):
+        wanted_classes({"a": 1}, PROBA, labels, 3)
+    with pytest.raises(ShapeError, match="`target` must have 3 outcomes, one for each row; got 2"):
+        wanted_classes(["a", "b"], PROBA, labels, 3)
+    with pytest.raises(InvalidInputError, match=r"got 'd', nan, \['a'\]\."):
+        wanted_classes(["d", np.nan, ["a"]], PROBA, labels, 3)
+    with pytest.raises(InvalidInputError, match="and more"):
+        wanted_classes(list(range(20)), PROBA.repeat(7, 1)[:20], labels, 20)
