@@ -70,9 +70,9 @@ class Explainer:
         random_state: Of all that is learned.
 
     Example:
-        >>> from plausiflow import LinearClassifier, Training
-        >>> x = pd.DataFrame({"income": range(0, 400, 2), "debt": [i % 7 for i in range(200)]})
-        >>> y = (x["income"] > 200).map({True: "granted", False: "rejected"})
+        >>> from plausiflow import LinearClassifier
+        >>> x = pd.DataFrame({"income": [37 * i % 41 for i in range(80)], "debt": [i % 7 for i in range(80)]})
+        >>> y = (x["income"] > 20).map({True: "granted", False: "rejected"})
         >>> explainer = Explainer(LinearClassifier(), confidence=None, judges=0).fit(x, y)
         >>> explainer.explain(x.iloc[:2]).status["status"].tolist()
         ['found', 'found']
@@ -157,8 +157,12 @@ class Explainer:
         )
         if self.confidence is not None:
             self._calibrate(finder, ensemble, rows, model.predict(rows))
-        bank = RealRows(_real_rows(finder, ensemble, rows, model.n_classes), typical, least)
-        self.encoder_, self.model_, self.finder_ = encoder, model, replace(finder, bank=bank)
+        banks = [
+            RealRows(_real_rows(finder, ensemble, rows, model.n_classes, margin), typical, least)
+            for margin in (ensemble.margin_, torch.zeros_like(ensemble.margin_))
+        ]
+        finder = replace(finder, bank=banks[0], wider_bank=banks[1])
+        self.encoder_, self.model_, self.finder_ = encoder, model, finder
         self.judges_ = None
         if self.judges:
             self.judges_ = Judges(count=self.judges, quantile=self.plausibility, base=base, context=context)
@@ -336,14 +340,16 @@ class Explainer:
 
 
 @torch.no_grad()
-def _real_rows(finder: Finder, ensemble: CrossFitEnsemble, x: Tensor, n_classes: int) -> dict[int, Tensor]:
-    """Distinct training rows that are valid and plausible, by class."""
+def _real_rows(
+    finder: Finder, ensemble: CrossFitEnsemble, x: Tensor, n_classes: int, margin: Tensor
+) -> dict[int, Tensor]:
+    """Distinct training rows that are valid, and plausible by these margins of the classes, by class."""
     distinct, rows = torch.unique(x, dim=0), {}
     for k in range(n_classes):
         wanted = torch.full((len(distinct),), k)
         fine = torch.cat(
             [
-                (finder.validity(own, of) >= 0) & (ensemble.score(own, of) >= 0)
+                (finder.validity(own, of) >= 0) & (ensemble.score(own, of) >= (margin - ensemble.margin_)[k])
                 for own, of in zip(distinct.split(4096), wanted.split(4096), strict=True)
             ]
         )

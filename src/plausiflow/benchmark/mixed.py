@@ -123,7 +123,8 @@ def _real(case: Case) -> Row:
     own = case.usable
     x, y = case.x[own], case.classes(case.test.y.iloc[own.numpy()])
     with torch.no_grad():
-        plausible = Guide(case.finder.plausibility, x, y).score(x, torch.arange(len(x))) >= 0
+        guide = Guide.without_margin(case.finder.plausibility, x, y)
+        plausible = guide.score(x, torch.arange(len(x))) >= 0
     row: Row = {
         "method": "real",
         "validity": mean(case.model.predict(x) == y),
@@ -182,14 +183,15 @@ def measured(case: Case, answers: pd.DataFrame, of: Codes) -> Row:
     before, index = case.test.x.iloc[of], torch.from_numpy(of)
     again, x, wanted = case.encoder.encode(answers), case.x[index], case.y_target[index]
     everyone = torch.arange(len(of))
-    task = case.finder.task(x, wanted)
+    guide = Guide.without_margin(case.finder.plausibility, x, wanted)
+    task = case.finder.task(x, wanted, guide=guide)
     broken = case.finder.rules.violations(before, answers).to_numpy().any(axis=1)
     changes = np.bincount(find_changes(case.test.x, answers, of).answer, minlength=len(of))
     found = np.isin(np.arange(len(case.test.x)), of)
     row: Row = {
         "found": float(found.mean()),
         "validity": mean((case.model.predict(again.x) == wanted) & torch.from_numpy(again.usable)),
-        "plausible": mean(task.guide.score(again.x, everyone) >= 0),
+        "plausible": mean(guide.score(again.x, everyone) >= 0),
         "rules_broken": mean(torch.from_numpy(broken)),
         "immutable_identical": _identical(before, answers, case.train.immutable),
         "changes": mean(torch.from_numpy(changes)),

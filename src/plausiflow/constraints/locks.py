@@ -90,7 +90,7 @@ def _from_table(locked: pd.DataFrame, names: list[str], mask: Mask) -> Mask:
 def _unknown(given: Iterable[object], names: Sequence[str]) -> list[str]:
     problems = []
     for name in given:
-        if name not in names:
+        if not (isinstance(name, str) and name in names):
             close = difflib.get_close_matches(str(name), names, n=1)
             meant = f"; did you mean {close[0]!r}?" if close else ""
             problems.append(f"there is no feature {name!r}{meant}")

@@ -138,7 +138,8 @@ def _setting_problems(
         if kind not in KINDS
     ]
     for name, order in orders.items():
-        if isinstance(order, str) or len(set(map(repr, order))) < len(order):
+        listed = isinstance(order, Sequence) and not isinstance(order, str)
+        if not listed or len(set(map(repr, order))) < len(order):
             problems.append(f"`orders` for {name!r} must list its levels, each once; got {order!r}")
         if kinds.get(name, "ordered") != "ordered":
             problems.append(f"`orders` has {name!r}, but `kinds` says that it is {kinds[name]!r}")

@@ -23,6 +23,7 @@ from plausiflow.search.guide import Guide
 from plausiflow.search.task import Candidates, cheapest
 
 AT_ONCE, AT_ONCE_TIMED = 1024, 64
+WITHOUT_MARGIN = "plausible, but not all with a margin to spare: a second opinion may differ"
 
 
 @dataclass(kw_only=True, eq=False)
@@ -36,7 +37,7 @@ class Answers:
         x_cf: The answers as encoded again from the decoded ones, shape ``(m, width)``.
         decoded: The answers as rows of the table.
         cost: Of each answer, shape ``(m,)``.
-        score: Nats above what is asked, negative for those that are relaxed, shape ``(m,)``.
+        score: Nats above the threshold, the margin apart; negative for those that are relaxed, ``(m,)``.
         misses: Nearest misses of rows without an answer, and ``misses_of``, ``misses_why``.
     """
 
@@ -103,6 +104,16 @@ def answered(finder: Finder, encoder: Encoder, question: Question) -> Answers:
         status[some.numpy()] = "infeasible"
         status[found.of.numpy()] = "found"
         parts.append(found)
+    searched = torch.from_numpy(np.isin(status, ("found", "infeasible")).nonzero()[0])
+    answers = _Verified.joined(encoder, question.frame, parts)
+    short = searched[torch.bincount(answers.of, minlength=n)[searched] < question.count]
+    if len(short) and not question.late:
+        found = _search(finder, encoder, question, short, margin=False)
+        both = _Verified.joined(encoder, question.frame, [answers, found]).distinct(question.count)
+        gained = torch.bincount(both.of, minlength=n) > torch.bincount(answers.of, minlength=n)
+        status[gained.numpy()] = "found"
+        reason[gained.numpy()] = WITHOUT_MARGIN
+        parts = [both]
     left = torch.from_numpy((status == "infeasible").nonzero()[0])
     misses = _missed(finder, encoder, question, left, reason) if len(left) else None
     if misses is not None and question.relaxed and len(misses.of):
@@ -138,6 +149,11 @@ class _Verified:
         decoded = self.decoded.iloc[which.numpy()].reset_index(drop=True)
         return _Verified(self.of[which], self.x_cf[which], decoded, self.cost[which], self.score[which])
 
+    def distinct(self, count: int) -> _Verified:
+        """Each answer once, and the cheapest ``count`` of every row."""
+        first = Candidates(rows=self.of, x=self.x_cf, cost=self.cost).first_places()
+        return self.only(first[cheapest(self.of[first], self.cost[first], count)])
+
     @classmethod
     def joined(cls, encoder: Encoder, frame: pd.DataFrame, parts: list[_Verified]) -> _Verified:
         parts = [part for part in parts if len(part.of)]
@@ -145,7 +161,8 @@ class _Verified:
             x = torch.zeros(0, encoder.layout.width, dtype=torch.float64)
             return cls(torch.zeros(0, dtype=torch.long), x, frame.iloc[:0], x.sum(dim=1), x.sum(dim=1))
         of = torch.cat([part.of for part in parts])
-        order = torch.argsort(of, stable=True)
+        order = torch.argsort(torch.cat([part.cost for part in parts]), stable=True)
+        order = order[torch.argsort(of[order], stable=True)]
         decoded = pd.concat([part.decoded for part in parts], ignore_index=True)
         return cls(
             of[order],
@@ -156,22 +173,27 @@ class _Verified:
         )
 
 
-def _search(finder: Finder, encoder: Encoder, question: Question, rows: Tensor) -> _Verified:
+def _search(
+    finder: Finder, encoder: Encoder, question: Question, rows: Tensor, *, margin: bool = True
+) -> _Verified:
     index = rows.numpy()
     frame, locked = question.frame.iloc[index], None if question.locked is None else question.locked[index]
     x, y_target = question.encoded.x[rows], question.y_target[rows]
-    task = finder.task(x, y_target, frame=frame, locked=locked)
-    found = finder.find(task, question.count)
-    verified = _verified(finder, encoder, question, task.guide, found, rows)
-    holds = (verified.score >= 0).nonzero()[:, 0]
+    guide = None if margin else Guide.without_margin(finder.plausibility, x, y_target)
+    task = finder.task(x, y_target, frame=frame, locked=locked, guide=guide)
+    found = finder.find(task, question.count, wider=not margin)
+    verified = _verified(finder, encoder, question, found, rows)
+    spare = task.guide.bar - Guide.without_margin(finder.plausibility, x, y_target).bar
+    place = torch.searchsorted(rows, verified.of)
+    holds = (verified.score >= spare[place]).nonzero()[:, 0]
     kept = holds[cheapest(verified.of[holds], verified.cost[holds], question.count)]
     return verified.only(kept)
 
 
 def _verified(
-    finder: Finder, encoder: Encoder, question: Question, guide: Guide, found: Candidates, rows: Tensor
+    finder: Finder, encoder: Encoder, question: Question, found: Candidates, rows: Tensor
 ) -> _Verified:
-    """What candidates for some rows of the question are once decoded; those that break anything are gone."""
+    """What candidates for some rows of the question are once decoded; those that break a rule are gone."""
     of = rows[found.rows]
     before = question.frame.iloc[of.numpy()]
     decoded = encoder.decode(found.x, like=before)
@@ -181,9 +203,10 @@ def _verified(
     broken = finder.rules.violations(filled, decoded, locked).to_numpy().any(axis=1)
     holds = torch.from_numpy(again.usable & ~broken)
     holds &= finder.validity(again.x, question.y_target[of]) >= 0
-    task = finder.task(question.encoded.x[of], question.y_target[of], guide=guide)
-    cost = task.costs(again.x, torch.arange(len(of)))
-    score = guide.score(again.x, found.rows)
+    x, everyone = question.encoded.x[of], torch.arange(len(of))
+    guide = Guide.without_margin(finder.plausibility, x, question.y_target[of])
+    cost = finder.task(x, question.y_target[of], guide=guide).costs(again.x, everyone)
+    score = guide.score(again.x, everyone)
     return _Verified(of, again.x, decoded, cost, score).only(holds.nonzero()[:, 0])
 
 
@@ -198,8 +221,7 @@ def _missed(
     frame, locked = question.frame.iloc[index], None if question.locked is None else question.locked[index]
     x, y_target = question.encoded.x[rows], question.y_target[rows]
     found = finder.nearest_misses(x, y_target, frame=frame, locked=locked)
-    guide = Guide(finder.plausibility, x, y_target)
-    misses = _verified(finder, encoder, question, guide, found, rows)
+    misses = _verified(finder, encoder, question, found, rows)
     first = cheapest(misses.of, misses.cost, 1)
     misses = misses.only(first)
     blame = finder.blocking(x, y_target, frame=frame, locked=locked)

@@ -2,7 +2,7 @@
 
 A wide search keeps many answers. Each further round forbids, row by row, one of the features that the
 cheapest answer spends most on, and searches again; real rows near by are answers of other regions. From all
-of them, the cheapest is kept first, then always the cheapest that is at least half its own cost away from
+of them, the cheapest is kept first, then always the cheapest that is at least 0.7 of its own cost away from
 those kept, or else the one that is farthest from them.
 """
 
@@ -17,7 +17,7 @@ from plausiflow.search.candidates import MORE, RealRows
 from plausiflow.search.mixed import MixedSearch
 from plausiflow.search.task import Candidates, Task
 
-APART = 0.5
+APART = 0.7
 """How far an answer must be from those kept, in units of its own cost."""
 POOL = 12
 
@@ -28,7 +28,7 @@ def diverse(task: Task, bank: RealRows, search: MixedSearch, count: int) -> Cand
     pool = wide.run(task, bank, keep=3 * count)
     spent = _spent(task, pool.best(1))
     order = spent.argsort(dim=1, descending=True, stable=True)
-    for turn in range(count - 1):
+    for turn in range(min(count - 1, len(task.layout.blocks))):
         forbidden = torch.zeros_like(spent, dtype=torch.bool)
         forbidden.scatter_(1, order[:, turn : turn + 1], True)
         forbidden &= spent > 0

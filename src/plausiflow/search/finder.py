@@ -43,6 +43,7 @@ class Finder:
         validity: Whether the model decides as wanted.
         plausibility: Fitted.
         bank: Training rows that satisfy both, by class.
+        wider_bank: Training rows that do so without the margin for a second opinion; by default the same.
         weights: Cost of each feature, in the order of the layout's blocks.
         search: How thoroughly to search.
     """
@@ -52,6 +53,7 @@ class Finder:
     plausibility: Plausibility
     bank: RealRows
     weights: Tensor
+    wider_bank: RealRows | None = None
     search: MixedSearch = field(default_factory=MixedSearch)
 
     def task(
@@ -80,14 +82,16 @@ class Finder:
             solver=SQP(),
         )
 
-    def find(self, task: Task, count: int = 1) -> Candidates:
+    def find(self, task: Task, count: int = 1, *, wider: bool = False) -> Candidates:
         """At least ``count`` answers for each row where there are, cheapest first, different from each other.
 
-        For one, the runners-up come along, in case it does not hold when decoded.
+        For one, the runners-up come along, in case it does not hold when decoded. ``wider`` is for tasks
+        that need no margin.
         """
+        bank = self.wider_bank if wider and self.wider_bank is not None else self.bank
         if count == 1:
-            return self.search.run(task, self.bank, keep=self.search.finalists)
-        return diverse(task, self.bank, self.search, count)
+            return self.search.run(task, bank, keep=self.search.finalists)
+        return diverse(task, bank, self.search, count)
 
     def blocking(
         self, x: Tensor, y_target: Tensor, *, frame: pd.DataFrame, locked: Mask | None

@@ -46,6 +46,14 @@ class Guide:
             margins = plausibility.margin_ if margin is None else margin
             self.bar = margins.to(x)[y_target] + plausibility.given_bar(x, y_target)
 
+    @classmethod
+    def without_margin(cls, plausibility: Plausibility, x: Tensor, y_target: Tensor) -> Guide:
+        """Scores above the threshold alone, with nothing to spare for a second opinion."""
+        margin = (
+            torch.zeros_like(plausibility.margin_) if isinstance(plausibility, CrossFitEnsemble) else None
+        )
+        return cls(plausibility, x, y_target, margin=margin)
+
     def score(self, x_cf: Tensor, rows: Tensor) -> Tensor:
         """Scores of candidates ``(m, d)`` for the rows ``(m,)``, shape ``(m,)``; keeps the graph."""
         y = self.y_target[rows]

@@ -75,17 +75,12 @@ class MixedSearch:
         # Real rows' categories with the row's own numbers, where these may stand.
         levelled = task.layout.with_codes(task.x[real.rows], task.layout.codes(real.x))
         first = Candidates.joined(own, task.candidates(real.rows, levelled), real)
-        found = Candidates.joined(self._settled(task, first.distinct()), real)
+        found = Candidates.joined(task.solved(first.distinct()), real)
         if self.flips:
             turned = beam(task, rows, bank.typical)
             best = task.x.new_full((len(task),), torch.inf)
             best.scatter_reduce_(0, found.rows, found.cost, "amin")
             alone = task.layout.with_codes(task.x[turned.rows], task.layout.codes(turned.x))
             turned = turned[task.costs(alone, turned.rows) < best[turned.rows]]
-            found = Candidates.joined(found, self._settled(task, turned))
+            found = Candidates.joined(found, task.solved(turned))
         return found.answers.distinct()
-
-    @staticmethod
-    def _settled(task: Task, candidates: Candidates) -> Candidates:
-        """Numbers solved, where there are any."""
-        return task.solved(candidates) if task.numbers else task.checked(candidates, changes=False)

@@ -70,11 +70,15 @@ class Candidates:
 
     def distinct(self) -> Candidates:
         """Each only once, where it first stands."""
+        return self[self.first_places()]
+
+    def first_places(self) -> Tensor:
+        """Where each that is not like an earlier one stands, in order."""
         keyed = torch.cat([self.rows[:, None].to(self.x), self.x], dim=1)
         _, inverse = torch.unique(keyed, dim=0, return_inverse=True)
         first = torch.full((int(inverse.max()) + 1 if len(inverse) else 0,), len(self), device=self.x.device)
         first.scatter_reduce_(0, inverse, torch.arange(len(self), device=self.x.device), "amin")
-        return self[first.sort().values]
+        return first.sort().values
 
 
 def _in_chunks(check: Validity, x: Tensor, rows: Tensor) -> Tensor:
@@ -206,6 +210,8 @@ class Task:
             iterations: Most iterations of a search.
             curvature: First curvature of a search, in units of the cost's own.
         """
+        if not self.numbers:
+            return self.checked(candidates, changes=False)
         solver = replace(self.solver, iterations=iterations)
         parts = []
         for start in range(0, len(candidates), CHUNK):

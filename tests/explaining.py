@@ -1,0 +1,199 @@
+"""What the tests of the explainer share: explainers in closed form, and rules as plain loops over cells."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from plausiflow.classifiers import LinearClassifier
+from plausiflow.classifiers.tabular import Decides, EncodedModel
+from plausiflow.constraints import (
+    Allowed,
+    Decreasing,
+    Immutable,
+    Increasing,
+    Linear,
+    MaxChanges,
+    Range,
+    Rule,
+    Rules,
+)
+from plausiflow.data.encoding import Encoder
+from plausiflow.data.schema import Schema
+from plausiflow.errors import PlausiflowError
+from plausiflow.explainer import Explainer
+from plausiflow.search.candidates import RealRows
+from plausiflow.search.finder import Finder
+from plausiflow.search.mixed import MixedSearch
+
+STATUSES = {"found", "already", "relaxed", "infeasible", "not_reached", "invalid_input"}
+QUICK = MixedSearch(real_rows=2, finalists=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Ball:
+    """Plausible is what lies within a distance of a centre, in encoded units; a huge one holds everything."""
+
+    centre: Tensor
+    radius: float
+
+    def score(self, x: Tensor, y: Tensor) -> Tensor:
+        """Shape ``(n,)``; keeps the graph."""
+        return self.radius**2 - ((x - self.centre.to(x)) ** 2).sum(dim=1)
+
+
+def stand_in(
+    frame: pd.DataFrame,
+    constraints: Sequence[Rule] = (),
+    *,
+    push: Mapping[str, float] | None = None,
+    radius: float = 1e6,
+    labels: Sequence[object] = ("no", "yes"),
+    orders: Mapping[str, Sequence[object]] | None = None,
+    missing: str = "keep",
+    weights: Mapping[str, float] | None = None,
+    search: MixedSearch = QUICK,
+) -> Explainer:
+    """An explainer as after ``fit``, with a linear model and a ball instead of what is trained.
+
+    Args:
+        frame: Training rows.
+        constraints: The rules.
+        push: How much each feature speaks for "yes", in encoded units (for levels: from the first to the
+            last); the others do not count. The boundary is half-way between the most extreme rows.
+        radius: Of the ball about the mean row.
+        labels: Of the two outcomes.
+        orders: As for an explainer.
+        missing: As for an explainer.
+        weights: As for an explainer.
+        search: How thoroughly to search.
+    """
+    explainer = Explainer(
+        LinearClassifier(), constraints=constraints, confidence=None, judges=0, weights=weights
+    )
+    encoder = Encoder(Schema.infer(frame, orders=orders), missing)
+    x = encoder.encode(frame).x
+    weight = torch.zeros(encoder.layout.width, dtype=torch.float64)
+    for block in encoder.layout.blocks:
+        strength = (push or {}).get(block.name, 0.0)
+        if block.number is not None:
+            weight[block.number] = strength
+        else:
+            n = len(block.levels)
+            weight[list(block.levels)] = strength * torch.arange(n, dtype=torch.float64) / (n - 1)
+    decision = x @ weight
+    bias = 0.0123 - (decision.min() + decision.max())[None] / 2  # no row on the boundary
+    model = EncodedModel(LinearClassifier.from_weights(weight[None], bias), tuple(labels))
+    validity, ball = Decides(model.classifier, 0.0), Ball(x.mean(dim=0), radius)
+    bank = {}
+    for k in range(2):
+        wanted = torch.full((len(x),), k)
+        bank[k] = torch.unique(x[(validity(x, wanted) >= 0) & (ball.score(x, wanted) >= 0)], dim=0)
+    explainer.encoder_, explainer.model_ = encoder, model
+    explainer.finder_ = Finder(
+        rules=Rules(constraints, encoder.schema, encoder.layout),
+        validity=validity,
+        plausibility=ball,
+        bank=RealRows(bank, *RealRows.free_numbers(encoder.layout, x)),
+        weights=explainer._weights(encoder),
+        search=search,
+    )
+    return explainer
+
+
+def same(before: object, after: object) -> bool:
+    """Whether two cells hold the same value; missing is missing."""
+    return (pd.isna(before) and pd.isna(after)) or (not pd.isna(before) and before == after)
+
+
+def broken(
+    rule: Rule, before: pd.Series, after: pd.Series, orders: Mapping[str, Sequence[object]] = {}
+) -> bool:
+    """Whether a row that became another breaks a rule, read cell by cell."""
+
+    def rank(name: str, value: object) -> float:
+        if pd.isna(value):
+            return math.nan
+        return list(orders[name]).index(value) if name in orders else float(value)
+
+    match rule:
+        case Immutable(features=names):
+            return not all(same(before[name], after[name]) for name in names)
+        case Increasing(feature=name):
+            return rank(name, after[name]) < rank(name, before[name])
+        case Decreasing(feature=name):
+            return rank(name, after[name]) > rank(name, before[name])
+        case Range(feature=name, lo=lo, hi=hi):
+            value = rank(name, after[name])
+            return (lo is not None and value < lo) or (hi is not None and value > hi)
+        case Allowed(feature=name, values=values, transitions=moves):
+            listed = values if values is not None else dict(moves).get(before[name], ())
+            return not same(before[name], after[name]) and after[name] not in listed
+        case Linear(text=text):
+            left, right = text.split("<=")  # the tests write no others
+            cells = {name: rank(name, after[name]) for name in after.index if name in text}
+            return eval(left, {}, cells) > eval(right, {}, cells) + 1e-9 * sum(map(abs, cells.values()))
+        case MaxChanges(limit=limit):
+            return sum(not same(before[name], after[name]) for name in before.index) > limit
+    raise AssertionError(rule)
+
+
+def cells(frame: pd.DataFrame, position: int) -> pd.Series:
+    """One row, its cells as Python's own values."""
+    return pd.Series({name: frame[name].iloc[position] for name in frame}, dtype=object)
+
+
+def broken_rules(explainer: Explainer, result, orders: Mapping[str, Sequence[object]] = {}) -> list[str]:
+    """Which rules the answers of a result break, by name, with the row."""
+    return [
+        f"{rule} in row {i}"
+        for answer, i in enumerate(result.of.tolist())
+        for rule in explainer.constraints
+        if broken(rule, cells(result.rows, i), cells(result.answers, answer), orders)
+    ]
+
+
+def unlike_training(frame: pd.DataFrame, result) -> list[str]:
+    """Changed cells that no training row could hold: levels unknown, numbers off the grid or out of range."""
+    wrong = []
+    for answer, i in enumerate(result.of.tolist()):
+        before, after = cells(result.rows, i), cells(result.answers, answer)
+        for name in frame:
+            own, known = after[name], frame[name].dropna()
+            if same(before[name], own):
+                continue
+            if pd.isna(own) or pd.isna(before[name]):
+                wrong.append(f"{name}: {before[name]!r} became {own!r}")
+            elif known.nunique() <= 10 or not pd.api.types.is_numeric_dtype(known):
+                if own not in set(known):
+                    wrong.append(f"{name}: {own!r} is no level")
+            else:
+                whole = bool((known == known.round()).all())
+                low, high = min(known.min(), before[name]), max(known.max(), before[name])
+                if (whole and own != round(own)) or not low - 1e-9 <= own <= high + 1e-9:
+                    wrong.append(f"{name}: {own!r} is not between {low} and {high}, or not whole")
+    return wrong
+
+
+def survives(ask, n_rows):
+    """An error of ours that says something, or a result with a verdict for each row that can be passed on."""
+    try:
+        result = ask()
+    except PlausiflowError as error:
+        text = str(error)
+        assert len(text) > 30, text
+        assert any(word in text for word in ("must", "cannot", "expected", "does not fit", "needs")), text
+        return error
+    assert len(result) == len(result.status) == len(result.counterfactuals) == n_rows
+    assert set(result.status["status"]) <= STATUSES
+    assert result.status["reason"].map(lambda reason: isinstance(reason, str)).all()
+    unread = result.status["status"] == "invalid_input"
+    assert (result.status["reason"][unread].str.len() > 20).all()
+    assert len(list(result)) == n_rows
+    assert result.to_json().startswith("{")
+    assert len(result.sentences) == n_rows
+    result.summary(), result.changes, result.alternatives, result.metrics(), repr(result)
+    return result
