@@ -2,7 +2,7 @@
 
 A wide search keeps many answers. Each further round forbids, row by row, one of the features that the
 cheapest answer spends most on, and searches again; real rows near by are answers of other regions. From all
-of them, the cheapest is kept first, then always the cheapest that is at least 0.7 of its own cost away from
+of them, the cheapest is kept first, then always the cheapest that is at least 0.6 of its own cost away from
 those kept, or else the one that is farthest from them.
 """
 
@@ -17,7 +17,7 @@ from plausiflow.search.candidates import MORE, RealRows
 from plausiflow.search.mixed import MixedSearch
 from plausiflow.search.task import Candidates, Task
 
-APART = 0.7
+APART = 0.6
 """How far an answer must be from those kept, in units of its own cost."""
 POOL = 12
 
@@ -35,7 +35,7 @@ def diverse(task: Task, bank: RealRows, search: MixedSearch, count: int) -> Cand
         more = search.run(_restricted(task, forbidden), bank, keep=2)
         pool = Candidates.joined(pool, task.checked(more).answers).distinct()
     everyone = torch.arange(len(task), device=task.x.device)
-    real = task.checked(bank.near(task, everyone, count, among=MORE)).answers
+    real = task.checked(bank.near(task, everyone, POOL * count, among=MORE)).answers
     return _chosen(task, Candidates.joined(pool, real).distinct(), count)
 
 
@@ -68,7 +68,7 @@ def _restricted(task: Task, forbidden: Tensor) -> Task:
 
 def _chosen(task: Task, pool: Candidates, count: int) -> Candidates:
     """Greedily, for all rows at once."""
-    pool = pool.best(4 * POOL)
+    pool = pool.best(8 * POOL)
     distance = pool.x.new_full((len(pool),), torch.inf)
     taken = torch.zeros(len(pool), dtype=torch.bool, device=pool.x.device)
     free = replace(task, x=pool.x)  # costs between candidates, not from the rows
