@@ -19,9 +19,11 @@ from typing import Any, Literal, Self
 import numpy as np
 import pandas as pd
 import torch
+from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from plausiflow.classifiers.tabular import Decides, EncodedModel, as_model, labels_of
+from plausiflow.classifiers.conversion import differentiable
+from plausiflow.classifiers.tabular import Decides, EncodedModel, as_model, in_order, labels_of
 from plausiflow.constraints import Increasing, Locked, Rule, Rules, locked_mask
 from plausiflow.data.encoding import Encoded, Encoder
 from plausiflow.data.features import Kind
@@ -50,7 +52,8 @@ class Explainer:
     """Plausible counterfactuals for the rows of a table.
 
     Attributes:
-        model: What decides: one of our classifiers (trained in ``fit`` unless it is already), or any
+        model: What decides: one of our classifiers (trained in ``fit`` unless it is already), a fitted
+            scikit-learn classifier or pipeline of the table that can be converted exactly, or any
             :class:`~plausiflow.protocols.Classifier` of encoded rows.
         constraints: What may change; see :mod:`plausiflow.constraints`.
         plausibility: How dense a counterfactual must be: a quantile of the log-densities of real rows that
@@ -78,7 +81,7 @@ class Explainer:
         ['found', 'found']
     """
 
-    model: Classifier = field(kw_only=False)
+    model: Classifier | BaseEstimator = field(kw_only=False)
     constraints: Sequence[Rule] = ()
     plausibility: float = 0.5
     confidence: float | None = 0.95
@@ -132,12 +135,13 @@ class Explainer:
                 "Give rows that differ, or name the kinds of the columns with `kinds`."
             )
         weights = self._weights(encoder)
-        labels, classes = labels_of(y, len(x))
+        given = differentiable(self.model, encoder, x)
+        labels, classes = in_order(*labels_of(y, len(x)), getattr(given, "classes", None))
         immutable, rising, falling = rules.immutable, *_monotone(rules)
         base = MixedDensity.of(encoder.layout, immutable, seed=self.random_state)
         context = ContextThreshold.of(encoder.layout, immutable=immutable, rising=rising, falling=falling)
         rows = encoder.encode(x).x
-        model = as_model(self.model, rows, classes, labels)
+        model = as_model(given, rows, classes, labels)
         single = rows.float()
         ensemble = CrossFitEnsemble(
             members=MEMBERS,

@@ -124,7 +124,23 @@ def _column(y: object) -> pd.Series:
     )
 
 
-def as_model(model: Classifier, x: Tensor, y: Tensor, labels: tuple[Any, ...]) -> EncodedModel:
+def in_order(
+    labels: tuple[Any, ...], classes: Tensor, order: tuple[Any, ...] | None
+) -> tuple[tuple[Any, ...], Tensor]:
+    """Outcomes and classes in the order of a model that has its own, as :func:`labels_of` gives them."""
+    if order is None:
+        return labels, classes
+    unknown = [repr(label) for label in labels if label not in order]
+    if unknown:
+        raise InvalidInputError(
+            f"`y` must hold outcomes that the model knows, {', '.join(map(repr, order))}; got "
+            f"{', '.join(unknown[:10])}. Give the outcomes as the model was trained on them."
+        )
+    place = torch.tensor([order.index(label) for label in labels])
+    return tuple(order), place[classes]
+
+
+def as_model(model: object, x: Tensor, y: Tensor, labels: tuple[Any, ...]) -> EncodedModel:
     """The model with its labels; one of our networks that is not trained yet is trained, as a copy."""
     if isinstance(model, NetworkClassifier) and not model.n_classes:
         model = copy.deepcopy(model).fit(x.float(), y, n_classes=len(labels))
