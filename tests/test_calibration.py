@@ -456,3 +456,9 @@ def test_all_problems_with_the_settings_are_named_at_once():
 def test_a_setting_out_of_range_is_an_error(settings, text):
     with pytest.raises(InvalidInputError, match=text):
         PPCEF(classifier=line(), **settings)
+
+
+def test_a_class_without_rows_is_named_before_anything_is_trained():
+    x, y = table()
+    with pytest.raises(InvalidInputError, match=r"none of 1\. Add such"):
+        PPCEF(classifier=line()).fit(x[y == 0], y[y == 0])

@@ -148,6 +148,13 @@ class PPCEF(Method):
         """
         check_rows(x, y, n_classes=self.classifier.n_classes)
         if isinstance(self.plausibility, int | float):
+            absent = sorted(set(range(self.classifier.n_classes)) - set(y.unique().tolist()))
+            if absent:
+                raise InvalidInputError(
+                    f"`y` must hold rows of all {self.classifier.n_classes} classes that the classifier knows, "
+                    f"so that each has a density; there are none of {', '.join(map(str, absent))}. Add such "
+                    "rows, or give a fitted `plausibility`."
+                )
             self.plausibility_ = self._learn_plausibility(x, y, float(self.plausibility))
         self.bank_ = Bank.of(x, self.classifier.n_classes, self._feasible)
         return self
