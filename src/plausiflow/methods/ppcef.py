@@ -151,9 +151,9 @@ class PPCEF(Method):
             absent = sorted(set(range(self.classifier.n_classes)) - set(y.unique().tolist()))
             if absent:
                 raise InvalidInputError(
-                    f"`y` must hold rows of all {self.classifier.n_classes} classes that the classifier knows, "
-                    f"so that each has a density; there are none of {', '.join(map(str, absent))}. Add such "
-                    "rows, or give a fitted `plausibility`."
+                    f"`y` must hold rows of all {self.classifier.n_classes} classes that the classifier "
+                    f"knows, so that each has a density; there are none of {', '.join(map(str, absent))}. "
+                    "Add such rows, or give a fitted `plausibility`."
                 )
             self.plausibility_ = self._learn_plausibility(x, y, float(self.plausibility))
         self.bank_ = Bank.of(x, self.classifier.n_classes, self._feasible)

@@ -120,6 +120,5 @@ class Finder:
     ) -> Candidates:
         """The cheapest rows that are valid and allowed but not plausible enough."""
         guide = Guide(Anything(), x, y_target)
-        return self.search.run(
-            self.task(x, y_target, frame=frame, locked=locked, guide=guide), self.bank, keep=2
-        )
+        task = self.task(x, y_target, frame=frame, locked=locked, guide=guide)
+        return self.search.run(task, self.bank, keep=2)

@@ -35,10 +35,10 @@ class MixedSearch:
         finalists: Answers of each row that are made sparse and put on the grid.
     """
 
-    real_rows: int = 6
+    real_rows: int = 4
     flips: bool = True
     sparsity: float | None = 0.1
-    finalists: int = 3
+    finalists: int = 2
 
     @torch.no_grad()
     def run(self, task: Task, bank: RealRows, *, keep: int = 1) -> Candidates:
