@@ -1,0 +1,401 @@
+"""Boosted trees as tensors: the libraries' own answers are the truth, and a walk through one small tree."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.linear_model import LogisticRegression
+
+from plausiflow.classifiers.columns import Refused
+from plausiflow.classifiers.tree_readers import (
+    read_hist_gradient_boosting,
+    read_lightgbm,
+    read_xgboost,
+    student,
+)
+from plausiflow.classifiers.trees import Forest, RelaxedForest, Tree
+from plausiflow.errors import InvalidInputError, ShapeError
+
+SCALES = torch.tensor([4.0, 10.0, 1.0, 1000.0], dtype=torch.float64)
+
+
+def rows(n=400, seed=0, missing=0.0) -> np.ndarray:
+    """A normal column, whole numbers, three decimals, and a large one."""
+    rng = np.random.default_rng(seed)
+    x = np.column_stack(
+        [rng.normal(size=n), rng.integers(0, 11, n), rng.random(n).round(3), rng.random(n) * 1000 + 5e4]
+    )
+    x[rng.random(x.shape) < missing] = np.nan
+    return x
+
+
+def classes(x: np.ndarray, k: int, seed=1) -> np.ndarray:
+    score = np.nan_to_num(x, nan=0.3) @ np.array([1.0, 0.3, 2.0, 1e-3])
+    score = score + np.random.default_rng(seed).normal(size=len(x)) * 0.5
+    return np.digitize(score, np.quantile(score, np.arange(1, k) / k))
+
+
+def boosted(k=2, missing=0.0, n_trees=12):
+    x = rows(missing=missing)
+    model = HistGradientBoostingClassifier(max_iter=n_trees, max_leaf_nodes=8, random_state=0)
+    return model.fit(x, classes(x, k))
+
+
+def at_thresholds(forest: Forest, x: np.ndarray) -> np.ndarray:
+    """The rows, and copies with one cell at a threshold of its column, or next to it in either precision."""
+    copies = [x]
+    for feature, threshold in zip(forest.feature.tolist(), forest.threshold.tolist(), strict=True):
+        if not 1e-30 < abs(threshold) < 1e30:  # parts zero, or missing cells, from all others
+            continue
+        near = x[:5].copy()
+        single = np.float32(threshold)
+        near[:, feature] = [
+            threshold,
+            np.nextafter(threshold, -np.inf),
+            np.nextafter(threshold, np.inf),
+            np.nextafter(single, np.float32(-np.inf)),
+            np.nextafter(single, np.float32(np.inf)),
+        ]
+        copies.append(near)
+    return np.concatenate(copies)
+
+
+def tie_tree(*, inclusive: bool, single=False, threshold=3.0) -> Forest:
+    """One split of one column: -1 on the left, 1 on the right."""
+    tree = Tree([0, 0, 0], [threshold, 0, 0], [True] * 3, [1, -1, -1], [2, -1, -1], [0, -1, 1], 0)
+    return Forest.of([tree], torch.zeros(1), 1, inclusive=inclusive, single=single)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_a_forest_answers_as_hist_gradient_boosting(k, missing):
+    model = boosted(k, missing)
+    forest = read_hist_gradient_boosting(model)
+    x = at_thresholds(forest, rows(seed=2, missing=0.2))
+    raw = model.decision_function(x)
+    values = forest.values(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(values[:, 1] if k == 2 else values, raw, rtol=0, atol=1e-12)
+    proba = torch.from_numpy(values).softmax(dim=1).numpy()
+    np.testing.assert_allclose(proba, model.predict_proba(x), rtol=0, atol=1e-12)
+
+
+def test_a_forest_answers_as_a_regressor():
+    x = rows()
+    model = HistGradientBoostingRegressor(max_iter=10).fit(x, x[:, 0] ** 2 + x[:, 1])
+    values = read_hist_gradient_boosting(model).values(torch.from_numpy(x))
+    np.testing.assert_allclose(values[:, 0].numpy(), model.predict(x), rtol=0, atol=1e-12)
+
+
+def test_trees_that_never_split_are_read():
+    model = HistGradientBoostingClassifier(max_iter=3).fit(np.zeros((40, 4)), np.arange(40) % 2)
+    forest, x = read_hist_gradient_boosting(model), rows(5)
+    values = forest.values(torch.from_numpy(x))
+    np.testing.assert_allclose(values.softmax(dim=1).numpy(), model.predict_proba(x), atol=1e-12)
+    torch.testing.assert_close(RelaxedForest(forest, SCALES, 0.1)(torch.from_numpy(x)), values)
+
+
+def test_a_split_of_missing_cells_from_all_others_is_relaxed_to_itself():
+    rng = np.random.default_rng(0)
+    x = np.where(rng.random((300, 1)) < 0.4, np.nan, rng.random((300, 1)))
+    model = HistGradientBoostingClassifier(max_iter=3, max_leaf_nodes=2).fit(x, np.isnan(x[:, 0]))
+    forest = read_hist_gradient_boosting(model)
+    assert torch.isinf(forest.threshold).any()
+    point = torch.from_numpy(x).requires_grad_()
+    values = RelaxedForest(forest, torch.ones(1), 0.05)(point)
+    torch.testing.assert_close(values.detach(), forest.values(point))
+    (gradient,) = torch.autograd.grad(values.sum(), point)
+    assert not gradient.any()
+
+
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("booster", ["gbtree", "dart"])
+def test_a_forest_answers_as_xgboost(k, booster):
+    xgboost = pytest.importorskip("xgboost", reason="needs the extra `trees`")
+    x = rows(missing=0.1)
+    settings = {"rate_drop": 0.3} if booster == "dart" else {}
+    model = xgboost.XGBClassifier(n_estimators=12, max_depth=4, booster=booster, n_jobs=1, **settings)
+    model.fit(x, classes(x, k))
+    forest = read_xgboost(model)
+    x = at_thresholds(forest, rows(seed=2, missing=0.2))
+    raw = model.predict(x, output_margin=True)
+    values = forest.values(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(values[:, 1] if k == 2 else values, raw, rtol=0, atol=1e-6)
+    proba = torch.from_numpy(values).softmax(dim=1).numpy()
+    np.testing.assert_allclose(proba, model.predict_proba(x), rtol=0, atol=1e-6)
+
+
+def test_of_a_model_that_stopped_early_only_the_trees_it_uses_are_read():
+    xgboost = pytest.importorskip("xgboost", reason="needs the extra `trees`")
+    x, y = rows(), classes(rows(), 3)
+    model = xgboost.XGBClassifier(n_estimators=80, early_stopping_rounds=2, num_parallel_tree=2, n_jobs=1)
+    model.fit(x[:200], y[:200], eval_set=[(x[200:], y[200:])], verbose=False)
+    forest = read_xgboost(model)
+    assert len(forest.root) == 6 * (model.best_iteration + 1) < len(model.get_booster().get_dump())
+    proba = forest.values(torch.from_numpy(x)).softmax(dim=1)
+    np.testing.assert_allclose(proba.numpy(), model.predict_proba(x), rtol=0, atol=1e-6)
+
+
+def test_a_forest_answers_as_a_regressor_of_xgboost():
+    xgboost = pytest.importorskip("xgboost", reason="needs the extra `trees`")
+    x = rows(missing=0.1)
+    model = xgboost.XGBRegressor(n_estimators=10, n_jobs=1).fit(x, np.nan_to_num(x[:, 1]))
+    values = read_xgboost(model).values(torch.from_numpy(x))
+    np.testing.assert_allclose(values[:, 0].numpy(), model.predict(x), rtol=1e-6, atol=1e-6)
+
+
+def test_xgboost_with_what_a_forest_cannot_hold_is_refused():
+    xgboost = pytest.importorskip("xgboost", reason="needs the extra `trees`")
+    x, y = rows(), classes(rows(), 2)
+    level = pd.DataFrame({"level": pd.Categorical(x[:, 1].astype(int)), "number": x[:, 0]})
+    odd = x[:, 1].astype(int) % 2
+    refused = {
+        "sets of levels": xgboost.XGBClassifier(
+            n_estimators=3, enable_categorical=True, max_cat_to_onehot=1
+        ).fit(level, odd),
+        "not fitted": xgboost.XGBClassifier(),
+        "has no trees": xgboost.XGBClassifier(n_estimators=3, booster="gblinear").fit(x, y),
+        "takes -1.0 for missing": xgboost.XGBClassifier(n_estimators=3, missing=-1.0).fit(x, y),
+        "count:poisson": xgboost.XGBRegressor(n_estimators=3, objective="count:poisson").fit(x, y),
+        "several values": xgboost.XGBClassifier(n_estimators=3, multi_strategy="multi_output_tree").fit(
+            x, classes(x, 3)
+        ),
+    }
+    for reason, model in refused.items():
+        with pytest.raises(Refused, match=reason):
+            read_xgboost(model)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+@pytest.mark.parametrize("boosting", ["gbdt", "rf"])
+def test_a_forest_answers_as_lightgbm(k, missing, boosting):
+    lightgbm = pytest.importorskip("lightgbm", reason="needs the extra `trees`")
+    x = rows(missing=missing)
+    settings = {"subsample": 0.7, "subsample_freq": 1} if boosting == "rf" else {}
+    model = lightgbm.LGBMClassifier(
+        n_estimators=10, num_leaves=8, boosting_type=boosting, n_jobs=1, verbose=-1, **settings
+    ).fit(x, classes(x, k))
+    forest = read_lightgbm(model)
+    x = at_thresholds(forest, rows(seed=2, missing=0.2))
+    values = forest.values(torch.from_numpy(x))
+    own = model.booster_.predict(x)
+    own = np.column_stack([1 - own, own]) if k == 2 else own
+    np.testing.assert_allclose(values.softmax(dim=1).numpy(), own, rtol=0, atol=1e-12)
+    if boosting == "gbdt":  # raw scores of a random forest are sums, and its answers means
+        raw = model.booster_.predict(x, raw_score=True)
+        np.testing.assert_allclose(values[:, 1] if k == 2 else values, raw, rtol=0, atol=1e-12)
+
+
+def test_lightgbm_with_what_a_forest_cannot_hold_is_refused():
+    lightgbm = pytest.importorskip("lightgbm", reason="needs the extra `trees`")
+    x, y = rows(), classes(rows(), 2)
+    quiet = {"n_estimators": 3, "verbose": -1, "n_jobs": 1}
+    level = pd.DataFrame({"level": pd.Categorical(x[:, 1].astype(int)), "number": x[:, 0]})
+    refused = {
+        "sets of levels": lightgbm.LGBMClassifier(**quiet).fit(level, x[:, 1].astype(int) % 2),
+        "not fitted": lightgbm.LGBMClassifier(),
+        "zero for missing": lightgbm.LGBMClassifier(zero_as_missing=True, **quiet).fit(x * (x > 0), y),
+        "linear models": lightgbm.LGBMRegressor(linear_tree=True, **quiet).fit(x, x[:, 0]),
+        "poisson": lightgbm.LGBMRegressor(objective="poisson", **quiet).fit(x, y),
+    }
+    for reason, model in refused.items():
+        with pytest.raises(Refused, match=reason):
+            read_lightgbm(model)
+
+
+def test_categorical_splits_are_refused():
+    x = rows()
+    model = HistGradientBoostingClassifier(max_iter=3, categorical_features=[1]).fit(x, classes(x, 2))
+    with pytest.raises(Refused, match="1 categorical columns by sets of levels"):
+        read_hist_gradient_boosting(model)
+
+
+def test_a_logarithmic_link_and_a_model_that_is_not_fitted_are_refused():
+    x = rows()
+    model = HistGradientBoostingRegressor(loss="poisson", max_iter=2).fit(x, x[:, 1])
+    with pytest.raises(Refused, match="logarithm"):
+        read_hist_gradient_boosting(model)
+    with pytest.raises(Refused, match="not fitted"):
+        read_hist_gradient_boosting(HistGradientBoostingClassifier())
+
+
+def test_a_soft_tree_is_the_mean_of_its_leaves_by_hand():
+    tree = Tree(
+        feature=[0, 1, 0, 0, 0],
+        threshold=[0.5, 2.0, 0, 0, 0],
+        missing_left=[True] * 5,
+        left=[1, 3, -1, -1, -1],
+        right=[2, 4, -1, -1, -1],
+        value=[0, 0, 5.0, 7.0, -4.0],
+        output=1,
+    )
+    forest = Forest.of([tree], torch.tensor([0.0, 10.0]), 2, inclusive=True)
+    scales, temperature = torch.tensor([2.0, 8.0]), 0.1
+    found = RelaxedForest(forest, scales, temperature)(torch.tensor([[0.6, 1.0]]))
+    first, second = (1 / (1 + math.exp(-u)) for u in ((0.6 - 0.5) / 0.2, (1.0 - 2.0) / 0.8))
+    expected = 10 + first * 5 + (1 - first) * ((1 - second) * 7 + second * -4)
+    torch.testing.assert_close(found, torch.tensor([[0.0, expected]]), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_gradients_agree_with_finite_differences(k):
+    relaxed = RelaxedForest(read_hist_gradient_boosting(boosted(k)), SCALES, 0.05)
+    unit = (torch.from_numpy(rows(6, seed=3)) / SCALES).requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: relaxed(z * SCALES), (unit,), eps=1e-6, atol=1e-6)
+
+
+def test_the_relaxed_forest_approaches_the_forest_as_it_cools():
+    forest = read_hist_gradient_boosting(boosted(3))
+    x = torch.from_numpy(rows(seed=4))
+    relaxed = RelaxedForest(forest, SCALES, 0.3)
+    errors = [
+        (relaxed.at(temperature)(x) - forest.values(x)).abs().mean().item()
+        for temperature in (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 1e-4)
+    ]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 2e-3 * errors[0]
+
+
+def test_the_coldest_forest_is_exact_also_at_thresholds_and_missing_cells():
+    forest = read_hist_gradient_boosting(boosted(3, missing=0.2))
+    x = rows(seed=4, missing=0.2)
+    x = torch.from_numpy(np.concatenate([x, at_thresholds(forest, x)[len(x) :: 5]]))
+    torch.testing.assert_close(RelaxedForest(forest, SCALES, 1e-8)(x), forest.values(x), rtol=0, atol=1e-9)
+
+
+@given(
+    cell=st.integers(-40, 40),
+    beyond=st.floats(-1, 1),
+    step=st.sampled_from([1.0, 0.1, 0.25, 1e-3, 50.0]),
+    inclusive=st.booleans(),
+    single=st.booleans(),
+)
+def test_on_a_grid_a_threshold_lies_between_the_values_it_separates(cell, beyond, step, inclusive, single):
+    threshold = (cell + (0 if abs(beyond) < 0.01 else beyond)) * step
+    threshold = float(np.float32(threshold)) if single else threshold
+    forest = tie_tree(inclusive=inclusive, single=single, threshold=threshold)
+    grid = torch.arange(cell - 3, cell + 4)[:, None].double() * step
+    scales = torch.full((1,), 1e7 * step, dtype=torch.float64)
+    relaxed = RelaxedForest(forest, scales, 1e-9, steps=torch.full((1,), step, dtype=torch.float64))
+    gap = (grid - relaxed.threshold).abs().min().item()
+    assert gap == pytest.approx(step / 2, rel=1e-6)
+    torch.testing.assert_close(relaxed(grid).sign(), forest.values(grid))
+
+
+def test_the_side_of_a_tie_is_the_library_s():
+    x = torch.tensor([[3.0]])
+    for inclusive, side in ((True, -1.0), (False, 1.0)):
+        forest = tie_tree(inclusive=inclusive)
+        assert forest.values(x).item() == side
+        assert RelaxedForest(forest, torch.ones(1), 1e-8)(x).item() == pytest.approx(side)
+
+
+@pytest.mark.parametrize(("threshold", "side"), [(1e-35, -1.0), (-1e-35, 1.0)])
+@pytest.mark.parametrize("step", [0.0, 1.0])
+def test_zero_keeps_its_side_of_a_threshold_next_to_it(threshold, side, step):
+    forest, zero = tie_tree(inclusive=True, threshold=threshold), torch.zeros(1, 1)
+    assert forest.values(zero).item() == side
+    relaxed = RelaxedForest(forest, torch.ones(1), 1e-8, steps=torch.full((1,), step))
+    assert relaxed(zero).item() == pytest.approx(side)
+
+
+def test_single_precision_is_compared_in_single_precision():
+    x = torch.tensor([[3.0 - 1e-9]], dtype=torch.float64)
+    assert tie_tree(inclusive=False).values(x).item() == -1
+    assert tie_tree(inclusive=False, single=True).values(x).item() == 1
+
+
+def test_rows_do_not_depend_on_their_batch():
+    forest = read_hist_gradient_boosting(boosted(2, missing=0.2, n_trees=100))
+    relaxed = RelaxedForest(forest, SCALES, 0.02)
+    assert relaxed.rows_at_once < 400
+    x = torch.from_numpy(rows(seed=5, missing=0.2)).requires_grad_()
+    together = relaxed(x)
+    (gradient,) = torch.autograd.grad(together[:, 1].sum(), x)
+    for i in (0, 17, 399):
+        alone = x[i : i + 1].detach().requires_grad_()
+        value = relaxed(alone)
+        torch.testing.assert_close(value[0], together[i], rtol=0, atol=1e-10)
+        torch.testing.assert_close(
+            torch.autograd.grad(value[:, 1].sum(), alone)[0][0], gradient[i], rtol=0, atol=1e-10
+        )
+
+
+def test_no_rows_give_no_answers():
+    forest, none = read_hist_gradient_boosting(boosted(3)), torch.zeros(0, 4)
+    assert forest.values(none).shape == (0, 3)
+    assert RelaxedForest(forest, SCALES, 0.1)(none.requires_grad_()).shape == (0, 3)
+
+
+def test_a_scale_per_split_is_the_scale_of_its_column_where_these_agree():
+    forest = read_hist_gradient_boosting(boosted(2))
+    x = torch.from_numpy(rows(20))
+    by_split = RelaxedForest(forest, SCALES[forest.feature], 0.1, per_split=True)
+    assert torch.equal(by_split(x), RelaxedForest(forest, SCALES, 0.1)(x))
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_a_student_decides_as_its_teacher(k):
+    x = rows(3000)
+    z = (x - x.mean(axis=0)) / x.std(axis=0)
+    teacher = LogisticRegression().fit(z, classes(x, k))
+    forest = student(torch.from_numpy(x), torch.from_numpy(teacher.predict_log_proba(z)), n_trees=50)
+    fresh = rows(1000, seed=9)
+    proba = teacher.predict_proba((fresh - x.mean(axis=0)) / x.std(axis=0))
+    values = forest.values(torch.from_numpy(fresh))
+    assert values.shape == (1000, k)
+    assert (values.argmax(dim=1).numpy() == proba.argmax(axis=1)).mean() > 0.96
+    assert np.abs(values.softmax(dim=1).numpy() - proba).mean() < 0.05  # clipped logits
+
+
+def test_a_student_takes_answers_that_are_certain():
+    x = torch.from_numpy(rows(500))
+    sure = torch.where(x[:, :1] > 0, torch.tensor([0.0, -torch.inf]), torch.tensor([-torch.inf, 0.0]))
+    forest = student(x, sure, n_trees=20)
+    assert torch.equal(forest.values(x).argmax(dim=1), (x[:, 0] <= 0).long())
+    assert forest.values(x).abs().max() < 4
+
+
+def test_wrong_input_is_named():
+    forest = read_hist_gradient_boosting(boosted(2))
+    x = torch.from_numpy(rows(5))
+    with pytest.raises(ShapeError, match=r"\(n, 4\).*got \(5, 3\)"):
+        forest.values(x[:, :3])
+    with pytest.raises(InvalidInputError, match=r"torch\.int64"):
+        RelaxedForest(forest, SCALES, 0.1)(x.long())
+    with pytest.raises(ShapeError, match="one scale per column"):
+        RelaxedForest(forest, SCALES[:2], 0.1)
+    with pytest.raises(InvalidInputError, match="positive"):
+        RelaxedForest(forest, SCALES * 0, 0.1)
+    with pytest.raises(ShapeError, match="one step per column"):
+        RelaxedForest(forest, SCALES, 0.1, steps=SCALES[:2])
+    with pytest.raises(InvalidInputError, match="temperature"):
+        RelaxedForest(forest, SCALES, 0.0)
+    with pytest.raises(ShapeError, match="at least two classes"):
+        student(x, x[:, :1])
+    with pytest.raises(InvalidInputError, match="NaN"):
+        student(x, x * torch.nan)
+
+
+def test_a_deep_chain_of_splits_is_read_and_relaxed():
+    n = 1500
+    nodes = 2 * n + 1
+    chain = Tree(
+        feature=[0] * nodes,
+        threshold=[i // 2 + 0.5 for i in range(nodes)],
+        missing_left=[True] * nodes,
+        left=[i + 1 if i % 2 == 0 and i < 2 * n else -1 for i in range(nodes)],
+        right=[i + 2 for i in range(nodes)],
+        value=[float((i + 1) // 2 - 1) if i % 2 else float(n) for i in range(nodes)],
+        output=0,
+    )
+    forest = Forest.of([chain], torch.zeros(1), 1, inclusive=True)
+    x = torch.tensor([[0.0], [7.0], [700.0], [1499.0], [9999.0]], dtype=torch.float64)
+    expected = x.clamp_max(n)
+    assert torch.equal(forest.values(x), expected)
+    torch.testing.assert_close(RelaxedForest(forest, torch.ones(1), 0.01)(x), expected)
