@@ -686,7 +686,7 @@ def test_json_has_the_documented_structure(tmp_path):
         (None, None),
         (pd.NA, None),
         (pd.NaT, None),
-        (np.datetime64("NaT"), None),
+        (np.datetime64("NaT", "ns"), None),
         (np.datetime64("2024-02-29"), "2024-02-29"),
         (pd.Timestamp("2024-02-29 12:00", tz="UTC"), "2024-02-29T12:00:00+00:00"),
         (pd.Timedelta(hours=1), "P0DT1H0M0S"),
