@@ -284,6 +284,25 @@ def test_without_time_no_row_is_reached_but_others_have_their_verdict(by_income,
     assert by_income.explain(rows.iloc[:1], time_limit=60).status["status"].tolist() == ["found"]
 
 
+def test_when_the_time_is_over_nothing_more_is_searched(frame, monkeypatch):
+    explainer = stand_in(frame, [Range("income", None, 2000)], push={"income": 8.0})  # no row has an answer
+    clock = iter(range(1000))
+    monkeypatch.setattr("plausiflow.explainer.time.monotonic", lambda: next(clock))
+    asked = []
+    search = type(explainer.finder_.search).run
+
+    def noted(self, task, bank, *, keep=1):
+        asked.append(len(task))
+        return search(self, task, bank, keep=keep)
+
+    monkeypatch.setattr(type(explainer.finder_.search), "run", noted)
+    # Each look at the clock takes a second: the first search, then the one without a margin, are in time.
+    result = explainer.explain(frame.iloc[:4], time_limit=3)
+    assert len(asked) == 2
+    assert (result.status["status"] == "infeasible").all()
+    assert result.status["reason"].str.contains("the time was over before the reason was looked for").all()
+
+
 @pytest.mark.parametrize(
     ("rules", "blamed"),
     [

@@ -55,6 +55,10 @@ def test_the_pipeline_itself_decides_every_answer_as_wanted(parts, name):
     before = model.predict(test.x)[result.of]
     after = model.predict(result.answers)
     assert (after != before).all()
+    metrics = result.metrics()
+    assert metrics["validity"] == metrics["plausibility"] == 1.0
+    assert metrics[["lof", "lof_median", "lof_target", "iso_forest", "l1", "l2", "log_density"]].notna().all()
+    assert metrics["coverage"] == (result.status["status"] == "found").mean()
     theirs = model.predict_proba(result.answers)
     wanted = [list(model.classes_).index(label) for label in result.status["target"].iloc[result.of]]
     ours = result.figures["probability"].to_numpy()

@@ -33,6 +33,7 @@ from plausiflow.densities.context import ContextThreshold
 from plausiflow.densities.mixed import MixedDensity
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.explanations import Explanations
+from plausiflow.metrics import Context
 from plausiflow.protocols import Classifier, Density
 from plausiflow.search.answering import Answers, Question, answered
 from plausiflow.search.calibration import calibrate
@@ -98,6 +99,7 @@ class Explainer:
     model_: EncodedModel | None = field(init=False, default=None, repr=False)
     finder_: Finder | None = field(init=False, default=None, repr=False)
     judges_: Judges | None = field(init=False, default=None, repr=False)
+    context_: Context | None = field(init=False, default=None, repr=False)
     outcome_: str = field(init=False, default="outcome", repr=False)
 
     def __post_init__(self) -> None:
@@ -167,6 +169,8 @@ class Explainer:
         ]
         finder = replace(finder, bank=banks[0], wider_bank=banks[1])
         self.encoder_, self.model_, self.finder_ = encoder, model, finder
+        # Plausibility and judges are held against what each row is given, which only a verdict knows.
+        self.context_ = Context(classifier=model.classifier, x_train=rows, y_train=classes)
         self.judges_ = None
         if self.judges:
             self.judges_ = Judges(count=self.judges, quantile=self.plausibility, base=base, context=context)
@@ -295,6 +299,7 @@ class Explainer:
             outcome=self.outcome_,
             labels=model.labels,
             encoded=(question.encoded.x, answers.x_cf, question.y_target),
+            context=self.context_,
         )
 
     def _fitted(self) -> tuple[Encoder, EncodedModel, Finder]:

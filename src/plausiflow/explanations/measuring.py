@@ -22,6 +22,9 @@ def measure(parts: Parts, variant: Variant) -> pd.Series:
         known = parts.found_figure(name)
         known = known[~np.isnan(known)]
         values[name] = float(known.mean()) if len(known) else np.nan
+    scores = parts.found_figure("score")
+    scores = scores[~np.isnan(scores)]
+    values["plausibility"] = float((scores >= 0).mean()) if len(scores) else np.nan
     for name, value in _evaluate(parts, variant).items():
         if name not in values or not np.isnan(value):
             values[name] = value

@@ -8,6 +8,7 @@ reached in time or have no answer get a verdict that says so, and why.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,6 +83,13 @@ class Question:
         """Whether the time is over."""
         return self.deadline is not None and time.monotonic() >= self.deadline
 
+    def in_time(self, rows: Tensor) -> Iterator[Tensor]:
+        """Some of the rows after the other, until the time is over."""
+        for some in rows.split(AT_ONCE if self.deadline is None else AT_ONCE_TIMED):
+            if len(some) == 0 or self.late:
+                return
+            yield some
+
 
 @torch.no_grad()
 def answered(finder: Finder, encoder: Encoder, question: Question) -> Answers:
@@ -95,27 +103,29 @@ def answered(finder: Finder, encoder: Encoder, question: Question) -> Answers:
     status[already] = "already"
     rows = torch.from_numpy((usable & ~already).nonzero()[0])
     parts: list[_Verified] = []
-    for some in rows.split(AT_ONCE if question.deadline is None else AT_ONCE_TIMED):
-        if question.late:
-            status[some.numpy()] = "not_reached"
-            reason[some.numpy()] = "the time limit was over before this row was searched"
-            continue
+    status[rows.numpy()] = "not_reached"
+    for some in question.in_time(rows):
         found = _search(finder, encoder, question, some)
         status[some.numpy()] = "infeasible"
         status[found.of.numpy()] = "found"
         parts.append(found)
+    reason[status == "not_reached"] = "the time limit was over before this row was searched"
     searched = torch.from_numpy(np.isin(status, ("found", "infeasible")).nonzero()[0])
     answers = _Verified.joined(encoder, question.frame, parts)
     short = searched[torch.bincount(answers.of, minlength=n)[searched] < question.count]
-    if len(short) and not question.late:
-        found = _search(finder, encoder, question, short, margin=False)
-        both = _Verified.joined(encoder, question.frame, [answers, found]).distinct(question.count)
+    more = [_search(finder, encoder, question, some, margin=False) for some in question.in_time(short)]
+    if more:
+        both = _Verified.joined(encoder, question.frame, [answers, *more]).distinct(question.count)
         gained = torch.bincount(both.of, minlength=n) > torch.bincount(answers.of, minlength=n)
         status[gained.numpy()] = "found"
         reason[gained.numpy()] = WITHOUT_MARGIN
         parts = [both]
     left = torch.from_numpy((status == "infeasible").nonzero()[0])
-    misses = _missed(finder, encoder, question, left, reason) if len(left) else None
+    reason[left.numpy()] = "no answer was found; the time was over before the reason was looked for"
+    # With all the time there is, reasons are asked for at once: their number is bounded.
+    asked = question.in_time(left) if question.deadline is not None else [left] * bool(len(left))
+    parts_missed = [_missed(finder, encoder, question, some, reason) for some in asked]
+    misses = _Verified.joined(encoder, question.frame, parts_missed) if parts_missed else None
     if misses is not None and question.relaxed and len(misses.of):
         status[misses.of.numpy()] = "relaxed"
         parts.append(misses)
@@ -212,11 +222,8 @@ def _verified(
 
 def _missed(
     finder: Finder, encoder: Encoder, question: Question, rows: Tensor, reason: npt.NDArray[np.object_]
-) -> _Verified | None:
+) -> _Verified:
     """Nearest misses of rows without an answer; writes down why there is none."""
-    if question.late:
-        reason[rows.numpy()] = "no answer was found; the time was over before the reason was looked for"
-        return None
     index = rows.numpy()
     frame, locked = question.frame.iloc[index], None if question.locked is None else question.locked[index]
     x, y_target = question.encoded.x[rows], question.y_target[rows]
@@ -224,7 +231,7 @@ def _missed(
     misses = _verified(finder, encoder, question, found, rows)
     first = cheapest(misses.of, misses.cost, 1)
     misses = misses.only(first)
-    blame = finder.blocking(x, y_target, frame=frame, locked=locked)
+    blame = finder.blocking(x, y_target, frame=frame, locked=locked, stop=lambda: question.late)
     lacks = dict(zip(misses.of.tolist(), misses.score.tolist(), strict=True))
     for row, names in zip(index.tolist(), blame, strict=True):
         if names:

@@ -6,6 +6,7 @@ answer looks for the rule that blocks it, by searching again without each rule i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -94,16 +95,25 @@ class Finder:
         return diverse(task, bank, self.search, count)
 
     def blocking(
-        self, x: Tensor, y_target: Tensor, *, frame: pd.DataFrame, locked: Mask | None
+        self,
+        x: Tensor,
+        y_target: Tensor,
+        *,
+        frame: pd.DataFrame,
+        locked: Mask | None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> list[list[str]]:
         """For each row the rules without which it would have an answer, each on its own.
 
-        Only for the first ``ROWS_ASKED_WHY`` rows and ``RULES_ASKED`` rules: the work is bounded.
+        Only for the first ``ROWS_ASKED_WHY`` rows and ``RULES_ASKED`` rules, and until ``stop`` says so: the
+        work is bounded.
         """
         blame: list[list[str]] = [[] for _ in range(len(x))]
         some = slice(0, ROWS_ASKED_WHY)
         asked = [(str(rule), i) for i, rule in enumerate(self.rules.constraints[:RULES_ASKED])]
         for name, i in [*asked, *([("locked", None)] if locked is not None and locked[some].any() else [])]:
+            if stop():
+                break
             task = self.task(
                 x[some],
                 y_target[some],
