@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from plausiflow.classifiers import LinearClassifier
-from plausiflow.classifiers.tabular import Decides, EncodedModel
+from plausiflow.classifiers.tabular import EncodedModel
 from plausiflow.constraints import (
     Allowed,
     Decreasing,
@@ -28,6 +28,7 @@ from plausiflow.explainer import Explainer
 from plausiflow.search.candidates import RealRows
 from plausiflow.search.finder import Finder
 from plausiflow.search.mixed import MixedSearch
+from plausiflow.search.wanted import Aim, Decides
 
 STATUSES = {"found", "already", "relaxed", "infeasible", "not_reached", "invalid_input"}
 QUICK = MixedSearch(real_rows=2, finalists=1)
@@ -87,7 +88,7 @@ def stand_in(
     decision = x @ weight
     bias = 0.0123 - (decision.min() + decision.max())[None] / 2  # no row on the boundary
     model = EncodedModel(LinearClassifier.from_weights(weight[None], bias), tuple(labels))
-    validity, ball = Decides(model.classifier, 0.0), Ball(x.mean(dim=0), radius)
+    validity, ball = Decides(model.outputs, Aim()), Ball(x.mean(dim=0), radius)
     bank = {}
     for k in range(2):
         wanted = torch.full((len(x),), k)

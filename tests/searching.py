@@ -12,12 +12,12 @@ from plausiflow.constraints import Allowance, Rules
 from plausiflow.data.encoding import Encoder
 from plausiflow.data.layout import Scale
 from plausiflow.data.schema import Schema
-from plausiflow.losses import validity_value
 from plausiflow.search.candidates import RealRows
 from plausiflow.search.finder import Anything, Finder
 from plausiflow.search.guide import Guide
 from plausiflow.search.mixed import MixedSearch
 from plausiflow.search.task import Task
+from plausiflow.search.wanted import Aim, Wanted
 from plausiflow.solvers import SQP
 
 UNIT = Scale(minimum=0, maximum=1)
@@ -119,8 +119,8 @@ def setup(
     centre = torch.rand(len(layout.numbers), generator=draw, dtype=torch.float64)
     bell = Bell(layout.numbers, centre, value, bar)
 
-    def validity(x_cf: Tensor, wanted: Tensor) -> Tensor:
-        return validity_value(classifier.logits(x_cf), wanted, 0.0)
+    def validity(x_cf: Tensor, wanted: Wanted | Tensor) -> Tensor:
+        return Aim().value(classifier.logits(x_cf), wanted)
 
     typical, least = RealRows.free_numbers(layout, x)
     bank = {}
@@ -189,7 +189,7 @@ def task_of(layout, x, weights, immutable=(), **settings):
     return Task(
         layout=layout,
         x=x,
-        y_target=y_target,
+        wanted=Wanted(y_target),
         allowance=allowance,
         weights=torch.as_tensor(weights, dtype=torch.float64),
         immutable=frozenset(immutable),

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer, make_column_selector, make_column_transformer
-from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 from sklearn.ensemble import RandomForestClassifier, VotingClassifier
-from sklearn.feature_selection import SelectKBest, VarianceThreshold
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import (
@@ -30,23 +28,34 @@ from sklearn.linear_model import (
 from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import FeatureUnion, make_pipeline
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
     KBinsDiscretizer,
-    MaxAbsScaler,
     MinMaxScaler,
     OneHotEncoder,
     OrdinalEncoder,
     PolynomialFeatures,
     PowerTransformer,
     QuantileTransformer,
-    RobustScaler,
     StandardScaler,
-    TargetEncoder,
 )
 from sklearn.svm import SVC, LinearSVC
 
+from converting import (
+    FILLED,
+    LEVEL_STEPS,
+    LEVELS,
+    NUMBER_STEPS,
+    NUMBERS,
+    ROWS,
+    any_columns,
+    encoder_of,
+    fitted,
+    new_rows,
+    preprocessing,
+    table,
+)
 from plausiflow.classifiers.base import predict
 from plausiflow.classifiers.conversion import convert
 from plausiflow.classifiers.preprocessing import positions
@@ -55,29 +64,7 @@ from plausiflow.data.schema import Schema
 from plausiflow.errors import InvalidInputError, ShapeError
 from plausiflow.protocols import Classifier
 
-ROWS = 150
-NUMBERS = ["age", "income", "gain", "rate"]
-LEVELS = ["owns", "job", "grade", "lines"]
 LABELS = {"text": ["yes", "no", "maybe"], "integer": [7, -1, 3], "boolean": [True, False]}
-
-
-def table(seed=0, n=ROWS, missing=0.15) -> pd.DataFrame:
-    """Whole numbers, a heavy tail, many zeros, missing cells, booleans, text, ordered levels, few values."""
-    rng = np.random.default_rng(seed)
-    gone = [rng.random(n) < missing for _ in range(3)]
-    return pd.DataFrame(
-        {
-            "age": rng.integers(18, 90, n),
-            "income": rng.lognormal(3, 1.5, n),
-            "gain": np.where(rng.random(n) < 0.5, 0.0, rng.gamma(2, 300, n)),
-            "rate": np.where(gone[0], np.nan, rng.normal(size=n)),
-            "owns": rng.random(n) < 0.4,
-            "job": pd.Series(rng.choice(["clerk", "nurse", "smith"], n), dtype=object).mask(gone[1]),
-            "grade": pd.Categorical(rng.choice(list("ABC"), n), categories=list("ABC"), ordered=True),
-            "lines": pd.Series(rng.integers(0, 4, n), dtype=float).mask(gone[2]),
-            "country": "X",
-        }
-    )
 
 
 def outcomes(frame, labels, seed=0) -> np.ndarray:
@@ -85,32 +72,6 @@ def outcomes(frame, labels, seed=0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     score = frame["age"] / 20 + frame["owns"] + frame["rate"].fillna(0) + rng.normal(size=len(frame))
     return np.array(labels)[pd.qcut(score, len(labels), labels=False)]
-
-
-def new_rows(frame, seed=1, n=200) -> pd.DataFrame:
-    """Every column drawn by itself; numbers moved, some beyond the table's range."""
-    rng = np.random.default_rng(seed)
-    rows = pd.DataFrame({name: frame[name].iloc[rng.integers(0, len(frame), n)].array for name in frame})
-    for name in ("income", "rate"):
-        rows[name] = rows[name] * rng.uniform(0.2, 1.6, n)
-    rows["age"] = rows["age"] + rng.integers(-10, 10, n)
-    return rows
-
-
-def preprocessing(number=None, level=None) -> ColumnTransformer:
-    number = number or make_pipeline(SimpleImputer(), StandardScaler())
-    level = level or OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-    return ColumnTransformer([("numbers", number, NUMBERS), ("levels", level, LEVELS)])
-
-
-def fitted(model, frame, y):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return model.fit(frame, y)
-
-
-def encoder_of(frame) -> Encoder:
-    return Encoder(Schema.infer(frame))
 
 
 def converted(model, frame, encoder=None):
@@ -181,53 +142,6 @@ MARGINS = {
     "ridge": RidgeClassifier(),
     "perceptron": Perceptron(random_state=0),
 }
-NUMBER_STEPS = {
-    "standard": make_pipeline(SimpleImputer(), StandardScaler()),
-    "standard before filling": make_pipeline(
-        StandardScaler(with_mean=False), SimpleImputer(strategy="median")
-    ),
-    "range": make_pipeline(SimpleImputer(strategy="constant", fill_value=-1), MinMaxScaler()),
-    "clipped range": make_pipeline(MinMaxScaler((1, 3), clip=True), SimpleImputer(add_indicator=True)),
-    "largest": make_pipeline(SimpleImputer(strategy="most_frequent"), MaxAbsScaler()),
-    "robust": make_pipeline(RobustScaler(), "passthrough", SimpleImputer(strategy="constant", fill_value=0)),
-    "robust, scaled only": make_pipeline(RobustScaler(with_centering=False), SimpleImputer()),
-    "products": make_pipeline(SimpleImputer(), StandardScaler(), PolynomialFeatures(2)),
-    "interactions": make_pipeline(
-        SimpleImputer(), MinMaxScaler(), PolynomialFeatures(3, interaction_only=True, include_bias=False)
-    ),
-    "components": make_pipeline(SimpleImputer(), StandardScaler(), PCA(2, whiten=True)),
-    "singular vectors": make_pipeline(SimpleImputer(), MaxAbsScaler(), TruncatedSVD(2, random_state=0)),
-    "both": FeatureUnion(
-        [
-            ("mean", make_pipeline(SimpleImputer(), StandardScaler())),
-            ("flags", make_pipeline(SimpleImputer(add_indicator=True), MinMaxScaler())),
-            ("none", "drop"),
-        ],
-        transformer_weights={"flags": 0.5},
-    ),
-}
-_filled = SimpleImputer(strategy="most_frequent")
-LEVEL_STEPS = {
-    "one-hot": OneHotEncoder(handle_unknown="ignore"),
-    "one-hot without the first": OneHotEncoder(drop="first", sparse_output=False),
-    "one-hot without one of two": OneHotEncoder(drop="if_binary"),
-    "one-hot of the frequent": OneHotEncoder(min_frequency=20, handle_unknown="infrequent_if_exist"),
-    "one-hot of at most two": OneHotEncoder(max_categories=2),
-    "filled one-hot": make_pipeline(_filled, OneHotEncoder()),
-    "constant and one-hot": make_pipeline(
-        SimpleImputer(strategy="constant", fill_value="?"), OneHotEncoder()
-    ),
-    "numbered": make_pipeline(OrdinalEncoder(encoded_missing_value=-2), StandardScaler()),
-    "numbered and filled": make_pipeline(
-        OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1), SimpleImputer()
-    ),
-    "numbered and cut": make_pipeline(
-        _filled, OrdinalEncoder(), KBinsDiscretizer(2, quantile_method="averaged_inverted_cdf")
-    ),
-    "by outcome": TargetEncoder(random_state=0),
-    "selected": make_pipeline(OneHotEncoder(sparse_output=False), VarianceThreshold(0.1), SelectKBest(k=4)),
-    "products": make_pipeline(OneHotEncoder(sparse_output=False), PolynomialFeatures(include_bias=False)),
-}
 
 
 @pytest.mark.parametrize("labels", [LABELS["text"], LABELS["boolean"]], ids=["text", "boolean"])
@@ -277,7 +191,7 @@ def test_a_transformer_of_levels_is_exact(name):
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_a_column_that_the_model_never_saw_filled_is_dropped_or_filled_as_the_model_does(keep):
+def test_a_column_that_the_model_never_sawFILLED_is_dropped_orFILLED_as_the_model_does(keep):
     frame = table()
     unseen = frame[frame["rate"].isna()]
     number = make_pipeline(SimpleImputer(keep_empty_features=keep, add_indicator=True), StandardScaler())
@@ -316,18 +230,7 @@ def test_any_pipeline_of_any_table_has_the_answers_of_the_model(
     frame = table(seed)
     y = outcomes(frame, LABELS[labels], seed)
     order = np.random.default_rng(seed).permutation(sorted(kept)).tolist()
-    numbers, levels = ([name for name in order if name in group] for group in (NUMBERS, LEVELS))
-    number, level = clone(NUMBER_STEPS[number]), clone(LEVEL_STEPS[level])
-    if numbers[1:] == []:
-        number = make_pipeline(SimpleImputer(add_indicator=True), StandardScaler())
-    steps = [("levels", level, levels)] + ([] if remainder else [("numbers", number, numbers)])
-    columns = ColumnTransformer(
-        [step for step in steps if step[2]],
-        remainder=number if remainder and numbers else "drop",
-        sparse_threshold=0,
-    )
-    if pandas and "sparse_output=False" in str(level):
-        columns.set_output(transform="pandas")
+    columns = any_columns(order, NUMBER_STEPS[number], LEVEL_STEPS[level], remainder, pandas)
     model = make_pipeline(columns, clone(ESTIMATORS[estimator]))
     try:
         model = fitted(model, frame[order], y)
@@ -394,7 +297,7 @@ def test_a_model_of_an_array_of_objects_is_exact():
 def test_columns_may_come_in_another_order_and_fewer_may_be_used():
     frame = table()
     order = ["lines", "income", "job", "age"]
-    level = make_pipeline(_filled, OneHotEncoder())
+    level = make_pipeline(FILLED, OneHotEncoder())
     columns = make_column_transformer((level, ["job", "lines"]), remainder=StandardScaler())
     model = make_pipeline(columns, LogisticRegression())
     model, encoder = fitted(model, frame[order], outcomes(frame, ["a", "b"])), encoder_of(frame)
@@ -439,7 +342,7 @@ def test_spellings_that_the_model_tells_apart_are_not_taken_for_one_level():
     assert "differ" in reason(fitted(model, frame, outcomes(frame, ["a", "b"])), frame)
 
 
-def test_filled_cells_are_compared_as_filled():
+def testFILLED_cells_are_compared_asFILLED():
     frame = table()
     model = make_pipeline(preprocessing(), LogisticRegression())
     model = fitted(model, frame, outcomes(frame, ["a", "b"]))

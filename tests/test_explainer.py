@@ -180,9 +180,9 @@ def test_a_model_is_trained_as_a_copy_and_one_that_is_trained_is_used_as_it_is(t
     model = MLPClassifier(hidden=(4,), training=Training(epochs=2))
     first = Explainer(model, confidence=None, judges=0).fit(x, y)
     assert model.n_classes == 0
-    trained = first.model_.classifier
+    trained = first.model_.model
     second = Explainer(trained, confidence=None, judges=0).fit(x, y)
-    assert second.model_.classifier is trained
+    assert second.model_.model is trained
     assert_frame_equal(first.predict_proba(x), second.predict_proba(x))
 
 
@@ -346,7 +346,7 @@ def test_where_no_single_rule_blocks_the_reason_says_that_nothing_is_left(frame)
 def test_a_row_that_needs_two_changes_has_no_answer_where_one_is_allowed(answers):
     frame = pd.DataFrame({"a": [True, False] * 40, "b": [True, True, False, False] * 20})
     explainer = stand_in(frame, [MaxChanges(1)], push={"a": 1.0, "b": 1.0})
-    explainer.model_.classifier.load_state({"weight": BOTH, "bias": torch.tensor([0.0, -1.5])})
+    explainer.model_.model.load_state({"weight": BOTH, "bias": torch.tensor([0.0, -1.5])})
     rows = pd.DataFrame({"a": [False, True, True], "b": [False, False, True]})
     assert explainer.predict(rows).tolist() == ["no", "no", "yes"]
     result = explainer.explain(rows, "yes", k=answers)

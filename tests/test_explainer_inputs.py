@@ -363,7 +363,7 @@ def test_a_row_that_the_model_cannot_decide_does_not_harm_the_others(explainer, 
         far = x[:, age] > 5
         if answer == "raises" and far.any():
             raise ValueError("too old")
-        return torch.where(far[:, None], torch.nan, own.classifier.logits(x))
+        return torch.where(far[:, None], torch.nan, own.model.logits(x))
 
     rows = ROWS.assign(age=[30, 5000, 40, 5000])
     fresh = replace(explainer)
@@ -378,17 +378,17 @@ def test_a_row_that_the_model_cannot_decide_does_not_harm_the_others(explainer, 
 
 
 def test_a_model_that_raises_in_a_search_is_named(explainer):
-    own = explainer.model_.classifier
+    own = explainer.model_.model
 
     def logits(x):
         if len(x) == 1:
             raise IndexError("more rows, please")
         return own.logits(x)
 
-    broken = Model(logits)
+    broken, own_labels = Model(logits), explainer.model_.labels
     fresh = replace(explainer)
     fresh.encoder_, fresh.model_ = explainer.encoder_, explainer.model_
-    validity = replace(explainer.finder_.validity, classifier=broken)
+    validity = replace(explainer.finder_.validity, outputs=EncodedModel(broken, own_labels).outputs)
     fresh.finder_ = replace(explainer.finder_, validity=validity)
     with pytest.raises(ModelError, match=r"`model.logits` raised IndexError.*: more rows, please"):
         fresh.explain(ROWS.iloc[:1])
@@ -456,7 +456,7 @@ def test_what_are_no_outcomes_is_an_error_about_y(kind):
 @pytest.mark.parametrize("kind", FINE_OUTCOMES)
 def test_outcomes_of_any_sort_are_learned(hardly_trained, kind):
     explainer = fitted(FRAME[["age", "job"]], FINE_OUTCOMES[kind])
-    assert explainer.model_.n_classes == 2
+    assert len(explainer.model_.labels) == 2
     first, second = explainer.model_.labels
     result = survives(lambda: explainer.explain(ROWS[["age", "job"]], first, time_limit=0), 4)
     assert result.status["target"].tolist() == [first] * 4

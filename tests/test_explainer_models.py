@@ -13,7 +13,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from plausiflow import Explainer, Immutable
 from plausiflow.data.tables import loans_table
 from plausiflow.densities import mixed
-from plausiflow.errors import InvalidInputError
+from plausiflow.errors import InvalidInputError, ModelError
 from plausiflow.training import Training
 
 
@@ -81,13 +81,13 @@ def test_outcomes_keep_the_models_order(parts):
 def test_a_model_that_cannot_be_converted_is_refused_with_the_reason(parts):
     train, _ = parts
     model = pipeline(RandomForestClassifier(5, random_state=0)).fit(train.x, train.y)
-    with pytest.raises(InvalidInputError, match=r"RandomForestClassifier.*Linear models"):
-        Explainer(model).fit(train.x, train.y)
+    with pytest.raises(InvalidInputError, match=r"to be converted exactly.*RandomForestClassifier"):
+        Explainer(model, taken_for="exact").fit(train.x, train.y)
 
 
 def test_a_model_that_is_not_fitted_is_refused(parts):
     train, _ = parts
-    with pytest.raises(InvalidInputError, match="`model` must be one that can be converted"):
+    with pytest.raises(ModelError, match="is not fitted yet"):
         Explainer(LogisticRegression()).fit(train.x, train.y)
 
 

@@ -8,20 +8,29 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.ensemble import (
+    GradientBoostingClassifier,
+    GradientBoostingRegressor,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+)
 from sklearn.linear_model import LogisticRegression
 
+from plausiflow.classifiers.boosters import read_catboost, read_lightgbm, read_xgboost
 from plausiflow.classifiers.columns import Refused
+from plausiflow.classifiers.relaxation import RelaxedForest
 from plausiflow.classifiers.tree_readers import (
+    read_gradient_boosting,
     read_hist_gradient_boosting,
-    read_lightgbm,
-    read_xgboost,
     student,
+    student_of_values,
 )
-from plausiflow.classifiers.trees import Forest, RelaxedForest, Tree
+from plausiflow.classifiers.trees import Forest, Tree
+from plausiflow.classifiers.walks import ObliviousWalk, Walk
 from plausiflow.errors import InvalidInputError, ShapeError
 
 SCALES = torch.tensor([4.0, 10.0, 1.0, 1000.0], dtype=torch.float64)
+QUIET = {"iterations": 10, "depth": 4, "verbose": 0, "allow_writing_files": False, "thread_count": 1}
 
 
 def rows(n=400, seed=0, missing=0.0) -> np.ndarray:
@@ -208,6 +217,87 @@ def test_lightgbm_with_what_a_forest_cannot_hold_is_refused():
             read_lightgbm(model)
 
 
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("nan_mode", ["Min", "Max"])
+@pytest.mark.parametrize("policy", ["SymmetricTree", "Depthwise"])
+def test_a_forest_answers_as_catboost(k, nan_mode, policy):
+    catboost = pytest.importorskip("catboost", reason="needs the extra `trees`")
+    x = rows(missing=0.2)
+    x[:, 2] = rows()[:, 2]  # a column that no training row misses
+    model = catboost.CatBoostClassifier(nan_mode=nan_mode, grow_policy=policy, **QUIET).fit(x, classes(x, k))
+    forest = read_catboost(model)
+    x = at_thresholds(forest, rows(seed=2, missing=0.2))
+    raw = model.predict(x, prediction_type="RawFormulaVal")
+    values = forest.values(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(values[:, 1] if k == 2 else values, raw, rtol=0, atol=1e-12)
+    proba = torch.from_numpy(values).softmax(dim=1).numpy()
+    np.testing.assert_allclose(proba, model.predict_proba(x), rtol=0, atol=1e-12)
+
+
+def test_a_forest_answers_as_a_regressor_of_catboost_that_stopped_early():
+    catboost = pytest.importorskip("catboost", reason="needs the extra `trees`")
+    x = rows()
+    y = 1e5 + x[:, 1] + np.random.default_rng(3).normal(size=len(x))
+    model = catboost.CatBoostRegressor(early_stopping_rounds=2, **{**QUIET, "iterations": 200})
+    model.fit(x[:200], y[:200], eval_set=(x[200:], y[200:]))
+    forest = read_catboost(model)
+    assert len(forest.root) == model.best_iteration_ + 1 < 200
+    values = forest.values(torch.from_numpy(x))[:, 0].numpy()
+    np.testing.assert_allclose(values, model.predict(x), rtol=1e-14)
+
+
+def test_catboost_with_what_a_forest_cannot_hold_is_refused():
+    catboost = pytest.importorskip("catboost", reason="needs the extra `trees`")
+    x = rows()
+    level = pd.DataFrame({"level": x[:, 1].astype(int).astype(str), "number": x[:, 0]})
+    odd = x[:, 1].astype(int) % 2
+    refused = {
+        "OneHotFeature": catboost.CatBoostClassifier(
+            cat_features=["level"], one_hot_max_size=20, **QUIET
+        ).fit(level, odd),
+        "OnlineCtr": catboost.CatBoostClassifier(cat_features=["level"], **QUIET).fit(level, odd),
+        "not fitted": catboost.CatBoostClassifier(),
+        "Poisson": catboost.CatBoostRegressor(loss_function="Poisson", **QUIET).fit(x, x[:, 1]),
+        "MultiClassOneVsAll": catboost.CatBoostClassifier(loss_function="MultiClassOneVsAll", **QUIET).fit(
+            x, classes(x, 3)
+        ),
+    }
+    for reason, model in refused.items():
+        with pytest.raises(Refused, match=reason):
+            read_catboost(model)
+
+
+@pytest.mark.parametrize(("k", "loss"), [(2, "log_loss"), (2, "exponential"), (3, "log_loss")])
+@pytest.mark.parametrize("init", [None, "zero"])
+def test_a_forest_answers_as_gradient_boosting(k, loss, init):
+    x = rows()
+    model = GradientBoostingClassifier(n_estimators=8, loss=loss, init=init).fit(x, classes(x, k))
+    forest = read_gradient_boosting(model)
+    x = at_thresholds(forest, rows(seed=2))
+    proba = forest.values(torch.from_numpy(x)).softmax(dim=1).numpy()
+    np.testing.assert_allclose(proba, model.predict_proba(x), rtol=0, atol=1e-12)
+
+
+def test_a_forest_answers_as_a_regressor_of_gradient_boosting_that_stopped_early():
+    x = rows()
+    model = GradientBoostingRegressor(n_estimators=80, n_iter_no_change=2, random_state=0).fit(
+        x, x[:, 1] ** 2
+    )
+    forest = read_gradient_boosting(model)
+    assert len(forest.root) < 80
+    values = forest.values(torch.from_numpy(x))[:, 0].numpy()
+    np.testing.assert_allclose(values, model.predict(x), rtol=0, atol=1e-12)
+
+
+def test_gradient_boosting_on_top_of_another_model_is_refused():
+    x = rows()
+    model = GradientBoostingClassifier(n_estimators=2, init=LogisticRegression(max_iter=1000))
+    with pytest.raises(Refused, match="not fitted"):
+        read_gradient_boosting(model)
+    with pytest.raises(Refused, match="starts from the answers of LogisticRegression"):
+        read_gradient_boosting(model.fit(x[:, :3], classes(x, 2)))
+
+
 def test_categorical_splits_are_refused():
     x = rows()
     model = HistGradientBoostingClassifier(max_iter=3, categorical_features=[1]).fit(x, classes(x, 2))
@@ -249,6 +339,55 @@ def test_gradients_agree_with_finite_differences(k):
     assert torch.autograd.gradcheck(lambda z: relaxed(z * SCALES), (unit,), eps=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("depth", [2, 5])
+def test_oblivious_trees_answer_as_by_a_walk_through_each(k, depth, monkeypatch):
+    catboost = pytest.importorskip("catboost", reason="needs the extra `trees`")
+    x = rows(missing=0.2)
+    forest = read_catboost(catboost.CatBoostClassifier(**{**QUIET, "depth": depth}).fit(x, classes(x, k)))
+    quick = RelaxedForest(forest, SCALES, 0.05)
+    assert isinstance(quick.walk, ObliviousWalk)
+    monkeypatch.setattr("plausiflow.classifiers.relaxation.walk_of", Walk)
+    slow = RelaxedForest(forest, SCALES, 0.05)
+    point = torch.from_numpy(x).requires_grad_()
+    for output in range(k):
+        answers = [relaxed(point)[:, output] for relaxed in (quick, slow)]
+        gradients = [torch.autograd.grad(answer.sum(), point)[0] for answer in answers]
+        torch.testing.assert_close(*answers, rtol=0, atol=1e-12)
+        torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)
+
+
+def test_trees_of_different_depths_may_be_oblivious():
+    deep = Tree(
+        feature=[0, 1, 1, 0, 0, 0, 0],
+        threshold=[0.5, 0.3, 0.3, 0, 0, 0, 0],
+        missing_left=[True] * 7,
+        left=[1, 3, 5, -1, -1, -1, -1],
+        right=[2, 4, 6, -1, -1, -1, -1],
+        value=[0, 0, 0, 1.0, 2.0, 3.0, 4.0],
+        output=0,
+    )
+    shallow = Tree([1, 0, 0], [0.7, 0, 0], [True] * 3, [1, -1, -1], [2, -1, -1], [0, 10.0, 20.0], 0)
+    single = Tree([0], [0.0], [True], [-1], [-1], [100.0], 0)
+    forest = Forest.of([deep, shallow, single], torch.zeros(1), 2, inclusive=True)
+    relaxed = RelaxedForest(forest, torch.ones(2), 0.1)
+    assert isinstance(relaxed.walk, ObliviousWalk)
+    x = torch.rand(50, 2).requires_grad_()
+    a, b, c = ((x[:, i] - t).mul(10).sigmoid() for i, t in ((0, 0.5), (1, 0.3), (1, 0.7)))
+    by_hand = (1 - a) * (1 + b) + a * (3 + b) + 10 + 10 * c + 100
+    torch.testing.assert_close(relaxed(x)[:, 0], by_hand, rtol=0, atol=1e-6)
+    gradients = [torch.autograd.grad(f.sum(), x)[0] for f in (relaxed(x), by_hand)]
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-6)
+
+
+def test_another_temperature_leaves_the_forest_as_it_was():
+    relaxed = RelaxedForest(read_hist_gradient_boosting(boosted(2)), SCALES, 0.1)
+    x = torch.from_numpy(rows(20))
+    before = relaxed(x)
+    relaxed.at(0.01).to(torch.float32)
+    assert torch.equal(relaxed(x), before)
+
+
 def test_the_relaxed_forest_approaches_the_forest_as_it_cools():
     forest = read_hist_gradient_boosting(boosted(3))
     x = torch.from_numpy(rows(seed=4))
@@ -265,7 +404,7 @@ def test_the_coldest_forest_is_exact_also_at_thresholds_and_missing_cells():
     forest = read_hist_gradient_boosting(boosted(3, missing=0.2))
     x = rows(seed=4, missing=0.2)
     x = torch.from_numpy(np.concatenate([x, at_thresholds(forest, x)[len(x) :: 5]]))
-    torch.testing.assert_close(RelaxedForest(forest, SCALES, 1e-8)(x), forest.values(x), rtol=0, atol=1e-9)
+    torch.testing.assert_close(RelaxedForest(forest, SCALES, 1e-11)(x), forest.values(x), rtol=0, atol=1e-9)
 
 
 @given(
@@ -287,12 +426,45 @@ def test_on_a_grid_a_threshold_lies_between_the_values_it_separates(cell, beyond
     torch.testing.assert_close(relaxed(grid).sign(), forest.values(grid))
 
 
+@given(
+    cell=st.integers(-40, 40),
+    weight=st.sampled_from([1.0, 0.37, 1 / 3, 250.0]),
+    shift=st.sampled_from([0.0, -1.7, 12.3]),
+    inclusive=st.booleans(),
+)
+def test_a_grid_may_be_scaled_and_shifted(cell, weight, shift, inclusive):
+    forest = tie_tree(inclusive=inclusive, threshold=weight * cell + shift)
+    grid = torch.arange(cell - 3, cell + 4)[:, None].double() * weight + shift
+    one = torch.ones(1, dtype=torch.float64)
+    relaxed = RelaxedForest(forest, 1e7 * weight * one, 1e-9, weight * one, shift * one)
+    assert (grid - relaxed.threshold).abs().min().item() == pytest.approx(weight / 2, rel=1e-6)
+    expected = torch.arange(-3, 4)[:, None].sign().double()
+    expected[3] = -1.0 if inclusive else 1.0
+    torch.testing.assert_close(relaxed(grid).sign(), expected)
+
+
+def test_a_certain_cell_is_split_as_the_hard_forest_does():
+    forest = read_hist_gradient_boosting(boosted(3, missing=0.2))
+    x = torch.from_numpy(at_thresholds(forest, rows(seed=4, missing=0.2))).requires_grad_()
+    relaxed = RelaxedForest(forest, SCALES, 0.1)
+    values = relaxed(x, torch.ones(x.shape, dtype=torch.bool))
+    torch.testing.assert_close(values.detach(), forest.values(x))
+    assert not torch.autograd.grad(values.sum(), x)[0].any()
+    some = torch.zeros(x.shape, dtype=torch.bool)
+    some[:, 1] = True
+    split = relaxed(x, some)
+    (gradient,) = torch.autograd.grad(split.sum(), x)
+    assert not gradient[:, 1].any()
+    assert gradient[:, 0].any()
+    torch.testing.assert_close(relaxed(x, ~some & some), relaxed(x))
+
+
 def test_the_side_of_a_tie_is_the_library_s():
     x = torch.tensor([[3.0]])
     for inclusive, side in ((True, -1.0), (False, 1.0)):
         forest = tie_tree(inclusive=inclusive)
         assert forest.values(x).item() == side
-        assert RelaxedForest(forest, torch.ones(1), 1e-8)(x).item() == pytest.approx(side)
+        assert RelaxedForest(forest, torch.ones(1), 1e-11)(x).item() == pytest.approx(side)
 
 
 @pytest.mark.parametrize(("threshold", "side"), [(1e-35, -1.0), (-1e-35, 1.0)])
@@ -300,7 +472,7 @@ def test_the_side_of_a_tie_is_the_library_s():
 def test_zero_keeps_its_side_of_a_threshold_next_to_it(threshold, side, step):
     forest, zero = tie_tree(inclusive=True, threshold=threshold), torch.zeros(1, 1)
     assert forest.values(zero).item() == side
-    relaxed = RelaxedForest(forest, torch.ones(1), 1e-8, steps=torch.full((1,), step))
+    relaxed = RelaxedForest(forest, torch.ones(1), 1e-11, steps=torch.full((1,), step))
     assert relaxed(zero).item() == pytest.approx(side)
 
 
@@ -310,10 +482,21 @@ def test_single_precision_is_compared_in_single_precision():
     assert tie_tree(inclusive=False, single=True).values(x).item() == 1
 
 
+@given(threshold=st.floats(1, 100, width=32), offset=st.floats(-4e-7, 4e-7), inclusive=st.booleans())
+def test_a_soft_split_in_single_precision_lies_where_cells_are_rounded_to_the_other_side(
+    threshold, offset, inclusive
+):
+    forest = tie_tree(inclusive=inclusive, single=True, threshold=threshold)
+    cells = torch.tensor([[threshold * (1 + offset)], [threshold]], dtype=torch.float64)
+    relaxed = RelaxedForest(forest, torch.ones(1), 1e-13)
+    between = (cells - relaxed.threshold).abs() < 1e-12  # in the middle of two singles
+    torch.testing.assert_close(relaxed(cells)[~between], forest.values(cells)[~between])
+
+
 def test_rows_do_not_depend_on_their_batch():
     forest = read_hist_gradient_boosting(boosted(2, missing=0.2, n_trees=100))
     relaxed = RelaxedForest(forest, SCALES, 0.02)
-    assert relaxed.rows_at_once < 400
+    assert relaxed.walk.rows_at_once < 400
     x = torch.from_numpy(rows(seed=5, missing=0.2)).requires_grad_()
     together = relaxed(x)
     (gradient,) = torch.autograd.grad(together[:, 1].sum(), x)
@@ -361,6 +544,25 @@ def test_a_student_takes_answers_that_are_certain():
     assert forest.values(x).abs().max() < 4
 
 
+@pytest.mark.parametrize("size", [1.0, 1e-6, 1e6])
+def test_a_student_of_a_regressor_answers_in_its_units(size):
+    x = rows(3000)
+
+    def teacher(cells):
+        return size * (7 + np.sin(3 * cells[:, 0]) + 0.1 * cells[:, 1])
+
+    forest = student_of_values(torch.from_numpy(x), torch.from_numpy(teacher(x)))
+    fresh = rows(1000, seed=9)
+    error = forest.values(torch.from_numpy(fresh))[:, 0].numpy() - teacher(fresh)
+    assert np.sqrt((error**2).mean()) < 0.1 * teacher(fresh).std()
+
+
+def test_a_student_of_a_constant_is_constant():
+    x = torch.from_numpy(rows(50))
+    values = student_of_values(x, torch.full((50,), 3.0), n_trees=2).values(x)
+    torch.testing.assert_close(values, torch.full((50, 1), 3.0))
+
+
 def test_wrong_input_is_named():
     forest = read_hist_gradient_boosting(boosted(2))
     x = torch.from_numpy(rows(5))
@@ -380,6 +582,10 @@ def test_wrong_input_is_named():
         student(x, x[:, :1])
     with pytest.raises(InvalidInputError, match="NaN"):
         student(x, x * torch.nan)
+    with pytest.raises(ShapeError, match="one for each row"):
+        student_of_values(x, x)
+    with pytest.raises(InvalidInputError, match="1 are not"):
+        student_of_values(x, torch.tensor([1.0, 2.0, torch.inf, 4.0, 5.0]))
 
 
 def test_a_deep_chain_of_splits_is_read_and_relaxed():

@@ -19,32 +19,28 @@ from typing import Any, Literal, Self
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from plausiflow.classifiers.conversion import differentiable
-from plausiflow.classifiers.tabular import Decides, EncodedModel, as_model, in_order, labels_of
-from plausiflow.constraints import Increasing, Locked, Rule, Rules, locked_mask
+from plausiflow.classifiers.blackbox import BlackBox
+from plausiflow.classifiers.detection import Taken, TakenFor, predicts_numbers
+from plausiflow.classifiers.tabular import EncodedModel, column_of, in_order, labels_of, numbers_of
+from plausiflow.constraints import Locked, Rule, Rules, locked_mask
 from plausiflow.data.encoding import Encoded, Encoder
 from plausiflow.data.features import Kind
 from plausiflow.data.schema import Schema
-from plausiflow.densities import CrossFitEnsemble
-from plausiflow.densities.context import ContextThreshold
-from plausiflow.densities.mixed import MixedDensity
-from plausiflow.errors import InvalidInputError, NotFittedError
+from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
 from plausiflow.explanations import Explanations
+from plausiflow.explanations.figures import figures_of, verdicts_of
 from plausiflow.metrics import Context
-from plausiflow.protocols import Classifier, Density
-from plausiflow.search.answering import Answers, Question, answered
-from plausiflow.search.calibration import calibrate
-from plausiflow.search.candidates import RealRows
+from plausiflow.protocols import Classifier, Plausibility
+from plausiflow.search.answering import Answers, Question
+from plausiflow.search.choosing import cheapest_of
 from plausiflow.search.finder import Finder
-from plausiflow.search.guide import Guide
+from plausiflow.search.fitting import Rows, Settings, densities, finder_for
 from plausiflow.search.judges import Judges
-from plausiflow.search.mixed import MixedSearch
-from plausiflow.search.targets import Target, wanted_classes
+from plausiflow.search.targets import Target, answers_as_text, binned, wanted_of
+from plausiflow.search.wanted import Aim
 
-MEMBERS, CALIBRATION_ROWS = 4, 120
 MOST_ANSWERS = 48
 
 
@@ -53,9 +49,14 @@ class Explainer:
     """Plausible counterfactuals for the rows of a table.
 
     Attributes:
-        model: What decides: one of our classifiers (trained in ``fit`` unless it is already), a fitted
-            scikit-learn classifier or pipeline of the table that can be converted exactly, or any
+        model: What decides: a fitted scikit-learn model or pipeline of the table, XGBoost, LightGBM or
+            CatBoost, a torch module of its columns, any function of a table that returns probabilities,
+            labels or numbers; one of our classifiers (trained in ``fit`` unless it is already), or any
             :class:`~plausiflow.protocols.Classifier` of encoded rows.
+        taken_for: What the model must be taken for, where it is not what it looks like; ``repr`` tells what
+            it was. See :data:`~plausiflow.classifiers.detection.TakenFor`.
+        labels: Whose outcomes teach the density: those ``given``, or what the ``model`` decides, where
+            outcomes are scarce or not known.
         constraints: What may change; see :mod:`plausiflow.constraints`.
         plausibility: How dense a counterfactual must be: a quantile of the log-densities of real rows that
             have the same immutable features and the wanted outcome (0.5: denser than half of them).
@@ -71,6 +72,7 @@ class Explainer:
         missing: ``"keep"``: a missing value stays missing. ``"impute"``: it is filled with the median or the
             most common level.
         judges: How many densities that guide nothing give every answer a second opinion.
+        model_rows: How many rows a model without gradients may be asked about for each row and search.
         random_state: Of all that is learned.
 
     Example:
@@ -82,7 +84,9 @@ class Explainer:
         ['found', 'found']
     """
 
-    model: Classifier | BaseEstimator = field(kw_only=False)
+    model: Any = field(kw_only=False)
+    taken_for: TakenFor = "auto"
+    labels: Literal["given", "model"] = "given"
     constraints: Sequence[Rule] = ()
     plausibility: float = 0.5
     confidence: float | None = 0.95
@@ -93,10 +97,12 @@ class Explainer:
     orders: Mapping[str, Sequence[Any]] | None = None
     missing: Literal["keep", "impute"] = "keep"
     judges: int = 3
+    model_rows: int = 600
     random_state: int = 0
 
     encoder_: Encoder | None = field(init=False, default=None, repr=False)
-    model_: EncodedModel | None = field(init=False, default=None, repr=False)
+    model_: EncodedModel | BlackBox | None = field(init=False, default=None, repr=False)
+    aim_: Aim = field(init=False, default_factory=Aim, repr=False)
     finder_: Finder | None = field(init=False, default=None, repr=False)
     judges_: Judges | None = field(init=False, default=None, repr=False)
     context_: Context | None = field(init=False, default=None, repr=False)
@@ -116,6 +122,8 @@ class Explainer:
             ),
             "margin": ("in [0, 0.5)", 0 <= _number(self.margin) < 0.5),
             "judges": ("a whole number, 0 or more", _is_whole(self.judges) and self.judges >= 0),
+            "model_rows": ("a whole number, 1 or more", _is_whole(self.model_rows) and self.model_rows >= 1),
+            "labels": ("'given' or 'model'", self.labels in ("given", "model")),
             "random_state": (
                 "a whole number from 0 to 2**32 - 1",
                 _is_whole(self.random_state) and 0 <= self.random_state < 2**32,
@@ -126,8 +134,14 @@ class Explainer:
         }
         _raise_unless(fine, {name: getattr(self, name) for name in fine})
 
-    def fit(self, x: pd.DataFrame, y: Sequence[Any] | pd.Series) -> Self:
-        """Learn from a table ``x`` and the outcomes ``y`` of its rows."""
+    def __repr__(self) -> str:
+        name = type(self.model).__name__
+        if self.model_ is None:
+            return f"Explainer({name}, not fitted)"
+        return f"Explainer({name}, taken for: {self.model_.says})"
+
+    def fit(self, x: pd.DataFrame, y: Sequence[Any] | pd.Series | None = None) -> Self:
+        """Learn from a table ``x`` and the outcomes ``y`` of its rows; ``labels="model"`` needs none."""
         schema = Schema.infer(x, kinds=self.kinds, orders=self.orders)
         encoder = Encoder(schema, self.missing)
         rules = Rules(self.constraints, schema, encoder.layout)
@@ -137,52 +151,92 @@ class Explainer:
                 "Give rows that differ, or name the kinds of the columns with `kinds`."
             )
         weights = self._weights(encoder)
-        given = differentiable(self.model, encoder, x)
-        labels, classes = in_order(*labels_of(y, len(x)), getattr(given, "classes", None))
-        immutable, rising, falling = rules.immutable, *_monotone(rules)
-        base = MixedDensity.of(encoder.layout, immutable, seed=self.random_state)
-        context = ContextThreshold.of(encoder.layout, immutable=immutable, rising=rising, falling=falling)
-        rows = encoder.encode(x).x
-        model = as_model(given, rows, classes, labels)
-        single = rows.float()
-        ensemble = CrossFitEnsemble(
-            members=MEMBERS,
-            base=base,
-            context=context,
-            quantile=self.plausibility,
+        encoded = encoder.encode(x).x
+        model, classes, aim = self._taken(encoder, x, encoded, y)
+        n_classes = len(aim.edges) - 1 if aim.edges else len(model.labels)
+        rows = Rows(frame=x, x=encoded, classes=classes, n_classes=n_classes)
+        settings = Settings(
+            plausibility=self.plausibility,
+            confidence=self.confidence,
+            sparsity=self.sparsity,
+            budget=self.model_rows,
+            judges=self.judges,
             seed=self.random_state,
-        ).fit(single, classes)
-        typical, least = RealRows.free_numbers(encoder.layout, rows)
-        finder = Finder(
-            rules=rules,
-            validity=Decides(model.classifier, self.margin),
-            plausibility=ensemble,
-            bank=RealRows({}, typical, least),
-            weights=weights,
-            search=MixedSearch(sparsity=self.sparsity),
         )
-        if self.confidence is not None:
-            self._calibrate(finder, ensemble, rows, model.predict(rows))
-        banks = [
-            RealRows(_real_rows(finder, ensemble, rows, model.n_classes, margin), typical, least)
-            for margin in (ensemble.margin_, torch.zeros_like(ensemble.margin_))
-        ]
-        finder = replace(finder, bank=banks[0], wider_bank=banks[1])
-        self.encoder_, self.model_, self.finder_ = encoder, model, finder
-        # Plausibility and judges are held against what each row is given, which only a verdict knows.
-        self.context_ = Context(classifier=model.classifier, x_train=rows, y_train=classes)
-        self.judges_ = None
-        if self.judges:
-            self.judges_ = Judges(count=self.judges, quantile=self.plausibility, base=base, context=context)
-            self.judges_.fit(single, classes)
+        plausibility, judges = self._densities(rows, rules, encoder, settings)
+        finder = finder_for(
+            rows,
+            rules=rules,
+            encoder=encoder,
+            model=model,
+            aim=aim,
+            plausibility=plausibility,
+            weights=weights,
+            settings=settings,
+        )
+        self.encoder_, self.model_, self.aim_, self.finder_ = encoder, model, aim, finder
+        self.judges_, self.context_ = judges, None
+        if not aim.edges:
+            # Plausibility and judges are held against what each row is given, which only a verdict knows.
+            decider = model if isinstance(model, BlackBox) else model.model
+            assert isinstance(decider, Classifier)
+            self.context_ = Context(classifier=decider, x_train=encoded, y_train=classes)
         self.outcome_ = str(y.name) if isinstance(y, pd.Series) and y.name is not None else "outcome"
         return self
+
+    def _densities(
+        self, rows: Rows, rules: Rules, encoder: Encoder, settings: Settings
+    ) -> tuple[Plausibility, Judges | None]:
+        """How plausible rows are, and the judges; studies put others here."""
+        return densities(rows, rules=rules, encoder=encoder, settings=settings)
+
+    def _taken(
+        self, encoder: Encoder, frame: pd.DataFrame, x: Tensor, y: Sequence[Any] | pd.Series | None
+    ) -> tuple[EncodedModel | BlackBox, Tensor, Aim]:
+        """The model, the class or bin of each training row, and how answers are held against wishes."""
+        taken = Taken(self.model, self.taken_for, encoder, frame)
+        if predicts_numbers(self.model, y):
+            taken.labels(None)
+            model = taken.regressor(x, self.random_state)
+            values = numbers_of(y, len(x)) if self.labels == "given" else model.answers(x, frame)
+            edges, classes = binned(values)
+            return model, classes, Aim(self.margin, edges, unit=0.1 * float(values.std()))
+        labels, classes, known = self._outcomes(taken, y, len(x))
+        order = taken.labels(labels)
+        labels, classes = in_order(labels, classes, order)
+        model = taken.classifier(x, classes, known, labels, self.random_state)
+        aim = Aim(self.margin)
+        return model, classes if self.labels == "given" else aim.classes(model.answers(x, frame)), aim
+
+    def _outcomes(
+        self, taken: Taken, y: Sequence[Any] | pd.Series | None, n: int
+    ) -> tuple[tuple[Any, ...], Tensor, Tensor]:
+        """Labels, the class of each row, and which rows have one; unlabelled rows are of the first class."""
+        everyone = torch.ones(n, dtype=torch.bool)
+        if self.labels == "given":
+            if y is None:
+                raise InvalidInputError(
+                    '`y` must hold the outcomes of the rows; it was left out. Give it, or set labels="model";'
+                    " the density then learns from what the model decides."
+                )
+            return (*labels_of(y, n), everyone)
+        if y is None:
+            return taken.own_labels(), torch.zeros(n, dtype=torch.long), everyone
+        column = column_of(y)
+        if len(column) != n:
+            raise ShapeError(f"`y` must have {n} outcomes, one for each row; got {len(column)}.")
+        known = torch.from_numpy(column.notna().to_numpy())
+        labels, own = labels_of(column[column.notna()], int(known.sum()))
+        classes = torch.zeros(n, dtype=torch.long)
+        classes[known] = own
+        return labels, classes, known
 
     def explain(
         self,
         rows: pd.DataFrame,
         target: Target = "opposite",
         *,
+        min_probability: float | None = None,
         k: int = 1,
         locked: Locked | None = None,
         time_limit: float | None = None,
@@ -193,7 +247,10 @@ class Explainer:
         Args:
             rows: Rows of the table, in any order of its columns.
             target: The outcome wanted: ``"opposite"`` (of two), ``"runner_up"`` (the most probable other
-                one), a label, or one label for each row.
+                one), ``"other"`` (whichever other one is cheapest), a label, or one label for each row. Of a
+                number that is predicted: the smallest and the largest one wanted, ``None`` for no bound, or
+                both for each row, shape ``(n, 2)``.
+            min_probability: What the model must give the wanted outcome at least; by default it must win.
             k: How many counterfactuals for each row, different from each other; at most 48.
             locked: Features that keep their value here: names for all rows, names for each row, or a table of
                 booleans.
@@ -205,104 +262,89 @@ class Explainer:
             "k": (f"a whole number from 1 to {MOST_ANSWERS}", _is_whole(k) and 1 <= k <= MOST_ANSWERS),
             "time_limit": ("seconds, 0 or more, or None", time_limit is None or _number(time_limit) >= 0),
             "relaxed": ("True or False", isinstance(relaxed, bool | np.bool_)),
+            "min_probability": (
+                "a probability between 0 and 1, or None, and None where a number is predicted",
+                min_probability is None or (0 < _number(min_probability) < 1 and not self.aim_.edges),
+            ),
         }
-        _raise_unless(fine, {"k": k, "time_limit": time_limit, "relaxed": relaxed})
+        given = {"k": k, "time_limit": time_limit, "relaxed": relaxed, "min_probability": min_probability}
+        _raise_unless(fine, given)
         started = time.monotonic()
-        encoded, proba = self._read(rows)
+        before = (model.asked.calls, model.asked.rows) if isinstance(model, BlackBox) else (0, 0)
+        encoded, outputs = self._read(rows)
         frame = rows.copy(deep=False).set_flags(allows_duplicate_labels=True)  # answers repeat rows
         frame.attrs = {}
+        wishes = wanted_of(target, outputs, self.aim_, model.labels, min_probability)
         question = Question(
             frame=frame,
             encoded=encoded,
-            classes=proba.argmax(dim=1),
-            y_target=wanted_classes(target, proba, model.labels, len(rows)),
+            already=self.aim_.met(outputs, wishes[0]) if len(wishes) == 1 else torch.zeros(len(rows)).bool(),
+            wanted=wishes[0],
             count=k,
             locked=None if locked is None else locked_mask(locked, encoder.schema.names, len(rows)),
             deadline=None if time_limit is None else started + float(time_limit),
             relaxed=relaxed,
         )
-        return self._explanations(question, answered(finder, encoder, question), proba)
+        question, answers = cheapest_of(finder, encoder, question, wishes)
+        result = self._result(question, answers, outputs)
+        if isinstance(model, BlackBox):
+            calls, asked = model.asked.calls - before[0], model.asked.rows - before[1]
+            result = replace(result, model_calls=calls, model_rows=asked)
+        return result
 
-    def predict_proba(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """The model's probabilities, one column per label; missing for a row that cannot be read."""
-        encoded, proba = self._read(rows)
-        values = proba.numpy()
-        values[~encoded.usable] = np.nan
-        _, model, _ = self._fitted()
-        return pd.DataFrame(values, index=rows.index, columns=list(model.labels))
-
-    def predict(self, rows: pd.DataFrame) -> pd.Series:
-        """The outcome the model decides for each row; missing for a row that cannot be read."""
-        encoded, proba = self._read(rows)
-        _, model, _ = self._fitted()
-        outcomes = model.named(proba.argmax(dim=1), encoded.usable)
-        return pd.Series(outcomes, index=rows.index, name=self.outcome_)
-
-    def _read(self, rows: pd.DataFrame) -> tuple[Encoded, Tensor]:
-        """Encoded rows and the model's probabilities; a row that has none has a problem."""
-        encoder, model, _ = self._fitted()
-        encoded = encoder.encode(rows)
-        proba = model.proba(encoded.x)
-        undecided = encoded.usable & proba.isnan().any(dim=1).numpy()
-        encoded.problems[undecided] = (
-            "the model gives no probabilities for it; a number may be too far from the training range"
-        )
-        return encoded, proba
-
-    def _explanations(self, question: Question, answers: Answers, before: Tensor) -> Explanations:
+    def _result(self, question: Question, answers: Answers, before: Tensor) -> Explanations:
         _, model, finder = self._fitted()
-        x, of = question.encoded.x[answers.of], answers.of
-        wanted = question.y_target[of]
-        proba = model.proba(answers.x_cf)
-        judged = torch.full((len(of),), torch.nan, dtype=torch.float64)
-        if self.judges_ is not None and len(of):
-            judged = self.judges_.passes(answers.x_cf, wanted, x).double().mean(dim=1)
-        delta = answers.x_cf - x
-        log_density = torch.full_like(judged, torch.nan)
-        if isinstance(finder.plausibility, Density):
-            with torch.no_grad():
-                log_density = finder.plausibility.log_prob(answers.x_cf, wanted)
-        figures = pd.DataFrame(
-            {
-                "cost": answers.cost.numpy(),
-                "l1": delta.abs().sum(dim=1).numpy(),
-                "l2": torch.linalg.vector_norm(delta, dim=1).numpy(),
-                "n_changes": finder.rules.layout.changed(answers.x_cf, x).sum(dim=1).numpy(),
-                "probability": proba.gather(1, wanted[:, None])[:, 0].numpy(),
-                "log_density": log_density.numpy(),
-                "score": answers.score.numpy(),
-                "judged": judged.numpy(),
-            }
-        )
-        usable = question.encoded.usable
-        wanted_before = before.gather(1, question.y_target[:, None])[:, 0].numpy()
-        verdicts = pd.DataFrame(
-            {
-                "status": answers.status,
-                "reason": answers.reason,
-                "predicted": model.named(question.classes, usable),
-                "target": model.named(question.y_target, usable),
-                "probability": np.where(usable, wanted_before, np.nan),
-            },
-            index=question.frame.index,
-        )
         return Explanations(
             rows=question.frame,
             answers=answers.decoded,
-            of=of.numpy(),
-            figures=figures,
-            verdicts=verdicts,
+            of=answers.of.numpy(),
+            figures=figures_of(question, answers, model, finder, self.judges_),
+            verdicts=verdicts_of(question, answers, before, model.labels),
             misses=answers.misses,
             misses_of=answers.misses_of,
             misses_why=answers.misses_why,
             schema=finder.rules.schema,
             outcome=self.outcome_,
             labels=model.labels,
-            encoded=(question.encoded.x, answers.x_cf, question.y_target),
+            encoded=(question.encoded.x, answers.x_cf, question.wanted.y),
             context=self.context_,
         )
 
-    def _fitted(self) -> tuple[Encoder, EncodedModel, Finder]:
+    def predict_proba(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """The model's probabilities, one column per label; missing for a row that cannot be read."""
+        _, model, _ = self._fitted()
+        if not model.labels:
+            raise InvalidInputError(
+                "`model` must decide between outcomes; it predicts a number. Use `predict`."
+            )
+        encoded, outputs = self._read(rows)
+        values = outputs.exp().numpy()
+        values[~encoded.usable] = np.nan
+        return pd.DataFrame(values, index=rows.index, columns=list(model.labels))
+
+    def predict(self, rows: pd.DataFrame) -> pd.Series:
+        """What the model answers for each row, an outcome or a number; missing where it cannot be read."""
+        encoded, outputs = self._read(rows)
+        _, model, _ = self._fitted()
+        answers = answers_as_text(outputs, model.labels, encoded.usable)
+        return pd.Series(answers, index=rows.index, name=self.outcome_)
+
+    def _read(self, rows: pd.DataFrame) -> tuple[Encoded, Tensor]:
+        """Encoded rows and the model's answers; a row that has none has a problem."""
+        encoder, model, _ = self._fitted()
+        encoded = encoder.encode(rows)
+        shape = (len(rows), len(model.labels)) if model.labels else (len(rows),)
+        outputs = torch.full(shape, torch.nan, dtype=torch.float64)
+        usable = torch.from_numpy(encoded.usable)
+        outputs[usable] = model.answers(encoded.x[usable], rows[encoded.usable])
+        undecided = encoded.usable & _unknown(outputs).numpy()
+        what = "probabilities" if model.labels else "prediction"
+        encoded.problems[undecided] = (
+            f"the model gives no {what} for it; a number may be too far from the training range"
+        )
+        return encoded, outputs.nan_to_num(nan=0.0, neginf=-745.0)
+
+    def _fitted(self) -> tuple[Encoder, EncodedModel | BlackBox, Finder]:
         if self.encoder_ is None or self.model_ is None or self.finder_ is None:
             raise NotFittedError(
                 "This explainer has not been fitted. Call `fit(x, y)` with training rows first."
@@ -325,52 +367,10 @@ class Explainer:
             )
         return torch.tensor([float(given.get(name, 1.0)) for name in names], dtype=torch.float64)
 
-    def _calibrate(self, finder: Finder, ensemble: CrossFitEnsemble, x: Tensor, classes: Tensor) -> None:
-        assert self.confidence is not None
-        light = MixedSearch(real_rows=4, sparsity=self.sparsity, finalists=1)
 
-        def search(rows: Tensor, wanted: Tensor, guide: Guide, bank: dict[int, Tensor]) -> Tensor:
-            task = finder.task(rows, wanted, guide=guide)
-            found = light.run(task, replace(finder.bank, rows=bank))
-            x_cf = torch.full_like(rows, torch.nan)
-            x_cf[found.rows] = found.x
-            return x_cf
-
-        calibrate(
-            ensemble,
-            x,
-            classes,
-            validity=finder.validity,
-            search=search,
-            confidence=self.confidence,
-            seed=self.random_state,
-            n_rows=CALIBRATION_ROWS,
-        )
-
-
-@torch.no_grad()
-def _real_rows(
-    finder: Finder, ensemble: CrossFitEnsemble, x: Tensor, n_classes: int, margin: Tensor
-) -> dict[int, Tensor]:
-    """Distinct training rows that are valid, and plausible by these margins of the classes, by class."""
-    distinct, rows = torch.unique(x, dim=0), {}
-    for k in range(n_classes):
-        wanted = torch.full((len(distinct),), k)
-        fine = torch.cat(
-            [
-                (finder.validity(own, of) >= 0) & (ensemble.score(own, of) >= (margin - ensemble.margin_)[k])
-                for own, of in zip(distinct.split(4096), wanted.split(4096), strict=True)
-            ]
-        )
-        rows[k] = distinct[fine]
-    return rows
-
-
-def _monotone(rules: Rules) -> tuple[list[str], list[str]]:
-    """Features that may only rise, and that may only fall."""
-    monotone = rules.monotone
-    rising = [rule.feature for rule in rules.constraints if isinstance(rule, Increasing)]
-    return [n for n in monotone if n in rising], [n for n in monotone if n not in rising]
+def _unknown(outputs: Tensor) -> Tensor:
+    """Rows for which a model has no answer, shape ``(n,)``."""
+    return outputs.isnan().any(dim=1) if outputs.ndim == 2 else outputs.isnan()
 
 
 def _number(value: object) -> float:

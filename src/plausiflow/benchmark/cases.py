@@ -99,7 +99,7 @@ class Case:
     @property
     def model(self) -> EncodedModel:
         """What decides."""
-        assert self.explainer.model_ is not None
+        assert isinstance(self.explainer.model_, EncodedModel)
         return self.explainer.model_
 
     @property
@@ -121,7 +121,11 @@ class Case:
     @cached_property
     def y_target(self) -> Tensor:
         """The wanted classes of the test rows: the opposite of what the model decides."""
-        return wanted_classes("opposite", self.model.proba(self.x), self.model.labels, len(self.x))
+        return wanted_classes("opposite", self.model.answers(self.x).exp(), self.model.labels, len(self.x))
+
+    def decided(self, x: Tensor) -> Tensor:
+        """What the model decides for encoded rows, shape ``(n,)``."""
+        return self.model.answers(x).argmax(dim=1)
 
     def classes(self, labels: pd.Series) -> Tensor:
         """The numbers of some labels, as the model counts them."""
@@ -130,7 +134,7 @@ class Case:
     def identified(self, row: Row, seed: int) -> Row:
         """A row with what was run, on what, and with which code."""
         own = self.usable.numpy()
-        right = self.model.predict(self.x[self.usable]) == self.classes(self.test.y.iloc[own])
+        right = self.decided(self.x[self.usable]) == self.classes(self.test.y.iloc[own])
         named: Row = {"dataset": self.test.name, "method": row["method"], "rows": len(self.test.x)}
         named["accuracy"] = mean(right)
         return named | row | {"training_rows": len(self.train.x), "seed": seed} | environment()

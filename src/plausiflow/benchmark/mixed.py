@@ -127,7 +127,7 @@ def _real(case: Case) -> Row:
         plausible = guide.score(x, torch.arange(len(x))) >= 0
     row: Row = {
         "method": "real",
-        "validity": mean(case.model.predict(x) == y),
+        "validity": mean(case.decided(x) == y),
         "plausible": mean(plausible),
     }
     return row | _second_opinions(case, case.test.x.iloc[own.numpy()], x, x, y)
@@ -190,7 +190,7 @@ def measured(case: Case, answers: pd.DataFrame, of: Codes) -> Row:
     found = np.isin(np.arange(len(case.test.x)), of)
     row: Row = {
         "found": float(found.mean()),
-        "validity": mean((case.model.predict(again.x) == wanted) & torch.from_numpy(again.usable)),
+        "validity": mean((case.decided(again.x) == wanted) & torch.from_numpy(again.usable)),
         "plausible": mean(guide.score(again.x, everyone) >= 0),
         "rules_broken": mean(torch.from_numpy(broken)),
         "immutable_identical": _identical(before, answers, case.train.immutable),

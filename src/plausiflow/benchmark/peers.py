@@ -145,7 +145,7 @@ def run(selection: TableSelection, peers: Peers) -> Iterator[Row]:
 def write_task(case: Case, folder: Path, seconds_per_row: float, seed: int) -> None:
     """What a peer gets: rows as matrices, the model's weights, rules and wanted classes."""
     features = _features(case)
-    classifier = case.model.classifier
+    classifier = case.model.model
     assert isinstance(classifier, MLPClassifier)
     state = {name: value.double().numpy() for name, value in classifier.state().items()}
     layers = sorted({int(name.split(".")[0]) for name in state})
@@ -153,7 +153,7 @@ def write_task(case: Case, folder: Path, seconds_per_row: float, seed: int) -> N
         "train": matrix(case.train.x, features),
         "classes": case.classes(case.train.y).numpy(),
         "rows": matrix(case.test.x, features),
-        "proba": case.model.proba(case.x).numpy(),
+        "proba": case.model.answers(case.x).exp().numpy(),
     }
     for i, layer in enumerate(layers):
         arrays[f"weight{i}"], arrays[f"bias{i}"] = state[f"{layer}.weight"], state[f"{layer}.bias"]

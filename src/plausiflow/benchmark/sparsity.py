@@ -24,6 +24,7 @@ from plausiflow.benchmark.tables import markdown
 from plausiflow.constraints import MaxChanges, Rules
 from plausiflow.explanations import Explanations
 from plausiflow.search.finder import Finder
+from plausiflow.search.mixed import MixedSearch
 
 STUDIED = ("heloc", "adult")
 SPARSITY, MOST, SEVERAL, ASKED_FOR_SEVERAL = 0.1, 3, 4, 100
@@ -48,9 +49,11 @@ def _fewer(case: Case) -> Iterator[Row]:
     finder = case.finder
     limited = [*finder.rules.constraints, MaxChanges(MOST)]
     rules = Rules(limited, finder.rules.schema, finder.rules.layout)
+    search = finder.search
+    assert isinstance(search, MixedSearch)
     ways = {
-        "all_changes": replace(finder, search=replace(finder.search, sparsity=None)),
-        f"sparsity_{SPARSITY}": replace(finder, search=replace(finder.search, sparsity=SPARSITY)),
+        "all_changes": replace(finder, search=replace(search, sparsity=None)),
+        f"sparsity_{SPARSITY}": replace(finder, search=replace(search, sparsity=SPARSITY)),
         f"at_most_{MOST}_changes": replace(finder, rules=rules),
     }
     reference: Explanations | None = None

@@ -13,7 +13,10 @@ from torch import Tensor
 
 from plausiflow.classifiers.columns import Fitted, Refused, ask
 from plausiflow.data.encoding import Encoder
+from plausiflow.data.grids import precision
 
+TOLERANCE = 1e-6
+"""How far answers of a conversion may be from the model's own: probabilities, or numbers over their size."""
 _ROWS = 256
 _BEYOND = 0.25
 
@@ -57,17 +60,41 @@ class Intake:
         return chosen.to_numpy() if self.as_array else chosen
 
 
+def require_same(
+    answers: Callable[[Tensor], Tensor], model: Fitted, intake: Intake, encoder: Encoder, sample: pd.DataFrame
+) -> None:
+    """Refuse answers that are not the model's own; what is given is as in :func:`largest_difference`.
+
+    Raises:
+        Refused: They differ by more than 1e-6, or the model cannot be asked.
+    """
+    difference = largest_difference(answers, model, intake, encoder, sample)
+    if not difference <= TOLERANCE:
+        single = "; it is given single precision, double may do" if _is_single(intake.rows(sample)) else ""
+        raise Refused(
+            f"{type(model).__name__} and its conversion differ by up to {difference:.1e} in their answers"
+            + single
+        )
+
+
+def _is_single(rows: Any) -> bool:  # noqa: ANN401
+    dtypes = rows.dtypes if isinstance(rows, pd.DataFrame) else [rows.dtype]
+    return all(precision(dtype).itemsize < 8 for dtype in dtypes)
+
+
 def largest_difference(
-    logits: Callable[[Tensor], Tensor], model: Fitted, intake: Intake, encoder: Encoder, sample: pd.DataFrame
+    answers: Callable[[Tensor], Tensor], model: Fitted, intake: Intake, encoder: Encoder, sample: pd.DataFrame
 ) -> float:
     """How far answers are from the model's own, at most.
 
-    That is a difference of probabilities; where the model has none a difference of its decision function,
-    divided by its size where that is above one.
+    Of a classifier, that is a difference of probabilities, or of its decision function where it has none; of
+    a regressor a difference of its predictions. It is divided by the size of the model's own answer where
+    that is above one.
 
     Args:
-        logits: Of encoded rows; with probabilities their softmax is compared.
-        model: The fitted classifier.
+        answers: For encoded rows: logits ``(n, k)``, whose softmax is compared where the model has
+            probabilities, or numbers ``(n,)``.
+        model: The fitted classifier or regressor.
         intake: What it takes.
         encoder: Of the table.
         sample: Rows of the table.
@@ -76,20 +103,24 @@ def largest_difference(
         Refused: The model cannot be asked.
     """
     differences = []
-    for frame in (_own_rows(encoder, sample), _changed_rows(encoder, sample)):
+    for frame in (own_rows(encoder, sample), changed_rows(encoder, sample)):
         encoded = encoder.encode(frame)
         with torch.no_grad():
-            found = logits(encoded.x[torch.from_numpy(encoded.usable)])
-        differences.append(_difference(found, model, intake.rows(frame[encoded.usable])))
+            found = answers(encoded.x[torch.from_numpy(encoded.usable)])
+        differences.append(answers_differ_by(found, model, intake.rows(frame[encoded.usable])))
     return float(np.max(differences))
 
 
-def _difference(logits: Tensor, model: Fitted, rows: Any) -> float:  # noqa: ANN401
-    if hasattr(model, "predict_proba"):
-        answers, own = ask(model, "predict_proba", rows), logits.softmax(dim=1).numpy()
+def answers_differ_by(found: Tensor, model: Fitted, rows: Any) -> float:  # noqa: ANN401
+    """How far answers for rows are from the model's own, at most; see :func:`largest_difference`."""
+    if found.ndim == 1:
+        answers, own = ask(model, "predict", rows), found.numpy()
+        answers = answers[:, 0] if answers.shape[1:] == (1,) else answers  # fitted on a column of a table
+    elif hasattr(model, "predict_proba"):
+        answers, own = ask(model, "predict_proba", rows), found.softmax(dim=1).numpy()
     else:
         answers = ask(model, "decision_function", rows)
-        own = (logits[:, 1] - logits[:, 0] if answers.ndim == 1 else logits).numpy()
+        own = (found[:, 1] - found[:, 0] if answers.ndim == 1 else found).numpy()
     if own.shape != answers.shape:
         raise Refused(f"{type(model).__name__} answers with shape {answers.shape}, not {own.shape}")
     return float((np.abs(own - answers) / np.maximum(1, np.abs(answers))).max())
@@ -104,12 +135,13 @@ def _some(encoder: Encoder, sample: pd.DataFrame) -> pd.DataFrame:
     return sample.iloc[chosen].reset_index(drop=True)
 
 
-def _own_rows(encoder: Encoder, sample: pd.DataFrame) -> pd.DataFrame:
+def own_rows(encoder: Encoder, sample: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the sample as they come back from being encoded."""
     rows = _some(encoder, sample)
     return encoder.decode(encoder.encode(rows).x, like=rows)
 
 
-def _changed_rows(encoder: Encoder, sample: pd.DataFrame) -> pd.DataFrame:
+def changed_rows(encoder: Encoder, sample: pd.DataFrame) -> pd.DataFrame:
     """The rows with other numbers, also beyond the training range, at every level in turn.
 
     Missing cells stay, for rows write them in their own way; only where none is missing some become so.

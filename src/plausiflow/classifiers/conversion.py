@@ -1,4 +1,4 @@
-"""From a fitted scikit-learn model to a classifier of encoded rows with the same answers, and gradients.
+"""From a fitted scikit-learn model to one of encoded rows with the same answers, and gradients.
 
 The model may take the table's columns by name, or an array of all of them. A conversion is never believed:
 the model itself is asked about rows of the table and about changed ones, and where the answers differ there
@@ -7,54 +7,62 @@ is no conversion, but a reason.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator
+from sklearn.base import is_regressor
 from torch import Tensor, nn
 
 from plausiflow.classifiers.columns import Basis, Fitted, Refused, table_columns
-from plausiflow.classifiers.comparison import Intake, largest_difference
+from plausiflow.classifiers.comparison import Intake, require_same
 from plausiflow.classifiers.estimators import estimator
 from plausiflow.classifiers.preprocessing import kind_of
 from plausiflow.data.encoding import Encoder
 from plausiflow.data.features import plain
-from plausiflow.data.grids import precision
 from plausiflow.errors import InvalidInputError, ShapeError
 from plausiflow.frozen import Frozen
 
-TOLERANCE = 1e-6
-"""How far probabilities of a conversion may be from the model's own."""
 SAMPLE = 256
+"""How many rows of a table are enough of a sample to compare answers on."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class ConvertedClassifier:
-    """A scikit-learn model as a classifier of encoded rows; made by :func:`convert`.
-
-    Attributes:
-        module: The model, ``(n, width) -> (n, k)``. It is never evaluated itself: ``logits`` uses frozen
-            copies.
-        kind: The model's class.
-        classes: Its labels, in its order.
-        n_features: Width of an encoded row.
-        probabilities: The softmax of the logits is what the model predicts; else the model predicts no
-            probabilities, and only the decision agrees, the largest logit.
-    """
-
+class _Converted:
     module: nn.Module
     kind: str
-    classes: tuple[Any, ...]
     n_features: int
-    probabilities: bool
     _frozen: Frozen[nn.Module] = field(init=False)
 
     differentiable = True
 
     def __post_init__(self) -> None:
         self._frozen = Frozen(self.module)
+
+    def _answers(self, x: Tensor) -> Tensor:
+        check_encoded(x, self.n_features)
+        answers: Tensor = self._frozen(x)(x)
+        return answers
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ConvertedClassifier(_Converted):
+    """A scikit-learn model as a classifier of encoded rows; made by :func:`convert`.
+
+    Attributes:
+        module: The model, ``(n, width) -> (n, k)``. It is never evaluated itself: ``logits`` uses frozen
+            copies.
+        kind: The model's class.
+        n_features: Width of an encoded row.
+        classes: Its labels, in its order.
+        probabilities: The softmax of the logits is what the model predicts; else the model predicts no
+            probabilities, and only the decision agrees, the largest logit.
+    """
+
+    classes: tuple[Any, ...]
+    probabilities: bool
 
     @property
     def n_classes(self) -> int:
@@ -66,21 +74,30 @@ class ConvertedClassifier:
 
         In x's dtype and on its device; keeps the graph.
         """
-        if x.ndim != 2 or x.shape[1] != self.n_features:
-            raise ShapeError(
-                f"`x` must have shape (n, {self.n_features}), rows as encoded by the encoder that the model "
-                f"was converted with; got {tuple(x.shape)}. A single row needs `x[None]`."
-            )
-        if not x.is_floating_point():
-            raise InvalidInputError(
-                f"`x` must be a float tensor; got {x.dtype}. Convert it with `x.double()`."
-            )
-        logits: Tensor = self._frozen(x)(x)
-        return logits
+        return self._answers(x)
 
     def __repr__(self) -> str:
         answers = "probabilities" if self.probabilities else "decisions"
         return f"ConvertedClassifier({self.kind}, {self.n_classes} classes; {answers})"
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ConvertedRegressor(_Converted):
+    """A scikit-learn model as a regressor of encoded rows; made by :func:`convert_regressor`.
+
+    Attributes:
+        module: The model, ``(n, width) -> (n, 1)``. It is never evaluated itself: ``values`` uses frozen
+            copies.
+        kind: The model's class.
+        n_features: Width of an encoded row.
+    """
+
+    def values(self, x: Tensor) -> Tensor:
+        """Predictions, ``(n, width) -> (n,)``; in x's dtype and on its device; keeps the graph."""
+        return self._answers(x)[:, 0]
+
+    def __repr__(self) -> str:
+        return f"ConvertedRegressor({self.kind})"
 
 
 @dataclass(frozen=True)
@@ -93,6 +110,19 @@ class Conversion:
     """
 
     classifier: ConvertedClassifier | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class RegressorConversion:
+    """A converted regressor, or the reason why there is none.
+
+    Attributes:
+        regressor: With the model's answers.
+        reason: What could not be converted, and why; empty where there is a regressor.
+    """
+
+    regressor: ConvertedRegressor | None
     reason: str = ""
 
 
@@ -120,53 +150,96 @@ def convert(model: Fitted, encoder: Encoder, sample: pd.DataFrame) -> Conversion
         >>> convert(model, encoder, frame).classifier
         ConvertedClassifier(LogisticRegression, 2 classes; probabilities)
     """
-    encoder.encode(sample)  # raises where these are not rows of the table
-    try:
-        return Conversion(_convert(model, encoder, sample))
-    except Refused as refusal:
-        return Conversion(None, str(refusal))
+    return Conversion(*_tried(_classifier, model, encoder, sample))
 
 
-def differentiable(model: object, encoder: Encoder, frame: pd.DataFrame) -> object:
-    """A scikit-learn model as a classifier of encoded rows; anything else as it came.
+def convert_regressor(model: Fitted, encoder: Encoder, sample: pd.DataFrame) -> RegressorConversion:
+    """Convert a fitted scikit-learn regressor, exactly, or say why not.
+
+    Args:
+        model: An estimator or a pipeline that predicts one number. It is not changed.
+        encoder: Of the table whose columns the model takes.
+        sample: Some rows of the table, in the dtypes that the model is given, to compare answers on.
+
+    Returns:
+        A regressor whose answers for these rows, and for changed ones, differ from the model's by at most
+        1e-6, of their size where that is above one; or the reason why there is none.
 
     Raises:
-        InvalidInputError: The model cannot be converted; the message says what hinders.
+        InvalidInputError: The sample has not the columns of the table.
+
+    Example:
+        >>> from sklearn.linear_model import Ridge
+        >>> from plausiflow.data.schema import Schema
+        >>> frame = pd.DataFrame({"age": [31, 54, 47, 25], "owns": [True, False, True, False]})
+        >>> model = Ridge().fit(frame, [1200.0, 900.0, 1500.0, 400.0])
+        >>> convert_regressor(model, Encoder(Schema.infer(frame)), frame).regressor
+        ConvertedRegressor(Ridge)
     """
-    if not isinstance(model, BaseEstimator):
-        return model
-    conversion = convert(model, encoder, frame.iloc[:SAMPLE])
-    if conversion.classifier is None:
-        raise InvalidInputError(
-            "`model` must be one that can be converted exactly, so that it has gradients; "
-            f"{type(model).__name__} cannot: {conversion.reason}. Linear models, discriminant analysis, "
-            "naive Bayes and perceptrons can, also in pipelines of scalers, imputers and encoders."
+    return RegressorConversion(*_tried(_regressor, model, encoder, sample))
+
+
+def check_encoded(x: Tensor, n_features: int) -> None:
+    """Check that these are encoded rows of this width.
+
+    Raises:
+        ShapeError: They have another shape.
+        InvalidInputError: They are not floats.
+    """
+    if x.ndim != 2 or x.shape[1] != n_features:
+        raise ShapeError(
+            f"`x` must have shape (n, {n_features}), rows as encoded by the encoder that the model was "
+            f"converted with; got {tuple(x.shape)}. A single row needs `x[None]`."
         )
-    return conversion.classifier
+    if not x.is_floating_point():
+        raise InvalidInputError(f"`x` must be a float tensor; got {x.dtype}. Convert it with `x.double()`.")
 
 
-def _convert(model: Fitted, encoder: Encoder, sample: pd.DataFrame) -> ConvertedClassifier:
-    kind = kind_of(model)
-    classes = getattr(model, "classes_", None)
+C = TypeVar("C", bound=_Converted)
+
+
+def _tried(
+    make: Callable[[Fitted, Encoder, pd.DataFrame], C], model: Fitted, encoder: Encoder, sample: pd.DataFrame
+) -> tuple[C | None, str]:
+    """What is made of a model, or why nothing is."""
+    encoder.encode(sample)  # raises where these are not rows of the table
+    try:
+        return make(model, encoder, sample), ""
+    except Refused as refusal:
+        return None, str(refusal)
+
+
+def _classifier(model: Fitted, encoder: Encoder, sample: pd.DataFrame) -> ConvertedClassifier:
+    kind, classes = kind_of(model), getattr(model, "classes_", None)
     if not isinstance(classes, np.ndarray) or classes.ndim != 1 or len(classes) < 2:
         raise Refused(f"{kind} is not a classifier with one outcome of two classes or more")
-    intake, basis = Intake.of(model, encoder.schema.names), Basis(encoder.layout)
-    dtype = intake.rows(sample).dtype if intake.as_array else None
-    columns = table_columns(encoder, sample, intake.names, dtype, basis)
+    intake = Intake.of(model, encoder.schema.names)
     made = ConvertedClassifier(
-        module=nn.Sequential(basis, estimator(model, columns, basis)),
+        module=_module(model, intake, encoder, sample),
         kind=kind,
-        classes=tuple(map(plain, classes)),
         n_features=encoder.layout.width,
+        classes=tuple(map(plain, classes)),
         probabilities=hasattr(model, "predict_proba"),
     )
-    difference = largest_difference(made.logits, model, intake, encoder, sample)
-    if not difference <= TOLERANCE:
-        single = "; it is given single precision, double may do" if _is_single(intake.rows(sample)) else ""
-        raise Refused(f"{kind} and its conversion differ by up to {difference:.1e} in their answers{single}")
+    require_same(made.logits, model, intake, encoder, sample)
     return made
 
 
-def _is_single(rows: Any) -> bool:  # noqa: ANN401
-    dtypes = rows.dtypes if isinstance(rows, pd.DataFrame) else [rows.dtype]
-    return all(precision(dtype).itemsize < 8 for dtype in dtypes)
+def _regressor(model: Fitted, encoder: Encoder, sample: pd.DataFrame) -> ConvertedRegressor:
+    kind = kind_of(model)
+    if not is_regressor(model):
+        raise Refused(f"{kind} is not a regressor")
+    intake = Intake.of(model, encoder.schema.names)
+    made = ConvertedRegressor(
+        module=_module(model, intake, encoder, sample), kind=kind, n_features=encoder.layout.width
+    )
+    require_same(made.values, model, intake, encoder, sample)
+    return made
+
+
+def _module(model: Fitted, intake: Intake, encoder: Encoder, sample: pd.DataFrame) -> nn.Module:
+    """The model as a module of encoded rows."""
+    basis = Basis(encoder.layout)
+    dtype = intake.rows(sample).dtype if intake.as_array else None
+    columns = table_columns(encoder, sample, intake.names, dtype, basis)
+    return nn.Sequential(basis, estimator(model, columns, basis))

@@ -1,6 +1,6 @@
-"""Fitted classifiers of scikit-learn, exactly, as torch modules over the basis.
+"""Fitted classifiers and regressors of scikit-learn, exactly, as torch modules over the basis.
 
-The first map of each is linear, and merged with the columns that lead to it. Nothing is guessed: a classifier
+The first map of each is linear, and merged with the columns that lead to it. Nothing is guessed: an estimator
 that is not known is refused.
 """
 
@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from sklearn.base import is_regressor
 from torch import nn
 
-from plausiflow.classifiers.columns import ONE, Affine, Array, Basis, Column, Fitted, Refused, matrix
-from plausiflow.classifiers.heads import Average, Calibrated, Link, Quadratic, Scored
+from plausiflow.classifiers.columns import ONE, Affine, Array, Basis, Column, Fitted, Refused, ask, matrix
+from plausiflow.classifiers.heads import Average, Calibrated, Exponential, Link, Quadratic, Scored
 from plausiflow.classifiers.preprocessing import kind_of, transform
 
 
 def estimator(model: Fitted, columns: list[Column], basis: Basis) -> nn.Module:
-    """The logits of a fitted classifier that takes these columns, a module over the basis.
+    """What a fitted estimator that takes these columns answers, a module over the basis.
+
+    Logits of a classifier, shape ``(n, k)``; the number that a regressor predicts, shape ``(n, 1)``.
 
     Raises:
         Refused: It cannot be converted exactly.
@@ -30,7 +33,8 @@ def estimator(model: Fitted, columns: list[Column], basis: Basis) -> nn.Module:
     if kind in _WRAPPERS:
         return estimator(getattr(model, _WRAPPERS[kind]), columns, basis)
     if kind not in _ESTIMATORS:
-        raise Refused(f"{kind} is a classifier that cannot be converted exactly")
+        role = "regressor" if is_regressor(model) else "classifier"
+        raise Refused(f"{kind} is a {role} that cannot be converted exactly")
     expected = getattr(model, "n_features_in_", len(columns))
     if expected != len(columns):
         raise Refused(f"{kind} takes {expected} columns, and {len(columns)} lead to it")
@@ -39,15 +43,22 @@ def estimator(model: Fitted, columns: list[Column], basis: Basis) -> nn.Module:
 
 def _merged(columns: list[Column], weight: Array, bias: Array, basis: Basis) -> Array:
     """The affine map ``columns @ weight + bias``, over the basis; it must be finite."""
-    forms = matrix(columns, basis.size) @ np.asarray(weight, dtype=np.float64)
-    forms[ONE] += bias
+    with np.errstate(all="ignore"):
+        forms = matrix(columns, basis.size) @ np.asarray(weight, dtype=np.float64)
+        forms[ONE] += bias
     if not np.isfinite(forms).all():
         raise Refused("its weights are not all finite")
     return forms
 
 
+def _weights(model: Fitted) -> Array:
+    """Of a linear model, one row for each of its scores; they may have been made sparse."""
+    coef = model.coef_
+    return np.atleast_2d(coef.toarray() if hasattr(coef, "toarray") else coef)
+
+
 def _linear(model: Fitted, columns: list[Column], basis: Basis, link: Link) -> nn.Module:
-    coef = model.coef_.toarray() if hasattr(model.coef_, "toarray") else np.atleast_2d(model.coef_)
+    coef = _weights(model)
     n_classes = len(model.classes_)
     if len(coef) != (1 if n_classes == 2 else n_classes):
         raise Refused(f"{type(model).__name__} has {len(coef)} rows of weights for {n_classes} classes")
@@ -110,10 +121,15 @@ def _perceptron(model: Fitted, columns: list[Column], basis: Basis) -> nn.Module
     outputs = 1 if len(model.classes_) == 2 else len(model.classes_)
     if model.out_activation_ not in link or model.n_outputs_ != outputs:
         raise Refused(f"MLPClassifier has {model.n_outputs_} outputs by {model.out_activation_}")
+    return Scored(_layers(model, columns, basis), link[model.out_activation_])
+
+
+def _layers(model: Fitted, columns: list[Column], basis: Basis) -> nn.Module:
+    """A perceptron up to the activation of its outputs."""
     layers: list[nn.Module] = [Affine(_merged(columns, model.coefs_[0], model.intercepts_[0], basis))]
     for weight, bias in zip(model.coefs_[1:], model.intercepts_[1:], strict=True):
         layers += [_ACTIVATIONS[model.activation](), Affine(weight, bias)]
-    return Scored(nn.Sequential(*layers), link[model.out_activation_])
+    return nn.Sequential(*layers)
 
 
 def _calibrated(model: Fitted, columns: list[Column], basis: Basis) -> nn.Module:
@@ -140,6 +156,40 @@ def _voting(model: Fitted, columns: list[Column], basis: Basis) -> nn.Module:
     return Average(parts, np.array([weight for _, weight in members]))
 
 
+def _linear_regression(model: Fitted, columns: list[Column], basis: Basis) -> nn.Module:
+    coef = _weights(model)
+    _check_single(model, len(coef))
+    return Affine(_merged(columns, coef.T, model.intercept_, basis))
+
+
+def _perceptron_regression(model: Fitted, columns: list[Column], basis: Basis) -> nn.Module:
+    _check_single(model, model.n_outputs_)
+    outputs: dict[str, Callable[[], nn.Module]] = {"identity": nn.Identity, "exp": Exponential}
+    if model.out_activation_ not in outputs:
+        raise Refused(f"MLPRegressor predicts by {model.out_activation_}")
+    return nn.Sequential(_layers(model, columns, basis), outputs[model.out_activation_]())
+
+
+def _check_single(model: Fitted, n: int) -> None:
+    if n != 1:
+        raise Refused(f"{type(model).__name__} predicts {n} numbers for each row, not one")
+
+
+def _transformed_target(model: Fitted, columns: list[Column], basis: Basis) -> nn.Module:
+    """A regressor of a scaled target; the scaler is asked what zero and one stand for."""
+    scaler, regressor = model.transformer_, model.regressor_
+    if not is_regressor(regressor):
+        raise Refused(f"{type(regressor).__name__} is not a regressor, but predicts the transformed target")
+    module, kind = estimator(regressor, columns, basis), kind_of(scaler)
+    if kind == "FunctionTransformer" and scaler.func is None and scaler.inverse_func is None:
+        return module
+    if kind not in _TARGET_SCALERS:
+        how = f"{scaler.inverse_func!r} makes" if kind == "FunctionTransformer" else f"{kind} makes"
+        raise Refused(f"{how} the prediction from the transformed target; only scalers of it are converted")
+    zero, one = np.ravel(ask(scaler, "inverse_transform", np.array([[0.0], [1.0]])))
+    return nn.Sequential(module, Affine(np.array([[one - zero]]), np.array([zero])))
+
+
 _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "identity": nn.Identity,
     "logistic": nn.Sigmoid,
@@ -153,6 +203,7 @@ _WRAPPERS = {
     "HalvingRandomSearchCV": "best_estimator_",
     "FrozenEstimator": "estimator",
 }
+_TARGET_SCALERS = ("StandardScaler", "MinMaxScaler", "MaxAbsScaler", "RobustScaler")
 _ESTIMATORS: dict[str, Callable[[Fitted, list[Column], Basis], nn.Module]] = {
     "LogisticRegression": _logistic,
     "LogisticRegressionCV": _logistic,
@@ -167,4 +218,17 @@ _ESTIMATORS: dict[str, Callable[[Fitted, list[Column], Basis], nn.Module]] = {
     "MLPClassifier": _perceptron,
     "CalibratedClassifierCV": _calibrated,
     "VotingClassifier": _voting,
+    "LinearRegression": _linear_regression,
+    "Ridge": _linear_regression,
+    "RidgeCV": _linear_regression,
+    "Lasso": _linear_regression,
+    "LassoCV": _linear_regression,
+    "ElasticNet": _linear_regression,
+    "ElasticNetCV": _linear_regression,
+    "SGDRegressor": _linear_regression,
+    "LinearSVR": _linear_regression,
+    "HuberRegressor": _linear_regression,
+    "BayesianRidge": _linear_regression,
+    "MLPRegressor": _perceptron_regression,
+    "TransformedTargetRegressor": _transformed_target,
 }

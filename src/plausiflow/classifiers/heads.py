@@ -1,4 +1,4 @@
-"""From scores to log-probabilities: what the classifiers of scikit-learn end in, over the basis.
+"""From scores to answers: what the estimators of scikit-learn end in, over the basis.
 
 Log-probabilities are finite wherever the scores are, so that there is a gradient however sure a model is.
 """
@@ -101,3 +101,11 @@ class Average(nn.Module):
         """Shape ``(n, k)``."""
         parts = torch.stack([member(basis) for member in self.members])
         return (parts + self.log_weights[:, None, None]).logsumexp(dim=0)
+
+
+class Exponential(nn.Module):
+    """The exponential function."""
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """In the shape of ``scores``."""
+        return scores.exp()

@@ -5,72 +5,56 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor
 
 from plausiflow.classifiers.base import NetworkClassifier
 from plausiflow.errors import InvalidInputError, ModelError, PlausiflowError, ShapeError
-from plausiflow.losses import validity_value
-from plausiflow.protocols import Classifier
+from plausiflow.protocols import Classifier, Regressor
 
 _BLOCK = 65_536
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedModel:
-    """A classifier of encoded rows and the labels of its classes, in the model's order."""
+    """A model of encoded rows that has gradients.
 
-    classifier: Classifier
+    Attributes:
+        model: A classifier or a regressor.
+        labels: Of a classifier's classes, in the model's order; none for a regressor.
+        says: What the user's model was taken for.
+    """
+
+    model: Classifier | Regressor
     labels: tuple[Any, ...]
+    says: str = ""
 
-    @property
-    def n_classes(self) -> int:
-        """How many outcomes there are."""
-        return len(self.labels)
+    def outputs(self, x: Tensor) -> Tensor:
+        """Logits ``(n, k)`` of a classifier, predictions ``(n,)`` of a regressor; keeps the graph."""
+        return _called(self.model, x)
 
     @torch.no_grad()
-    def proba(self, x: Tensor) -> Tensor:
-        """Probabilities of encoded rows ``(n, width)``, double, shape ``(n, k)``; NaN where it has none."""
+    def answers(self, x: Tensor, frame: pd.DataFrame | None = None) -> Tensor:
+        """Log-probabilities ``(n, k)``, or predictions ``(n,)``, double; NaN where there are none.
+
+        Args:
+            x: Encoded rows, shape ``(n, width)``.
+            frame: The rows themselves, which only a model without gradients asks for.
+        """
         return torch.cat([self._tried(block) for block in x.double().split(_BLOCK)])
 
     def _tried(self, x: Tensor) -> Tensor:
         try:
-            return _logits(self.classifier, x).double().softmax(dim=1)
+            outputs = self.outputs(x).double()
+            return outputs if outputs.ndim == 1 else outputs.log_softmax(dim=1)
         except ModelError:  # a row that the model cannot take must not take the others with it
             if len(x) <= 1:
-                return x.new_full((len(x), self.n_classes), torch.nan)
+                return x.new_full((len(x), len(self.labels)) if self.labels else (len(x),), torch.nan)
             return torch.cat([self._tried(half) for half in x.tensor_split(2)])
-
-    def predict(self, x: Tensor) -> Tensor:
-        """The most probable class, shape ``(n,)``."""
-        return self.proba(x).argmax(dim=1)
-
-    def named(self, classes: Tensor, known: npt.NDArray[np.bool_]) -> npt.NDArray[np.object_]:
-        """The labels of classes ``(n,)``, ``None`` where they are not ``known``, objects, shape ``(n,)``."""
-        labels = np.array([*self.labels, None], dtype=object)
-        return cast(npt.NDArray[np.object_], labels[np.where(known, classes.numpy(), -1)])
-
-
-@dataclass(frozen=True)
-class Decides:
-    """Whether a model decides as wanted: ``decides(x, y_target)`` is not negative where it does, ``(n,)``.
-
-    Attributes:
-        classifier: Of encoded rows.
-        margin: By how much the wanted class must win.
-    """
-
-    classifier: Classifier
-    margin: float
-
-    def __call__(self, x: Tensor, y_target: Tensor) -> Tensor:
-        """How far the wanted class is ahead, in logits; keeps the graph."""
-        return validity_value(_logits(self.classifier, x), y_target, self.margin)
 
 
 def labels_of(y: Sequence[Any] | pd.Series | np.ndarray, n_rows: int) -> tuple[tuple[Any, ...], Tensor]:
@@ -80,7 +64,7 @@ def labels_of(y: Sequence[Any] | pd.Series | np.ndarray, n_rows: int) -> tuple[t
         ShapeError: There are more outcomes than rows, or fewer.
         InvalidInputError: These are no outcomes; the message lists everything.
     """
-    values = _column(y)
+    values = column_of(y)
     if len(values) != n_rows:
         raise ShapeError(f"`y` must have {n_rows} outcomes, one for each row; got {len(values)}.")
     try:
@@ -99,10 +83,10 @@ def labels_of(y: Sequence[Any] | pd.Series | np.ndarray, n_rows: int) -> tuple[t
         problems.append(
             f"`y` must hold at least two outcomes to choose between; got {len(labels)}. Give rows of each"
         )
-    if pd.api.types.is_float_dtype(values.dtype) and len(labels) > max(20, n_rows // 10):
+    if is_measured(values):
         problems.append(
             f"`y` looks like a number to be predicted, with {len(labels)} different values; outcomes are "
-            "expected. Cut it into classes"
+            "expected. Give a regressor, or cut it into classes"
         )
     if problems:
         raise InvalidInputError("; ".join(problems) + ".")
@@ -110,7 +94,34 @@ def labels_of(y: Sequence[Any] | pd.Series | np.ndarray, n_rows: int) -> tuple[t
     return own, torch.from_numpy(codes.astype(np.int64))
 
 
-def _column(y: object) -> pd.Series:
+def is_measured(y: object) -> bool:
+    """Whether outcomes look like a number to be predicted: many different ones, not all whole."""
+    values = column_of(y)
+    if not pd.api.types.is_float_dtype(values.dtype):
+        return False
+    return bool(values.nunique() > max(20, len(values) // 10))
+
+
+def numbers_of(y: object, n_rows: int) -> Tensor:
+    """Outcomes that are numbers, double, shape ``(n,)``.
+
+    Raises:
+        ShapeError: There are more outcomes than rows, or fewer.
+        InvalidInputError: They are not numbers, or not finite, or all the same.
+    """
+    values = pd.to_numeric(column_of(y), errors="coerce").to_numpy(np.float64)
+    if len(values) != n_rows:
+        raise ShapeError(f"`y` must have {n_rows} outcomes, one for each row; got {len(values)}.")
+    wrong = int((~np.isfinite(values)).sum())
+    if wrong or len(np.unique(values)) < 2:
+        raise InvalidInputError(
+            f"`y` must hold finite numbers that differ, for a model that predicts a number; {wrong} of "
+            f"{n_rows} are not, and {len(np.unique(values))} different ones are there. Drop rows without one."
+        )
+    return torch.from_numpy(values)
+
+
+def column_of(y: object) -> pd.Series:
     """Outcomes as a column, numbered anew."""
     try:
         if not isinstance(y, Mapping):
@@ -140,10 +151,13 @@ def in_order(
     return tuple(order), place[classes]
 
 
-def as_model(model: object, x: Tensor, y: Tensor, labels: tuple[Any, ...]) -> EncodedModel:
+def as_model(model: object, x: Tensor, y: Tensor, labels: tuple[Any, ...], says: str = "") -> EncodedModel:
     """The model with its labels; one of our networks that is not trained yet is trained, as a copy."""
-    if isinstance(model, NetworkClassifier) and not model.n_classes:
-        model = copy.deepcopy(model).fit(x.float(), y, n_classes=len(labels))
+    if isinstance(model, NetworkClassifier):
+        says = says or f"a network of plausiflow, {type(model).__name__}"
+        if not model.n_classes:
+            model = copy.deepcopy(model).fit(x.float(), y, n_classes=len(labels))
+            says += ", trained on the table"
     if not isinstance(model, Classifier):
         raise InvalidInputError(
             "`model` must be a classifier of encoded rows, with `n_classes`, `differentiable` and "
@@ -161,20 +175,32 @@ def as_model(model: object, x: Tensor, y: Tensor, labels: tuple[Any, ...]) -> En
             f"`model` must take the {x.shape[1]} columns of an encoded row; it was trained on {known}. Give "
             "it untrained: it is then trained on the table."
         )
-    made = EncodedModel(model, labels)
+    made = EncodedModel(model, labels, says or f"a classifier of encoded rows, {type(model).__name__}")
     _check_answers(made, x)
     return made
 
 
-def _logits(classifier: Classifier, x: Tensor) -> Tensor:
+def as_regressor(model: object, x: Tensor, says: str = "") -> EncodedModel:
+    """A regressor of encoded rows."""
+    if not isinstance(model, Regressor):
+        raise InvalidInputError(
+            f"`model` must predict a number for encoded rows, with `values(x)`; got {type(model).__name__}."
+        )
+    made = EncodedModel(model, (), says or f"a regressor of encoded rows, {type(model).__name__}")
+    _check_answers(made, x)
+    return made
+
+
+def _called(model: Classifier | Regressor, x: Tensor) -> Tensor:
     """What the user's model says, or an error of ours."""
     try:
-        return classifier.logits(x)
+        return model.logits(x) if isinstance(model, Classifier) else model.values(x)
     except PlausiflowError:
         raise
     except Exception as error:
+        method = "logits" if isinstance(model, Classifier) else "values"
         raise ModelError(
-            f"`model.logits` raised {type(error).__name__} for encoded rows of shape {tuple(x.shape)}: "
+            f"`model.{method}` raised {type(error).__name__} for encoded rows of shape {tuple(x.shape)}: "
             f"{error}. It must take any number of rows as they are encoded, in double precision."
         ) from error
 
@@ -183,17 +209,21 @@ def _logits(classifier: Classifier, x: Tensor) -> Tensor:
 def _check_answers(model: EncodedModel, x: Tensor) -> None:
     """Raise unless the model decides the rows that it is to be explained on."""
     some = x[:_BLOCK].double()
-    logits = _logits(model.classifier, some)
-    expected = (len(some), model.n_classes)
-    if not isinstance(logits, Tensor) or logits.shape != expected or not logits.is_floating_point():
-        shape = f" of shape {tuple(logits.shape)}, {logits.dtype}" if isinstance(logits, Tensor) else ""
+    outputs = model.outputs(some)
+    expected = (len(some), len(model.labels)) if model.labels else (len(some),)
+    method, what = (
+        ("logits", "one logit for each row and outcome") if model.labels else ("values", "one a row")
+    )
+    if not isinstance(outputs, Tensor) or outputs.shape != expected or not outputs.is_floating_point():
+        shape = f" of shape {tuple(outputs.shape)}, {outputs.dtype}" if isinstance(outputs, Tensor) else ""
         raise ModelError(
-            f"`model.logits` must return a float tensor of shape {expected}, one logit for each row and "
-            f"outcome; got {type(logits).__name__}{shape}."
+            f"`model.{method}` must return a float tensor of shape {expected}, {what}; got "
+            f"{type(outputs).__name__}{shape}."
         )
-    wrong = int(logits.softmax(dim=1).isnan().any(dim=1).sum())
+    fine = torch.isfinite(outputs) if outputs.ndim == 1 else ~outputs.softmax(dim=1).isnan().any(dim=1)
+    wrong = int((~fine).sum())
     if wrong:
         raise ModelError(
-            f"`model.logits` must be finite; {wrong} of {len(some)} training rows have logits that are not. "
-            "Look for logarithms and divisions in the model."
+            f"`model.{method}` must be finite; {wrong} of {len(some)} training rows have {method} that are "
+            "not. Look for logarithms and divisions in the model."
         )

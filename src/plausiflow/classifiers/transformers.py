@@ -80,7 +80,13 @@ def _max_abs(step: Fitted, columns: list[Column], basis: Basis) -> list[Column]:
 def _scaled(columns: list[Column], centre: Array | None, scale: Array | None) -> list[Column]:
     centre = np.zeros(len(columns)) if centre is None else np.asarray(centre, dtype=_FLOAT)
     scale = np.ones(len(columns)) if scale is None else np.asarray(scale, dtype=_FLOAT)
-    return [c.affine(1 / s, -m / s) for c, m, s in zip(columns, centre, scale, strict=True)]
+    return [_centred(c, m, s) for c, m, s in zip(columns, centre, scale, strict=True)]
+
+
+def _centred(column: Column, centre: float, scale: float) -> Column:
+    """The column minus ``centre``, divided by ``scale``; at its states rounded as scikit-learn rounds."""
+    states = {element: (column.as_number(cell) - centre) / scale for element, cell in column.states.items()}
+    return replace(column.affine(1 / scale, -centre / scale), states=states)
 
 
 def _min_max(step: Fitted, columns: list[Column], basis: Basis) -> list[Column]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from plausiflow.benchmark import mixed, peers, sparsity
+from plausiflow.benchmark import mixed, models, peers, sparsity
 from plausiflow.benchmark.cases import STUDIED, TableSelection
 from plausiflow.benchmark.study import read_json
 from plausiflow.cli.options import (
@@ -27,6 +27,7 @@ from plausiflow.cli.options import (
 TABLES, SPARSE_TABLES, PEER_TABLES, PEERS = (
     ",".join(names) for names in (STUDIED, sparsity.STUDIED, peers.STUDIED, peers.METHODS)
 )
+MODEL_TABLES, NUMBERS, MODELS = (",".join(names) for names in (models.TABLES, models.NUMBERS, models.MODELS))
 
 
 @benchmark.command("tables")
@@ -102,3 +103,39 @@ def benchmark_peers(
     kept = report(rows_, peers.COLUMNS, "Peers", json)
     if page is not None:
         peers.write_page(kept, page)
+
+
+@benchmark.command("models")
+def benchmark_models(
+    names: Names = MODEL_TABLES,
+    numbers: Annotated[
+        str, typer.Option("--numbers", help="Data sets for the comparison with one flow; empty for none.")
+    ] = NUMBERS,
+    kinds: Annotated[str, typer.Option("--models", help="Models, separated by commas.")] = MODELS,
+    seed: Seed = 0,
+    rows: TableRows = models.ROWS,
+    train: TrainingRows = models.TRAINING,
+    json: Json = None,
+    page: Page = None,
+    reuse: Reuse = None,
+) -> None:
+    """Boosted trees and forests: found, verified on the model itself, steady, near, and what it costs.
+
+    Example: plausiflow benchmark models --datasets law --numbers law --models hgb --rows 50
+    """
+    selection = models.ModelSelection(
+        tables=split(names),
+        numbers=split(numbers),
+        models=split(kinds),
+        rows=rows or models.ROWS,
+        train=train or models.TRAINING,
+        seed=seed,
+    )
+    kept = report(
+        read_json(*reuse) if reuse else models.run(selection),
+        models.COLUMNS,
+        "Models without gradients",
+        json,
+    )
+    if page is not None:
+        models.write_page(kept, page)

@@ -114,7 +114,9 @@ class Encoder:
                 _note(problems, frame[name], fault)
         return Encoded(x, problems)
 
-    def decode(self, x: Tensor, like: pd.DataFrame | None = None) -> pd.DataFrame:
+    def decode(
+        self, x: Tensor, like: pd.DataFrame | None = None, *, encoded: Tensor | None = None
+    ) -> pd.DataFrame:
         """Decode rows.
 
         Args:
@@ -124,6 +126,7 @@ class Encoder:
                 is widened. Without it, the answer has the dtypes of the training table: levels and numbers on
                 a grid are exact, other numbers within 1e-9 of their range (and to their dtype's precision),
                 constants are the training rows', identifiers are missing.
+            encoded: What ``like`` is encoded to, where that is known already.
 
         Raises:
             ShapeError: ``x`` has another width, or another number of rows than ``like``.
@@ -132,7 +135,7 @@ class Encoder:
         x = self._check_rows(x.detach().cpu(), like)
         if like is None:
             return self._decode_new(x)
-        before = self.encode(like).x.to(x.dtype)
+        before = (self.encode(like).x if encoded is None else encoded).to(x.dtype)
         result = like.copy()
         for name, codec in self._codecs.items():
             own = x[:, _span(codec)]

@@ -38,12 +38,12 @@ class Scale:
 
     def encode(self, values: Tensor) -> Tensor:
         """Original units to [0, 1] (beyond it for values that training rows do not reach)."""
-        start, span = self._ends
+        start, span = self.ends
         return ((_log(values) if self.log else values) - start) / span
 
     def decode(self, encoded: Tensor) -> Tensor:
         """Back to original units, not on the grid yet."""
-        start, span = self._ends
+        start, span = self.ends
         values = encoded * span + start
         return _exp(values) if self.log else values
 
@@ -56,10 +56,10 @@ class Scale:
     @property
     def encoded_step(self) -> float:
         """The grid's step on the encoded scale; zero where there is none, or where it varies."""
-        return 0.0 if self.log else self.step / self._ends[1]
+        return 0.0 if self.log else self.step / self.ends[1]
 
     @cached_property
-    def _ends(self) -> tuple[float, float]:
+    def ends(self) -> tuple[float, float]:
         """Where the scale starts, and its length; one where there is only one value."""
         ends = torch.tensor([self.minimum, self.maximum], dtype=torch.float64)
         start, end = (_log(ends) if self.log else ends).tolist()
@@ -173,13 +173,34 @@ class Layout:
                 free[:, block.number] = open_[codes[:, j]]
         return free
 
-    def snap(self, x: Tensor) -> Tensor:
-        """A copy with every number on its grid."""
+    def snap(self, x: Tensor, shift: int = 0) -> Tensor:
+        """A copy with every number on its grid, or on the ``shift``-th point above or below the nearest."""
         x = x.clone()
+        columns, start, span, step = self._even_grids
+        if columns:
+            start, span, step = start.to(x), span.to(x), step.to(x)
+            own = x[:, columns] * span + start
+            x[:, columns] = ((torch.round(own / step) + shift) * step - start) / span
         for block in self.blocks:
-            if block.scale is not None:
-                x[:, block.number] = block.scale.snap(x[:, block.number])
+            if block.scale is not None and block.scale.log:
+                x[:, block.number] = block.scale.snap(x[:, block.number], shift)
         return x
+
+    @cached_property
+    def gridded(self) -> list[int]:
+        """Columns of numbers that lie on a grid."""
+        return [
+            b.number for b in self.blocks if b.number is not None and b.scale is not None and b.scale.step
+        ]
+
+    @cached_property
+    def _even_grids(self) -> tuple[list[int], Tensor, Tensor, Tensor]:
+        """Columns of numbers on a grid of equal steps, and their scales' starts, spans and steps."""
+        own = [(b.number, b.scale) for b in self.blocks if b.number is not None and b.scale is not None]
+        even = [(number, scale) for number, scale in own if scale.step and not scale.log]
+        ends = torch.tensor([[*scale.ends, scale.step] for _, scale in even], dtype=torch.float64)
+        start, span, step = ends.reshape(-1, 3).unbind(dim=1)
+        return [number for number, _ in even], start, span, step
 
     @staticmethod
     def _pins(block: Block, like: Tensor) -> Tensor:

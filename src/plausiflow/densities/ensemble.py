@@ -37,7 +37,7 @@ class CrossFitEnsemble:
 
     Attributes:
         members: How many flows; each is trained without one of as many parts of the rows.
-        base: The flow or mixed density that each member is like.
+        base: The flow or mixed density that each member is like; several are taken in turn.
         context: The part of the thresholds that depends on what a row is given; learned on held-out rows.
         quantile: Which quantile of the held-out log-densities of a class is its threshold.
         aggregation: ``mean`` or ``min`` over members.
@@ -47,7 +47,7 @@ class CrossFitEnsemble:
     """
 
     members: int = 5
-    base: Member = field(default_factory=ConditionalFlow)
+    base: Member | tuple[Member, ...] = field(default_factory=ConditionalFlow)
     context: ContextThreshold | None = None
     quantile: float = 0.5
     aggregation: Literal["mean", "min"] = "mean"
@@ -77,7 +77,7 @@ class CrossFitEnsemble:
         check_rows(x, y)
         n_classes = int(y.max()) + 1
         part = split_by_class(y, self.members, self.seed)
-        flows = [replace(self.base, seed=self.seed * 1000 + m) for m in range(self.members)]
+        flows = self._untrained()
         kept = part != torch.arange(self.members, device=part.device)[:, None]
         train_members(flows, x, y, kept, n_classes, self.workers)
         self._adopt(flows)
@@ -179,10 +179,9 @@ class CrossFitEnsemble:
                 f"`state` holds {len(present)} members and this ensemble has {self.members}. Load it into an "
                 "ensemble with the settings of the one that was saved."
             )
-        flows = []
-        for m in range(self.members):
-            part = {k.removeprefix(f"{m}."): v for k, v in state.items() if k.startswith(f"{m}.")}
-            flows.append(replace(self.base, seed=self.seed * 1000 + m).load_state(part))
+        flows = self._untrained()
+        for m, flow in enumerate(flows):
+            flow.load_state({k.removeprefix(f"{m}."): v for k, v in state.items() if k.startswith(f"{m}.")})
         self._adopt(flows)
         self.thresholds_, self.errors_ = state["thresholds"].clone(), state["errors"].clone()
         self.margin_, self.most_margin_ = state["margin"].clone(), state["most_margin"].clone()
@@ -197,6 +196,10 @@ class CrossFitEnsemble:
                 "This ensemble has not been fitted. Call `fit(x, y)` first, or `load_state(state)`."
             )
         return self._stacked(like)
+
+    def _untrained(self) -> list[Member]:
+        bases = self.base if isinstance(self.base, tuple) else (self.base,)
+        return [replace(bases[m % len(bases)], seed=self.seed * 1000 + m) for m in range(self.members)]
 
     def _adopt(self, flows: list[Member]) -> None:
         self.flows_ = flows

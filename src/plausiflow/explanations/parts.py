@@ -40,7 +40,9 @@ class Parts:
         of: Position of the row that each answer belongs to, shape ``(m,)``.
         figures: For each answer ``cost``, ``l1`` and ``l2`` (encoded), ``n_changes``, ``probability`` of the
             wanted class, ``log_density``, ``score`` (nats above what is asked) and ``judged`` (share of
-            judges that accept it, NaN where it was not judged).
+            judges that accept it, NaN where it was not judged). For a model without gradients ``steady``:
+            the share of 32 fresh corners, a thousandth of each number's range away, that it decides alike;
+            for a number that is predicted, the ``prediction``.
         verdicts: For each row ``status``, ``reason``, ``predicted`` and ``target`` class, and the
             ``probability`` of the wanted class as the row is; the index is that of ``rows``.
         misses: Rows that nearly are an answer, where there is none; columns as in ``rows``.
@@ -51,6 +53,8 @@ class Parts:
         labels: Its classes, in the model's order.
         encoded: Encoded rows ``(n, width)`` and answers ``(m, width)``, and wanted classes ``(n,)``.
         context: What metrics measure against.
+        model_calls: How often a model without gradients was asked, all rows of a call at once.
+        model_rows: About how many rows it was asked.
 
     Raises:
         InvalidInputError: The parts do not belong together; the message lists every problem.
@@ -69,6 +73,8 @@ class Parts:
     labels: tuple[Any, ...] = ()
     encoded: tuple[Tensor, Tensor, Tensor] | None = None
     context: Context | None = None
+    model_calls: int = 0
+    model_rows: int = 0
 
     def __post_init__(self) -> None:
         problems = list(checks.table_problems(self.rows, self.answers, self.misses, self.schema))

@@ -22,6 +22,7 @@ from plausiflow.data.encoding import Encoded, Encoder
 from plausiflow.search.finder import Finder
 from plausiflow.search.guide import Guide
 from plausiflow.search.task import Candidates, cheapest
+from plausiflow.search.wanted import Wanted
 
 AT_ONCE, AT_ONCE_TIMED = 1024, 64
 WITHOUT_MARGIN = "plausible, but not all with a margin to spare: a second opinion may differ"
@@ -61,8 +62,8 @@ class Question:
     Attributes:
         frame: Rows of the table.
         encoded: The same, encoded.
-        classes: What the model decides for them, shape ``(n,)``.
-        y_target: Wanted classes, shape ``(n,)``.
+        already: Which rows are as wanted, shape ``(n,)``.
+        wanted: What is wanted of them.
         count: Answers wanted for each row.
         locked: Features that each row keeps, shape ``(n, features)``.
         deadline: On the monotonic clock; nothing waits as long as it takes.
@@ -71,8 +72,8 @@ class Question:
 
     frame: pd.DataFrame
     encoded: Encoded
-    classes: Tensor
-    y_target: Tensor
+    already: Tensor
+    wanted: Wanted
     count: int = 1
     locked: Mask | None = None
     deadline: float | None = None
@@ -99,7 +100,7 @@ def answered(finder: Finder, encoder: Encoder, question: Question) -> Answers:
     usable = question.encoded.usable
     status[~usable] = "invalid_input"
     reason[~usable] = question.encoded.problems[~usable]
-    already = (question.classes == question.y_target).numpy() & usable
+    already = question.already.numpy() & usable
     status[already] = "already"
     rows = torch.from_numpy((usable & ~already).nonzero()[0])
     parts: list[_Verified] = []
@@ -188,12 +189,12 @@ def _search(
 ) -> _Verified:
     index = rows.numpy()
     frame, locked = question.frame.iloc[index], None if question.locked is None else question.locked[index]
-    x, y_target = question.encoded.x[rows], question.y_target[rows]
-    guide = None if margin else Guide.without_margin(finder.plausibility, x, y_target)
-    task = finder.task(x, y_target, frame=frame, locked=locked, guide=guide)
+    x, wanted = question.encoded.x[rows], question.wanted[rows]
+    guide = None if margin else Guide.without_margin(finder.plausibility, x, wanted.y)
+    task = finder.task(x, wanted, frame=frame, locked=locked, guide=guide)
     found = finder.find(task, question.count, wider=not margin)
     verified = _verified(finder, encoder, question, found, rows)
-    spare = task.guide.bar - Guide.without_margin(finder.plausibility, x, y_target).bar
+    spare = task.guide.bar - Guide.without_margin(finder.plausibility, x, wanted.y).bar
     place = torch.searchsorted(rows, verified.of)
     holds = (verified.score >= spare[place]).nonzero()[:, 0]
     kept = holds[cheapest(verified.of[holds], verified.cost[holds], question.count)]
@@ -212,10 +213,10 @@ def _verified(
     filled = encoder.decode(question.encoded.x[of], like=before) if encoder.missing == "impute" else before
     broken = finder.rules.violations(filled, decoded, locked).to_numpy().any(axis=1)
     holds = torch.from_numpy(again.usable & ~broken)
-    holds &= finder.validity(again.x, question.y_target[of]) >= 0
+    holds[holds.clone()] = finder.holds(again.x[holds], decoded[holds.numpy()], question.wanted[of[holds]])
     x, everyone = question.encoded.x[of], torch.arange(len(of))
-    guide = Guide.without_margin(finder.plausibility, x, question.y_target[of])
-    cost = finder.task(x, question.y_target[of], guide=guide).costs(again.x, everyone)
+    guide = Guide.without_margin(finder.plausibility, x, question.wanted.y[of])
+    cost = finder.task(x, question.wanted[of], guide=guide).costs(again.x, everyone)
     score = guide.score(again.x, everyone)
     return _Verified(of, again.x, decoded, cost, score).only(holds.nonzero()[:, 0])
 
@@ -226,12 +227,12 @@ def _missed(
     """Nearest misses of rows without an answer; writes down why there is none."""
     index = rows.numpy()
     frame, locked = question.frame.iloc[index], None if question.locked is None else question.locked[index]
-    x, y_target = question.encoded.x[rows], question.y_target[rows]
-    found = finder.nearest_misses(x, y_target, frame=frame, locked=locked)
+    x, wanted = question.encoded.x[rows], question.wanted[rows]
+    found = finder.nearest_misses(x, wanted, frame=frame, locked=locked)
     misses = _verified(finder, encoder, question, found, rows)
     first = cheapest(misses.of, misses.cost, 1)
     misses = misses.only(first)
-    blame = finder.blocking(x, y_target, frame=frame, locked=locked, stop=lambda: question.late)
+    blame = finder.blocking(x, wanted, frame=frame, locked=locked, stop=lambda: question.late)
     lacks = dict(zip(misses.of.tolist(), misses.score.tolist(), strict=True))
     for row, names in zip(index.tolist(), blame, strict=True):
         if names:

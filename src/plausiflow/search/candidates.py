@@ -53,15 +53,15 @@ class RealRows:
         parts = []
         for y in task.y_target[rows].unique().tolist():
             bank = self.rows.get(y, task.x[:0]).to(task.x)
-            wanted = rows[task.y_target[rows] == y]
-            for some in wanted.split(256):
+            for some in rows[task.y_target[rows] == y].split(256):
                 if len(bank):
                     looks = _resemblance(task, some, bank).topk(min(among, len(bank)), largest=False)
                     owners = some[:, None].expand_as(looks.indices).reshape(-1)
                     moved = transplanted(task, bank[looks.indices.reshape(-1)], owners)
-                    checked = task.checked(task.candidates(owners, moved), changes=False)
-                    parts.append(checked.answers.distinct().best(count))
-        return Candidates.joined(*parts) if parts else task.candidates(rows[:0], task.x[:0])
+                    parts.append(task.candidates(owners, moved))
+        if not parts:
+            return task.candidates(rows[:0], task.x[:0])
+        return task.checked(Candidates.joined(*parts), changes=False).answers.distinct().best(count)
 
 
 def _resemblance(task: Task, rows: Tensor, bank: Tensor) -> Tensor:

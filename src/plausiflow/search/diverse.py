@@ -16,16 +16,16 @@ from torch import Tensor
 from plausiflow.search.candidates import MORE, RealRows
 from plausiflow.search.mixed import MixedSearch
 from plausiflow.search.task import Candidates, Task
+from plausiflow.search.verified import VerifiedSearch
 
 APART = 0.6
 """How far an answer must be from those kept, in units of its own cost."""
 POOL = 12
 
 
-def diverse(task: Task, bank: RealRows, search: MixedSearch, count: int) -> Candidates:
+def diverse(task: Task, bank: RealRows, search: MixedSearch | VerifiedSearch, count: int) -> Candidates:
     """Up to ``count`` answers for each row, cheapest first."""
-    wide = replace(search, real_rows=2 * search.real_rows, finalists=3 * count)
-    pool = wide.run(task, bank, keep=3 * count)
+    pool = search.wider(count).run(task, bank, keep=3 * count)
     spent = _spent(task, pool.best(1))
     order = spent.argsort(dim=1, descending=True, stable=True)
     for turn in range(min(count - 1, len(task.layout.blocks))):

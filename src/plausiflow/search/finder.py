@@ -20,11 +20,13 @@ from plausiflow.search.candidates import RealRows
 from plausiflow.search.diverse import diverse
 from plausiflow.search.guide import Guide
 from plausiflow.search.mixed import MixedSearch
+from plausiflow.search.oracle import Itself
 from plausiflow.search.task import Candidates, Task, Validity
+from plausiflow.search.verified import VerifiedSearch
+from plausiflow.search.wanted import Decides, Wanted
 from plausiflow.solvers import SQP
 
 ROWS_ASKED_WHY, RULES_ASKED = 200, 12
-LIGHT = MixedSearch(real_rows=4, sparsity=None, finalists=1)
 
 
 class Anything:
@@ -41,12 +43,13 @@ class Finder:
 
     Attributes:
         rules: What may change.
-        validity: Whether the model decides as wanted.
+        validity: Whether the model answers as wanted, or where it has no gradients its likeness.
         plausibility: Fitted.
         bank: Training rows that satisfy both, by class.
         wider_bank: Training rows that do so without the margin for a second opinion; by default the same.
         weights: Cost of each feature, in the order of the layout's blocks.
         search: How thoroughly to search.
+        itself: The model itself, where it has no gradients.
     """
 
     rules: Rules
@@ -55,12 +58,13 @@ class Finder:
     bank: RealRows
     weights: Tensor
     wider_bank: RealRows | None = None
-    search: MixedSearch = field(default_factory=MixedSearch)
+    search: MixedSearch | VerifiedSearch = field(default_factory=MixedSearch)
+    itself: Itself | None = None
 
     def task(
         self,
         x: Tensor,
-        y_target: Tensor,
+        wanted: Wanted | Tensor,
         *,
         frame: pd.DataFrame | None = None,
         locked: Mask | None = None,
@@ -68,20 +72,36 @@ class Finder:
         guide: Guide | None = None,
     ) -> Task:
         """What is asked for these rows, all rules in force but for ``without``."""
+        wanted = wanted if isinstance(wanted, Wanted) else Wanted(wanted)
         rule = None if without is None else self.rules.constraints[without]
         freed = set(rule.features) if isinstance(rule, Immutable) else set()
+        oracle = None
+        if self.itself is not None and frame is not None:
+            oracle = self.itself.oracle(frame, x, wanted)
         return Task(
             layout=self.rules.layout,
             x=x,
-            y_target=y_target,
+            wanted=wanted,
             validity=self.validity,
-            guide=guide or Guide(self.plausibility, x, y_target),
+            guide=guide or Guide(self.plausibility, x, wanted.y),
             allowance=self.rules.for_rows(x, frame, locked, without),
             weights=self.weights,
             immutable=frozenset(self.rules.immutable) - freed,
             least=self.bank.least,
             solver=SQP(),
+            oracle=oracle,
         )
+
+    def plain(self, y: Tensor) -> Wanted:
+        """Any answer of a class, or in a bin of a predicted number, ``(n,)``."""
+        return self.validity.aim.of_class(y) if isinstance(self.validity, Decides) else Wanted(y)
+
+    @torch.no_grad()
+    def holds(self, x: Tensor, frame: pd.DataFrame, wanted: Wanted) -> Tensor:
+        """Whether the model answers as wanted for rows of the table, encoded and as they are, ``(n,)``."""
+        if self.itself is None:
+            return self.validity(x, wanted) >= 0
+        return self.itself.aim.value(self.itself.answer(frame), wanted) >= 0
 
     def find(self, task: Task, count: int = 1, *, wider: bool = False) -> Candidates:
         """At least ``count`` answers for each row where there are, cheapest first, different from each other.
@@ -97,7 +117,7 @@ class Finder:
     def blocking(
         self,
         x: Tensor,
-        y_target: Tensor,
+        wanted: Wanted | Tensor,
         *,
         frame: pd.DataFrame,
         locked: Mask | None,
@@ -109,26 +129,26 @@ class Finder:
         work is bounded.
         """
         blame: list[list[str]] = [[] for _ in range(len(x))]
-        some = slice(0, ROWS_ASKED_WHY)
+        some = torch.arange(min(len(x), ROWS_ASKED_WHY))
         asked = [(str(rule), i) for i, rule in enumerate(self.rules.constraints[:RULES_ASKED])]
         for name, i in [*asked, *([("locked", None)] if locked is not None and locked[some].any() else [])]:
             if stop():
                 break
             task = self.task(
                 x[some],
-                y_target[some],
-                frame=frame.iloc[some],
+                wanted[some],
+                frame=frame.iloc[some.numpy()],
                 locked=None if i is None or locked is None else locked[some],
                 without=i,
             )
-            for row in LIGHT.run(task, self.bank).rows.unique().tolist():
+            for row in self.search.lighter().run(task, self.bank).rows.unique().tolist():
                 blame[row].append(name)
         return blame
 
     def nearest_misses(
-        self, x: Tensor, y_target: Tensor, *, frame: pd.DataFrame, locked: Mask | None
+        self, x: Tensor, wanted: Wanted, *, frame: pd.DataFrame, locked: Mask | None
     ) -> Candidates:
         """The cheapest rows that are valid and allowed but not plausible enough."""
-        guide = Guide(Anything(), x, y_target)
-        task = self.task(x, y_target, frame=frame, locked=locked, guide=guide)
+        guide = Guide(Anything(), x, wanted.y)
+        task = self.task(x, wanted, frame=frame, locked=locked, guide=guide)
         return self.search.run(task, self.bank, keep=2)

@@ -7,6 +7,7 @@ categories contribute is computed once.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import torch
@@ -53,6 +54,13 @@ class Guide:
             torch.zeros_like(plausibility.margin_) if isinstance(plausibility, CrossFitEnsemble) else None
         )
         return cls(plausibility, x, y_target, margin=margin)
+
+    def at(self, rows: Tensor) -> Guide:
+        """The same for some of the rows, each as often as it is named, ``(k,)``."""
+        other = copy.copy(self)
+        other.y_target, other.bar = self.y_target[rows], self.bar[rows]
+        other.left_out = None if self.left_out is None else self.left_out[rows]
+        return other
 
     def score(self, x_cf: Tensor, rows: Tensor) -> Tensor:
         """Scores of candidates ``(m, d)`` for the rows ``(m,)``, shape ``(m,)``; keeps the graph."""

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -39,6 +39,14 @@ class MixedSearch:
     flips: bool = True
     sparsity: float | None = 0.1
     finalists: int = 2
+
+    def lighter(self) -> MixedSearch:
+        """For whether there is an answer at all."""
+        return replace(self, real_rows=4, sparsity=None, finalists=1)
+
+    def wider(self, count: int) -> MixedSearch:
+        """For many answers, to choose ``count`` of."""
+        return replace(self, real_rows=2 * self.real_rows, finalists=3 * count)
 
     @torch.no_grad()
     def run(self, task: Task, bank: RealRows, *, keep: int = 1) -> Candidates:

@@ -7,16 +7,19 @@ little deeper inside, and rounded again.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import torch
 from torch import Tensor
 
+from plausiflow.search.noise import row_keys, uniforms
 from plausiflow.search.task import Candidates, Task
 
 COARSEST = 6
 DEEPER = (0.1, 0.3, 0.8)
 SLACK = 1e-9
+TRIES, KEPT = 16, 3
 
 
 def snapped(task: Task, candidates: Candidates) -> Candidates:
@@ -41,7 +44,7 @@ def snapped(task: Task, candidates: Candidates) -> Candidates:
 
 def _best_neighbours(task: Task, candidates: Candidates) -> Candidates:
     """The nearest point on the grid where it is an answer, else the cheapest of its neighbours that is."""
-    own = task.checked(task.candidates(candidates.rows, _on_grid(task, candidates)))
+    own = task.checked(task.candidates(candidates.rows, on_grid(task, candidates)))
     lost = (~torch.isfinite(own.cost)).nonzero()[:, 0]
     gridded = [b for b in task.mutable if b.number is not None and b.scale is not None and b.scale.step]
     if len(lost) == 0 or not gridded:
@@ -53,7 +56,7 @@ def _best_neighbours(task: Task, candidates: Candidates) -> Candidates:
     for shifts in product((0, 1), repeat=most):
         if most == 0:
             break
-        trial = _on_grid(task, base, _directions(moving, shifts))
+        trial = on_grid(task, base, _directions(moving, shifts))
         checked = task.checked(task.candidates(rows, trial))
         better = checked.cost < cost
         x[better], cost[better] = checked.x[better], checked.cost[better]
@@ -82,26 +85,55 @@ def _directions(moving: Tensor, shifts: tuple[int, ...]) -> Tensor:
     return torch.where(moving, up, -1)
 
 
-def _on_grid(task: Task, candidates: Candidates, directions: Tensor | None = None) -> Tensor:
+def on_grid(task: Task, candidates: Candidates, directions: Tensor | None = None) -> Tensor:
     """Numbers that differ from the row's on their grids, inside their bounds; up (1), down (0) or nearest."""
-    x, factual = candidates.x.clone(), task.x[candidates.rows]
-    lower, upper = task.allowance.lower[candidates.rows], task.allowance.upper[candidates.rows]
-    free = task.layout.free(task.layout.codes(x))
-    for block in task.mutable:
-        if block.number is None or block.scale is None or not block.scale.step:
-            continue
-        j, scale = block.number, block.scale
-        value = x[:, j]
-        near = scale.snap(value)
-        if directions is not None:
-            floor = torch.where(near <= value + SLACK, near, scale.snap(value, -1))
-            ceiling = torch.where(near >= value - SLACK, near, scale.snap(value, 1))
-            near = torch.where(
-                directions[:, j] == 1, ceiling, torch.where(directions[:, j] == 0, floor, near)
-            )
-        # Rounding may not leave the bounds: one step back inside.
-        near = torch.where(near > upper[:, j] + SLACK, scale.snap(value, -1), near)
-        near = torch.where(near < lower[:, j] - SLACK, scale.snap(value, 1), near)
-        near = torch.minimum(torch.maximum(near, lower[:, j]), upper[:, j])
-        x[:, j] = torch.where(free[:, j] & (value != factual[:, j]), near, value)
-    return x
+    x, columns = candidates.x, [column for column in task.layout.gridded if column in task.movable]
+    near, below, above = (task.layout.snap(x, shift)[:, columns] for shift in (0, -1, 1))
+    own, factual = x[:, columns], task.x[candidates.rows][:, columns]
+    lower = task.allowance.lower[candidates.rows][:, columns]
+    upper = task.allowance.upper[candidates.rows][:, columns]
+    if directions is not None:
+        floor = torch.where(near <= own + SLACK, near, below)
+        ceiling = torch.where(near >= own - SLACK, near, above)
+        way = directions[:, columns]
+        near = torch.where(way == 1, ceiling, torch.where(way == 0, floor, near))
+    # Rounding may not leave the bounds: one step back inside.
+    near = torch.where(near > upper + SLACK, below, near)
+    near = torch.where(near < lower - SLACK, above, near)
+    near = torch.minimum(torch.maximum(near, lower), upper)
+    free = task.layout.free(task.layout.codes(x))[:, columns]
+    placed = x.clone()
+    placed[:, columns] = torch.where(free & (own != factual), near, own)
+    return placed
+
+
+def rounded(task: Task, candidates: Candidates) -> Candidates:
+    """Answers on the grid near the candidates: the nearest points and some at random, all at once.
+
+    A task without any is solved again a little deeper inside. The random numbers are the candidate's own.
+    """
+    found = _at_random(task, candidates)
+    for deeper in DEEPER[1:]:
+        again = candidates[~torch.isin(candidates.rows, found.rows)]
+        if len(again) == 0:
+            break
+        keep = task.layout.changed(again.x, task.x[again.rows]).logical_not()
+        solved = task.solved(again, keep=keep, deeper=deeper, iterations=25).answers
+        found = Candidates.joined(found, _at_random(task, solved))
+    return found
+
+
+def _at_random(task: Task, candidates: Candidates) -> Candidates:
+    """Of the nearest point and fifteen random neighbours of each candidate, the cheapest three answers."""
+    x, columns = candidates.x, task.layout.gridded
+    places = x.repeat_interleave(TRIES, dim=0)
+    floor, ceiling = (on_grid(task, candidates, torch.full_like(x, way, dtype=torch.long)) for way in (0, 1))
+    part = ((x - floor) / (ceiling - floor)).nan_to_num(0.5)[:, columns]
+    draw = uniforms(row_keys(x), TRIES * len(columns), salt=7).view(len(x), TRIES, len(columns))
+    up = (draw < part[:, None]).long()
+    up[:, 0] = -1
+    directions = torch.full_like(places, -1, dtype=torch.long)
+    directions[:, columns] = up.view(len(places), len(columns))
+    own = task.candidates(candidates.rows.repeat_interleave(TRIES), places)
+    own = replace(own, x=on_grid(task, own, directions)).distinct()
+    return task.checked(own).answers.best(KEPT)

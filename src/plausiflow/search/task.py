@@ -21,13 +21,16 @@ from plausiflow.constraints import Allowance
 from plausiflow.data.layout import Block, Layout
 from plausiflow.protocols import Constraint, Problem
 from plausiflow.search.guide import Guide, assembled
+from plausiflow.search.oracle import Oracle
+from plausiflow.search.wanted import Wanted
 from plausiflow.solvers import SQP
 
 VALIDITY_AIM, PLAUSIBILITY_AIM, RULE_AIM = 1e-3, 5e-3, 1e-6
 CHUNK = 6000
 
-Validity = Callable[[Tensor, Tensor], Tensor]
-"""``(x_cf, y_target) -> (m,)``: not negative where the model decides as wanted; keeps the graph."""
+Validity = Callable[[Tensor, Wanted | Tensor], Tensor]
+"""``(x_cf, wanted) -> (m,)``: not negative where the model answers as wanted, or for the classes alone; keeps
+the graph."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,7 +84,7 @@ class Candidates:
         return first.sort().values
 
 
-def _in_chunks(check: Validity, x: Tensor, rows: Tensor) -> Tensor:
+def _in_chunks(check: Callable[[Tensor, Tensor], Tensor], x: Tensor, rows: Tensor) -> Tensor:
     parts = [check(*some) for some in zip(x.split(CHUNK), rows.split(CHUNK), strict=True)]
     return torch.cat(parts) if len(x) else torch.zeros(0, dtype=torch.bool, device=x.device)
 
@@ -103,19 +106,20 @@ class Task:
     Attributes:
         layout: Of encoded rows.
         x: The rows, double, shape ``(n, width)``.
-        y_target: Wanted classes, shape ``(n,)``.
-        validity: Whether the model decides as wanted.
+        wanted: What is wanted of them.
+        validity: Whether the model answers as wanted.
         guide: How plausible a candidate is.
         allowance: What rules leave.
         weights: Cost of each feature, in the order of the layout's blocks, shape ``(blocks,)``.
         immutable: Features that no row may change: given to the density, and part of no search.
         least: Smallest value of numbers at levels that leave them free, by column: the smallest positive one.
         solver: For the numbers.
+        oracle: The model itself, where ``validity`` is that of a likeness with gradients.
     """
 
     layout: Layout
     x: Tensor
-    y_target: Tensor
+    wanted: Wanted
     validity: Validity
     guide: Guide
     allowance: Allowance
@@ -123,9 +127,15 @@ class Task:
     immutable: frozenset[str]
     least: dict[int, float]
     solver: SQP
+    oracle: Oracle | None = None
 
     def __len__(self) -> int:
         return len(self.x)
+
+    @property
+    def y_target(self) -> Tensor:
+        """Wanted classes, shape ``(n,)``."""
+        return self.wanted.y
 
     @cached_property
     def mutable(self) -> tuple[Block, ...]:
@@ -136,6 +146,11 @@ class Task:
     def numbers(self) -> list[int]:
         """Columns of the numbers that may change, those that the density models."""
         return [block.number for block in self.mutable if block.number is not None]
+
+    @cached_property
+    def movable(self) -> frozenset[int]:
+        """The same, to look up."""
+        return frozenset(self.numbers)
 
     @cached_property
     def weight_of(self) -> dict[str, float]:
@@ -168,7 +183,7 @@ class Task:
         """Validity, plausibility and linear relations, shape ``(p, 2 + m)``: not negative where they hold."""
         parts = []
         for own, chosen in zip(x_cf.split(CHUNK), rows.split(CHUNK), strict=True):
-            values = [self.validity(own, self.y_target[chosen]), self.guide.score(own, chosen)]
+            values = [self.validity(own, self.wanted[chosen]), self.guide.score(own, chosen)]
             parts.append(torch.cat([torch.stack(values, 1), self.allowance.linear_values(own, chosen)], 1))
         return torch.cat(parts) if parts else x_cf.new_zeros(0, 2 + len(self.allowance.inequalities))
 
@@ -177,14 +192,32 @@ class Task:
         x, rows = candidates.x, candidates.rows
         allowance = self.allowance if changes else replace(self.allowance, max_changes=None)
         fine = allowance.contains(x, rows)
-        for check in (self._valid, self._plausible):  # what is cheap first; the rest only where it matters
+        # What is cheap first; the rest only where it matters.
+        checks = (
+            (self._valid, self._plausible) if self.oracle is None else (self._plausible, self.oracle.valid)
+        )
+        for check in checks:
             left = fine.nonzero()[:, 0]
             fine[left] = check(x[left], rows[left])
         return replace(candidates, cost=torch.where(fine, self.costs(x, rows), torch.inf))
 
+    def at(self, rows: Tensor, wanted: Wanted | None = None) -> Task:
+        """For some of the rows, each as often as it is named, ``(k,)``; perhaps with other wishes.
+
+        The likeness of a model takes its place: nothing is asked of the model itself.
+        """
+        return replace(
+            self,
+            x=self.x[rows],
+            wanted=self.wanted[rows] if wanted is None else wanted,
+            guide=self.guide.at(rows),
+            allowance=self.allowance.at(rows),
+            oracle=None,
+        )
+
     @torch.no_grad()
     def _valid(self, x_cf: Tensor, rows: Tensor) -> Tensor:
-        return _in_chunks(lambda own, of: self.validity(own, self.y_target[of]) >= 0, x_cf, rows)
+        return _in_chunks(lambda own, of: self.validity(own, self.wanted[of]) >= 0, x_cf, rows)
 
     @torch.no_grad()
     def _plausible(self, x_cf: Tensor, rows: Tensor) -> Tensor:
@@ -258,9 +291,7 @@ class Task:
         score = self.guide.of_numbers(own.x, rows, numbers)
         constraints = {
             "validity": Constraint(
-                lambda z, which: self.validity(
-                    assembled(own.x[which], numbers, z), self.y_target[rows[which]]
-                ),
+                lambda z, which: self.validity(assembled(own.x[which], numbers, z), self.wanted[rows[which]]),
                 VALIDITY_AIM,
             ),
             "plausibility": Constraint(lambda z, which: score(z, which) - deeper, PLAUSIBILITY_AIM),

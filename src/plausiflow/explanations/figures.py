@@ -1,0 +1,79 @@
+"""What is measured of answers, and the verdicts of rows, as tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from plausiflow.classifiers.blackbox import BlackBox
+from plausiflow.classifiers.tabular import EncodedModel
+from plausiflow.protocols import Density
+from plausiflow.search.answering import Answers, Question
+from plausiflow.search.finder import Finder
+from plausiflow.search.judges import Judges
+from plausiflow.search.targets import answers_as_text, wishes_as_text
+from plausiflow.search.verified import FINAL_CORNERS, PROMISE
+
+
+@torch.no_grad()
+def figures_of(
+    question: Question,
+    answers: Answers,
+    model: EncodedModel | BlackBox,
+    finder: Finder,
+    judges: Judges | None,
+) -> pd.DataFrame:
+    """The figures of each answer; for a model without gradients it is asked once more, and at corners."""
+    x, of = question.encoded.x[answers.of], answers.of
+    wanted = question.wanted.y[of]
+    outputs = model.answers(answers.x_cf, answers.decoded)
+    judged = torch.full((len(of),), torch.nan, dtype=torch.float64)
+    if judges is not None and len(of):
+        judged = judges.passes(answers.x_cf, wanted, x).double().mean(dim=1)
+    delta = answers.x_cf - x
+    log_density = probability = torch.full_like(judged, torch.nan)
+    if isinstance(finder.plausibility, Density):
+        log_density = finder.plausibility.log_prob(answers.x_cf, wanted)
+    if model.labels:
+        probability = outputs.gather(1, wanted[:, None])[:, 0].exp()
+    figures = {
+        "cost": answers.cost,
+        "l1": delta.abs().sum(dim=1),
+        "l2": torch.linalg.vector_norm(delta, dim=1),
+        "n_changes": finder.rules.layout.changed(answers.x_cf, x).sum(dim=1),
+        "probability": probability,
+        "log_density": log_density,
+        "score": answers.score,
+        "judged": judged,
+    }
+    if not model.labels:
+        figures["prediction"] = outputs
+    if finder.itself is not None:
+        oracle = finder.itself.oracle(question.frame, question.encoded.x, question.wanted)
+        figures["steady"] = oracle.steady(answers.x_cf, of, corners=FINAL_CORNERS, reach=PROMISE, salt=4)
+    return pd.DataFrame({name: values.numpy() for name, values in figures.items()})
+
+
+def verdicts_of(
+    question: Question, answers: Answers, before: Tensor, labels: tuple[Any, ...]
+) -> pd.DataFrame:
+    """The verdict of each row; ``before`` is what the model says of the rows as they are."""
+    usable = question.encoded.usable
+    likely = np.full(len(usable), np.nan)
+    if labels:
+        own = before.gather(1, question.wanted.y[:, None])[:, 0].exp().numpy()
+        likely = np.where(usable, own, np.nan)
+    return pd.DataFrame(
+        {
+            "status": answers.status,
+            "reason": answers.reason,
+            "predicted": answers_as_text(before, labels, usable),
+            "target": wishes_as_text(question.wanted, labels, usable),
+            "probability": likely,
+        },
+        index=question.frame.index,
+    )

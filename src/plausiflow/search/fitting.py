@@ -1,0 +1,201 @@
+"""What is learned from the rows of a table: how plausible rows are, how far inside to stay, and real answers.
+
+The density is a cross-fitted ensemble of mixed densities given what cannot change; its margin is calibrated
+by searching training rows; and the bank holds the training rows that are answers already, for a model without
+gradients only those that hold at corners around them, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from plausiflow.classifiers.blackbox import BlackBox
+from plausiflow.classifiers.tabular import EncodedModel
+from plausiflow.constraints import Increasing, Rules
+from plausiflow.data.encoding import Encoder
+from plausiflow.densities import CrossFitEnsemble
+from plausiflow.densities.context import ContextThreshold
+from plausiflow.densities.mixed import MixedDensity
+from plausiflow.protocols import Plausibility
+from plausiflow.search.calibration import calibrate
+from plausiflow.search.candidates import RealRows
+from plausiflow.search.finder import Finder
+from plausiflow.search.guide import Guide
+from plausiflow.search.judges import Judges
+from plausiflow.search.mixed import MixedSearch
+from plausiflow.search.oracle import Itself
+from plausiflow.search.verified import CORNERS, REACH, VerifiedSearch
+from plausiflow.search.wanted import Aim, Decides
+
+MEMBERS, CALIBRATION_ROWS = 4, 120
+HOT, COLD = 0.03, 0.01
+"""Temperatures of a likeness, in ranges of a number."""
+BLOCK = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a fit is told.
+
+    Attributes:
+        plausibility: Quantile of held-out log-densities that is the threshold.
+        confidence: Share of the counterfactuals that a second opinion must accept; nothing asks for none.
+        sparsity: How much more an answer with fewer changes may cost, as a share; nothing keeps all changes.
+        budget: How many rows a model without gradients may be asked about for each row that is explained.
+        judges: How many densities give a second opinion.
+        seed: Of all that is learned.
+    """
+
+    plausibility: float
+    confidence: float | None
+    sparsity: float | None
+    budget: int
+    judges: int
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Rows:
+    """Training rows.
+
+    Attributes:
+        frame: As they came.
+        x: Encoded, shape ``(n, width)``.
+        classes: Of their outcomes, or bins of these, shape ``(n,)``.
+        n_classes: How many there are.
+    """
+
+    frame: pd.DataFrame
+    x: Tensor
+    classes: Tensor
+    n_classes: int
+
+
+def densities(
+    rows: Rows, *, rules: Rules, encoder: Encoder, settings: Settings
+) -> tuple[CrossFitEnsemble, Judges | None]:
+    """How plausible rows are given what cannot change, without a margin yet, and the judges."""
+    immutable, (rising, falling) = rules.immutable, monotone(rules)
+    base = MixedDensity.of(encoder.layout, immutable, seed=settings.seed)
+    context = ContextThreshold.of(encoder.layout, immutable=immutable, rising=rising, falling=falling)
+    single, quantile = rows.x.float(), settings.plausibility
+    ensemble = CrossFitEnsemble(
+        members=MEMBERS, base=base, context=context, quantile=quantile, seed=settings.seed
+    ).fit(single, rows.classes)
+    if not settings.judges:
+        return ensemble, None
+    judges = Judges(count=settings.judges, quantile=quantile, base=base, context=context)
+    return ensemble, judges.fit(single, rows.classes)
+
+
+def finder_for(
+    rows: Rows,
+    *,
+    rules: Rules,
+    encoder: Encoder,
+    model: EncodedModel | BlackBox,
+    aim: Aim,
+    plausibility: Plausibility,
+    weights: Tensor,
+    settings: Settings,
+) -> Finder:
+    """Everything a search needs; an ensemble is calibrated, in place."""
+    typical, least = RealRows.free_numbers(encoder.layout, rows.x)
+    plain = MixedSearch(sparsity=settings.sparsity)
+    search: MixedSearch | VerifiedSearch = plain
+    itself = None
+    validity = Decides(model.outputs(COLD) if isinstance(model, BlackBox) else model.outputs, aim)
+    if isinstance(model, BlackBox):
+        itself = Itself(answer=model.answer, aim=aim, encoder=encoder, budget=settings.budget)
+        search = VerifiedSearch(hot=Decides(model.outputs(HOT), aim), cold=validity, base=plain)
+    finder = Finder(
+        rules=rules,
+        validity=validity,
+        plausibility=plausibility,
+        bank=RealRows({}, typical, least),
+        weights=weights,
+        search=search,
+        itself=itself,
+    )
+    answers = model.answers(rows.x, rows.frame)
+    if settings.confidence is not None and isinstance(plausibility, CrossFitEnsemble):
+        _calibrate(finder, plausibility, rows, aim.classes(answers), settings)
+    valid = _valid_rows(finder, rows, aim, answers)
+    bank, wider = (RealRows(_plausible(plausibility, valid, wide), typical, least) for wide in (False, True))
+    return replace(finder, bank=bank, wider_bank=wider)
+
+
+def _calibrate(
+    finder: Finder, ensemble: CrossFitEnsemble, rows: Rows, classes: Tensor, settings: Settings
+) -> None:
+    """Raise the margins; a model without gradients is represented by its likeness."""
+    assert settings.confidence is not None
+    light = MixedSearch(real_rows=4, sparsity=settings.sparsity, finalists=1)
+
+    def search(x: Tensor, wanted: Tensor, guide: Guide, bank: dict[int, Tensor]) -> Tensor:
+        task = finder.task(x, finder.plain(wanted), guide=guide)
+        found = light.run(task, replace(finder.bank, rows=bank))
+        x_cf = torch.full_like(x, torch.nan)
+        x_cf[found.rows] = found.x
+        return x_cf
+
+    calibrate(
+        ensemble,
+        rows.x,
+        classes,
+        validity=finder.validity,
+        search=search,
+        confidence=settings.confidence,
+        seed=settings.seed,
+        n_rows=CALIBRATION_ROWS,
+    )
+
+
+@torch.no_grad()
+def _valid_rows(finder: Finder, rows: Rows, aim: Aim, answers: Tensor) -> dict[int, Tensor]:
+    """Distinct training rows that the model answers so, by class or bin."""
+    valid: dict[int, Tensor] = {}
+    distinct, first = _distinct(rows.x)
+    for k in range(rows.n_classes):
+        wanted = torch.full((len(first),), k)
+        holds = (aim.value(answers[first], aim.of_class(wanted)) >= 0).nonzero()[:, 0]
+        if finder.itself is not None and len(holds):
+            oracle = replace(finder.itself, budget=CORNERS).oracle(
+                rows.frame.iloc[first[holds].numpy()], distinct[holds], aim.of_class(wanted[holds])
+            )
+            everyone = torch.arange(len(holds))
+            steady = oracle.steady(distinct[holds], everyone, corners=CORNERS, reach=REACH, salt=1)
+            holds = holds[steady == 1]
+        valid[k] = distinct[holds]
+    return valid
+
+
+def _distinct(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Distinct rows, sorted, and where each first stands."""
+    distinct, inverse = torch.unique(x, dim=0, return_inverse=True)
+    first = torch.full((len(distinct),), len(x))
+    first.scatter_reduce_(0, inverse, torch.arange(len(x)), "amin")
+    return distinct, first
+
+
+@torch.no_grad()
+def _plausible(plausibility: Plausibility, real: dict[int, Tensor], wide: bool) -> dict[int, Tensor]:
+    """Those of the rows of each class that are plausible; ``wide`` asks for no margin."""
+    rows = {}
+    for k, own in real.items():
+        ensemble = plausibility if isinstance(plausibility, CrossFitEnsemble) else None
+        bar = -float(ensemble.margin_[k]) if wide and ensemble is not None else 0.0
+        parts = [plausibility.score(some, torch.full((len(some),), k)) >= bar for some in own.split(BLOCK)]
+        rows[k] = own[torch.cat(parts)] if len(own) else own
+    return rows
+
+
+def monotone(rules: Rules) -> tuple[list[str], list[str]]:
+    """Features that may only rise, and that may only fall."""
+    names = rules.monotone
+    rising = [rule.feature for rule in rules.constraints if isinstance(rule, Increasing)]
+    return [n for n in names if n in rising], [n for n in names if n not in rising]

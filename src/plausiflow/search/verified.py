@@ -1,0 +1,208 @@
+"""The search for models without gradients: a likeness leads, the model itself decides.
+
+1. The relaxed likeness (:mod:`plausiflow.classifiers.standins`) is solved hot, where its slopes reach far,
+   then cold from there, with a ladder of margins: the farther inside, the likelier the model agrees.
+2. What comes out is put on the grids, and the model is asked; rows without an answer try higher margins from
+   verified real rows.
+3. Verified real rows near by are answers, too, and are moved towards the row by bisection.
+4. The best answer gives back what it can spare, and a short evolution (:mod:`plausiflow.search.evolution`)
+   asks the model about points a little nearer.
+5. In the end each answer is tried at fresh corners around it; one that fails there goes back some way.
+
+Whatever is returned, the model has been asked about it, on the decoded row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from plausiflow.progress import progress_bar
+from plausiflow.search.candidates import MORE, RealRows, beam
+from plausiflow.search.evolution import Evolution
+from plausiflow.search.mixed import MixedSearch
+from plausiflow.search.oracle import Oracle
+from plausiflow.search.snapping import on_grid, rounded
+from plausiflow.search.sparse import ROUNDING, sparsified
+from plausiflow.search.task import Candidates, Task, Validity
+from plausiflow.solvers.sqp import FROM_NEIGHBOUR
+
+ROWS_AT_ONCE = 1024
+HOT_MARGIN = 0.2
+MARGINS, HIGHER = (0.0, 0.3, 0.8), (1.2, 2.0, 3.0)
+"""How far inside its own decision the likeness must be, in logits."""
+NEAREST, BISECTED, STEPS = 10, 3, 6
+CORNERS, REACH = 8, 2e-3
+"""Corners that an answer must hold at while it is searched, and how far out they are, in ranges."""
+FINAL_CORNERS, PROMISE = 32, 1e-3
+"""Corners of the last check, and how far out these are."""
+BACK = (0.1, 0.25, 0.5, 0.75, 1.0)
+ITERATIONS = 40
+SPARSE_MARGIN = 0.3
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class VerifiedSearch:
+    """How thoroughly to search a model without gradients.
+
+    Attributes:
+        hot: Whether the likeness, very soft, decides as wanted.
+        cold: The same, hardly soft.
+        base: How candidates are chosen, and how sparse answers should be.
+        evolution: The last rounds of asking the model; nothing leaves them out.
+    """
+
+    hot: Validity
+    cold: Validity
+    base: MixedSearch = field(default_factory=MixedSearch)
+    evolution: Evolution | None = field(default_factory=Evolution)
+
+    @property
+    def finalists(self) -> int:
+        """Answers of each row that are kept in case one does not hold when decoded."""
+        return self.base.finalists
+
+    def lighter(self) -> VerifiedSearch:
+        """For whether there is an answer at all."""
+        return replace(self, base=self.base.lighter(), evolution=None)
+
+    def wider(self, count: int) -> VerifiedSearch:
+        """For many answers, to choose ``count`` of."""
+        return replace(self, base=self.base.wider(count))
+
+    @torch.no_grad()
+    def run(self, task: Task, bank: RealRows, *, keep: int = 1) -> Candidates:
+        """Up to ``keep`` answers for each row of the task, cheapest first; the model is asked about each."""
+        parts = []
+        with progress_bar("Searching rows", len(task)) as advance:
+            for rows in torch.arange(len(task)).split(ROWS_AT_ONCE):
+                parts.append(self._some(task, bank, rows[task.allowance.possible[rows]], keep))
+                advance(len(rows), "")
+        return Candidates.joined(*parts) if parts else task.candidates(task.y_target[:0], task.x[:0])
+
+    def _some(self, task: Task, bank: RealRows, rows: Tensor, keep: int) -> Candidates:
+        most = max(self.finalists, keep)
+        real = bank.near(task, rows, max(NEAREST, keep), among=max(NEAREST, keep))
+        hot = self._hot(task, real, rows, bank.typical)
+        found = self._ladder(task, hot, MARGINS)
+        missing = rows[~torch.isin(rows, found.rows)]
+        if len(missing):
+            starts = Candidates.joined(hot, real.best(1))
+            starts = starts[torch.isin(starts.rows, missing)]
+            found = Candidates.joined(found, self._ladder(task, starts, HIGHER))
+        found = Candidates.joined(found, _nearer(task, real, found), task.checked(real).answers)
+        missing = rows[~torch.isin(rows, found.rows)]
+        if len(missing):
+            more = bank.near(task, missing, keep, among=MORE)
+            found = Candidates.joined(found, task.checked(more).answers)
+        if self.base.sparsity is not None or task.allowance.max_changes is not None:
+            found = self._sparser(task, found.distinct())
+        before = found.distinct().best(most)
+        best = before.best(1)
+        if self.evolution is not None:
+            best = self.evolution.run(task, best, sparse=self.base.sparsity is not None)
+        best = _steadied(task, best, before.best(1))
+        others = before[before.cost >= _spread(task, best.rows, best.cost)[before.rows]]
+        return Candidates.joined(best, others).distinct().best(keep)
+
+    def _hot(self, task: Task, real: Candidates, rows: Tensor, typical: dict[int, float]) -> Candidates:
+        """Starts for the cold search: the likeness solved hot, or where that fails the row itself."""
+        everyone = torch.arange(len(task))
+        soft = task.at(everyone, task.wanted.held(task.x.new_full((len(task),), HOT_MARGIN)))
+        soft = replace(soft, validity=self.hot)
+        near = real.best(self.base.real_rows)
+        levelled = task.layout.with_codes(task.x[near.rows], task.layout.codes(near.x))
+        own = task.candidates(rows, task.x[rows])
+        turned = beam(soft, rows, typical) if self.base.flips else own[rows[:0]]
+        first = Candidates.joined(own, task.candidates(near.rows, levelled), turned).distinct()
+        best = soft.solved(first, iterations=ITERATIONS).answers.best(self.finalists)
+        return Candidates.joined(best, own[~torch.isin(own.rows, best.rows)])
+
+    def _ladder(self, task: Task, starts: Candidates, margins: tuple[float, ...]) -> Candidates:
+        """The likeness solved cold at several margins, on the grid; what the model itself agrees with."""
+        own = starts.rows.repeat_interleave(len(margins))
+        wide = self._cold(task, own, task.x.new_tensor(margins).repeat(len(starts)))
+        begin = wide.candidates(torch.arange(len(own)), starts.x.repeat_interleave(len(margins), dim=0))
+        solved = wide.solved(begin, iterations=ITERATIONS, curvature=FROM_NEIGHBOUR).answers
+        placed = rounded(wide, solved)
+        return _held(task, task.candidates(own[placed.rows], placed.x).distinct())
+
+    def _cold(self, task: Task, rows: Tensor, margins: Tensor) -> Task:
+        """The task of the cold likeness for some rows, each with its own margin ``(k,)``."""
+        return replace(task.at(rows, task.wanted[rows].held(margins)), validity=self.cold)
+
+    def _sparser(self, task: Task, found: Candidates) -> Candidates:
+        """What changes fewer features instead, where the model agrees, and costs little more."""
+        dense = found.best(self.finalists)
+        wide = self._cold(task, dense.rows, task.x.new_full((len(dense),), SPARSE_MARGIN))
+        own = Candidates(rows=torch.arange(len(dense)), x=dense.x, cost=dense.cost)
+        placed = rounded(wide, sparsified(wide, own, self.base.sparsity or 0.0))
+        sparse = _held(task, task.candidates(dense.rows[placed.rows], placed.x).distinct())
+        if task.allowance.max_changes is None:
+            most = (1 + (self.base.sparsity or 0.0)) * (1 + ROUNDING) * dense.best(1).cost
+            sparse = sparse[sparse.cost <= _spread(task, dense.best(1).rows, most)[sparse.rows]]
+        # Among answers of a row, those that change more than the sparsest are out.
+        both = Candidates.joined(sparse, found)
+        changes = task.layout.changed(both.x, task.x[both.rows]).sum(dim=1).to(task.x)
+        fewest = _spread(task, sparse.rows, changes[: len(sparse)])
+        return both[changes <= fewest[both.rows]]
+
+
+def _held(task: Task, candidates: Candidates) -> Candidates:
+    """The candidates that are answers, at corners around them, too."""
+    answers = task.checked(candidates).answers
+    return answers[_oracle(task).steady(answers.x, answers.rows, corners=CORNERS, reach=REACH, salt=1) == 1]
+
+
+def _nearer(task: Task, real: Candidates, found: Candidates) -> Candidates:
+    """Verified real rows ``real``, moved towards their row as far as they stay answers, by bisection."""
+    few = real.best(BISECTED)
+    start = task.layout.with_codes(task.x[few.rows], task.layout.codes(few.x))
+    best = _spread(task, found.rows, found.cost)[few.rows]
+    low, high = task.x.new_zeros(len(few)), (best / few.cost.clamp_min(1e-12)).clamp_max(1.0)
+    kept = few.x.clone()
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        between = task.candidates(few.rows, start + middle[:, None] * (few.x - start))
+        tried = task.checked(replace(between, x=on_grid(task, between)))
+        fine = torch.isfinite(tried.cost)
+        kept[fine] = tried.x[fine]
+        low, high = torch.where(fine, low, middle), torch.where(fine, middle, high)
+    moved = (kept != few.x).any(dim=1)
+    return _held(task, task.candidates(few.rows[moved], kept[moved]).distinct())
+
+
+def _steadied(task: Task, best: Candidates, anchors: Candidates) -> Candidates:
+    """The best answer of each row, moved back towards its anchor where a fresh corner fails.
+
+    Where nothing on the way holds at all corners, the answer stays as it is.
+    """
+    oracle = _oracle(task)
+    steady = oracle.steady(best.x, best.rows, corners=FINAL_CORNERS, reach=PROMISE, salt=2)
+    weak = (steady < 1).nonzero()[:, 0]
+    if len(weak) == 0:
+        return best
+    anchor = task.x.clone()
+    anchor[anchors.rows] = anchors.x
+    own, goal = best.x[weak], anchor[best.rows[weak]]
+    share = own.new_tensor(BACK)[None, :, None]
+    way = (own[:, None] + share * (goal - own)[:, None]).reshape(-1, own.shape[1])
+    way = task.layout.with_codes(way, task.layout.codes(goal).repeat_interleave(len(BACK), dim=0))
+    rows = best.rows[weak].repeat_interleave(len(BACK))
+    points = task.candidates(rows, way)
+    tried = task.checked(replace(points, x=on_grid(task, points))).answers.distinct()
+    held = oracle.steady(tried.x, tried.rows, corners=FINAL_CORNERS, reach=PROMISE, salt=3) == 1
+    better = tried[held].best(1)
+    return Candidates.joined(best[~torch.isin(best.rows, better.rows)], better)
+
+
+def _oracle(task: Task) -> Oracle:
+    assert task.oracle is not None
+    return task.oracle
+
+
+def _spread(task: Task, rows: Tensor, values: Tensor) -> Tensor:
+    """The smallest value of each row of the task, infinite where it has none, shape ``(n,)``."""
+    return task.x.new_full((len(task),), torch.inf).scatter_reduce(0, rows, values, "amin")

@@ -1,0 +1,144 @@
+"""What is wanted of each row, and whether a model's answers are so.
+
+A classifier must decide for a class, by a margin, and where it is asked for with a least probability. A
+regressor must predict a number inside bounds; the density then is that of rows whose outcome lies in one of a
+few bins, and ``y`` is the bin that the prediction comes to first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from plausiflow.losses import validity_value
+
+
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """What is wanted of some rows.
+
+    Attributes:
+        y: The class, or the bin of the outcome, whose density counts, shape ``(n,)``.
+        least: Least probability of the class, shape ``(n,)``; nothing where winning is enough.
+        low: Smallest wanted prediction of a regressor, minus infinity where there is none, shape ``(n,)``.
+        high: Largest one.
+        firmer: How much farther than needed a search must go, in units of the value, shape ``(n,)``.
+    """
+
+    y: Tensor
+    least: Tensor | None = None
+    low: Tensor | None = None
+    high: Tensor | None = None
+    firmer: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, rows: Tensor) -> Wanted:
+        return Wanted(*(None if part is None else part[rows] for part in self._parts()))  # type: ignore[arg-type]
+
+    def held(self, firmer: Tensor) -> Wanted:
+        """The same, but farther than needed by so much ``(n,)``."""
+        return replace(self, firmer=firmer)
+
+    @classmethod
+    def joined(cls, parts: list[Wanted]) -> Wanted:
+        """Several, one after the other; all of the same kind."""
+        columns = zip(*(part._parts() for part in parts), strict=True)
+        return cls(
+            *(
+                None if column[0] is None else torch.cat([c for c in column if c is not None])
+                for column in columns
+            )  # type: ignore[arg-type]
+        )
+
+    def _parts(self) -> tuple[Tensor | None, ...]:
+        return (self.y, self.least, self.low, self.high, self.firmer)
+
+
+@dataclass(frozen=True)
+class Aim:
+    """How answers of a model are held against what is wanted.
+
+    Attributes:
+        margin: By how much the wanted class must win.
+        edges: Of the bins of a regressor's outcomes, ascending, infinite at both ends; else none.
+        unit: Of a regressor's predictions, in which distances from bounds are counted.
+    """
+
+    margin: float = 0.0
+    edges: tuple[float, ...] = ()
+    unit: float = 1.0
+
+    def value(self, outputs: Tensor, wanted: Wanted | Tensor) -> Tensor:
+        """Not negative where the answers are as wanted, shape ``(n,)``; keeps the graph.
+
+        Args:
+            outputs: Logits ``(n, k)`` of a classifier, predictions ``(n,)`` of a regressor.
+            wanted: Or classes alone, or bins, shape ``(n,)``.
+        """
+        wanted = wanted if isinstance(wanted, Wanted) else self.of_class(wanted)
+        value = self._number(outputs, wanted) if self.edges else self._decision(outputs, wanted)
+        return value if wanted.firmer is None else value - self._firmer(wanted).to(value)
+
+    def of_class(self, y: Tensor) -> Wanted:
+        """Any answer of a class, or in a bin."""
+        if not self.edges:
+            return Wanted(y)
+        edges = torch.tensor(self.edges, dtype=torch.float64, device=y.device)
+        return Wanted(y, low=edges[y], high=edges[y + 1])
+
+    def classes(self, outputs: Tensor) -> Tensor:
+        """What a model decides, a class or a bin, shape ``(n,)``."""
+        if not self.edges:
+            return outputs.argmax(dim=1)
+        inner = torch.tensor(self.edges[1:-1], dtype=outputs.dtype, device=outputs.device)
+        return torch.bucketize(outputs, inner, right=True)
+
+    def met(self, outputs: Tensor, wanted: Wanted) -> Tensor:
+        """Whether rows are as wanted already, however narrowly, shape ``(n,)`` bool; false where unknown."""
+        if self.edges:
+            return self.value(outputs, wanted) >= 0
+        return (self.classes(outputs) == wanted.y) & (replace(self, margin=0.0).value(outputs, wanted) >= 0)
+
+    def _firmer(self, wanted: Wanted) -> Tensor:
+        """How much farther to go; between bounds at most half of the way to the middle."""
+        assert wanted.firmer is not None
+        if wanted.low is None or wanted.high is None:
+            return wanted.firmer
+        return torch.minimum(wanted.firmer, (wanted.high - wanted.low) / (4 * self.unit))
+
+    def _decision(self, logits: Tensor, wanted: Wanted) -> Tensor:
+        value = validity_value(logits, wanted.y, self.margin)
+        if wanted.least is None:
+            return value
+        own = logits.log_softmax(dim=1).gather(1, wanted.y[:, None])[:, 0]
+        # log odds of the wanted class, against those asked for
+        others = torch.log1p(-own.exp().clamp_max(1 - 1e-15))
+        return torch.minimum(value, own - others - torch.logit(wanted.least.to(own)))
+
+    def _number(self, values: Tensor, wanted: Wanted) -> Tensor:
+        assert wanted.low is not None
+        assert wanted.high is not None
+        above, below = values - wanted.low.to(values), wanted.high.to(values) - values
+        return torch.minimum(above, below).clamp_max(1e6 * self.unit) / self.unit
+
+
+@dataclass(frozen=True)
+class Decides:
+    """Whether a model with gradients answers as wanted: ``decides(x, wanted)`` is not negative where it does.
+
+    Attributes:
+        outputs: Logits ``(n, k)`` or predictions ``(n,)`` of encoded rows; keeps the graph.
+        aim: How they are held against what is wanted.
+    """
+
+    outputs: Callable[[Tensor], Tensor]
+    aim: Aim
+
+    def __call__(self, x: Tensor, wanted: Wanted | Tensor) -> Tensor:
+        """How far answers are inside what is wanted, shape ``(n,)``; keeps the graph."""
+        return self.aim.value(self.outputs(x), wanted)
