@@ -35,6 +35,7 @@ from plausiflow.classifiers.columns import Fitted
 from plausiflow.constraints import Rule, Rules
 from plausiflow.data import catalog
 from plausiflow.data.encoding import Encoder
+from plausiflow.data.features import Kind
 from plausiflow.data.tables import load_table
 from plausiflow.densities import ConditionalFlow, Thresholded
 from plausiflow.errors import InvalidInputError
@@ -251,7 +252,8 @@ def _searched(parts: Parts, kind: str, seed: int) -> Explained:
 def _one_flow(parts: Parts, kind: str, seed: int) -> Explained:
     """One flow, no second opinion, all changes kept."""
     model = trained(kind, parts, seed)
-    explainer = _Shared(model, confidence=None, sparsity=None, judges=0, random_state=seed)
+    kinds: dict[str, Kind] = dict.fromkeys(parts.x_train, "integer")  # on a grid of thousandths
+    explainer = _Shared(model, confidence=None, sparsity=None, judges=0, kinds=kinds, random_state=seed)
     explainer.key = ("one flow", parts.name, len(parts.x_train), seed)
     return _explained(parts, kind, explainer)
 

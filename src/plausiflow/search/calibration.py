@@ -19,7 +19,7 @@ from plausiflow.densities.ensemble import CrossFitEnsemble
 from plausiflow.progress import progress_bar
 from plausiflow.search.guide import Guide
 
-ALLOWANCE = 0.5
+ALLOWANCE = 1.5
 """In standard errors of the threshold of the member that judges."""
 STEPS, ROWS, ROWS_OF_CLASS = 8, 400, 40
 

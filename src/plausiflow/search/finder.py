@@ -146,9 +146,10 @@ class Finder:
         return blame
 
     def nearest_misses(
-        self, x: Tensor, wanted: Wanted, *, frame: pd.DataFrame, locked: Mask | None
+        self, x: Tensor, wanted: Wanted | Tensor, *, frame: pd.DataFrame, locked: Mask | None
     ) -> Candidates:
         """The cheapest rows that are valid and allowed but not plausible enough."""
+        wanted = wanted if isinstance(wanted, Wanted) else Wanted(wanted)
         guide = Guide(Anything(), x, wanted.y)
         task = self.task(x, wanted, frame=frame, locked=locked, guide=guide)
         return self.search.run(task, self.bank, keep=2)
