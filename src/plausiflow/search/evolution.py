@@ -20,8 +20,9 @@ from plausiflow.search.task import Candidates, Task
 
 CORNERS, REACH = 8, 2e-3
 LEAST_GAIN = 1e-4
-BACK = 2
-"""Proposals of each round that put one changed number back."""
+BACK, STEPPED, STEP = 2, 5, 0.1
+"""Proposals of each round that put one changed number back, those that bring some a step nearer, and how much
+of its change a step is at least."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +36,10 @@ class Evolution:
         asked: Of the proposals, how many the model is asked about at most, the cheapest first.
     """
 
-    rounds: int = 15
-    proposals: int = 16
+    rounds: int = 18
+    proposals: int = 20
     size: float = 0.2
-    asked: int = 4
+    asked: int = 5
 
     def run(self, task: Task, best: Candidates, *, sparse: bool) -> Candidates:
         """Better answers, one for each; ``sparse`` changes nothing that is not changed already."""
@@ -80,6 +81,12 @@ class Evolution:
         return kept.rows, replace(kept, rows=rows[holds])
 
     @staticmethod
+    def _steps(task: Task) -> Tensor:
+        """The grid's step of each number that may move, zero where there is none, shape ``(numbers,)``."""
+        scales = {block.number: block.scale for block in task.mutable if block.scale is not None}
+        return torch.tensor([scales[column].encoded_step for column in task.numbers], dtype=torch.float64)
+
+    @staticmethod
     def _rows(points: Candidates, of: Tensor, own: Candidates) -> Tensor:
         """The rows of the task that belong to some answers."""
         row_of = torch.zeros(int(of.max()) + 1 if len(of) else 0, dtype=torch.long)
@@ -113,6 +120,12 @@ class Evolution:
         )
         back = torch.nn.functional.one_hot(which.argmax(dim=2), k).bool() & (changed & free)[:, None]
         numbers[:, :BACK] = torch.where(back, own[:, None], current[:, None])
+        # Some changed numbers of the next few go one step of their grid back, or a share of their change.
+        step = torch.maximum(self._steps(task).to(delta), STEP * delta.abs()).minimum(delta.abs())
+        nearer = current - delta.sign() * step
+        drawn = uniforms(keys, STEPPED * k, salt + 6).view(n, STEPPED, k)
+        chosen = drawn < uniforms(keys, STEPPED, salt + 7).view(n, STEPPED, 1) ** 2
+        numbers[:, BACK : BACK + STEPPED] = torch.where(chosen, nearer[:, None], current[:, None])
         numbers = torch.where(free[:, None], numbers, current[:, None])
         x = best.x.repeat_interleave(count, dim=0)
         x[:, columns] = numbers.reshape(n * count, k)

@@ -7,7 +7,7 @@ small share of its range, up or down at random, and put on its grid.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 import torch
@@ -64,8 +64,12 @@ class Oracle:
         if len(self.spent) != len(self.x):
             object.__setattr__(self, "spent", torch.zeros(len(self.x), dtype=torch.long))
 
-    def valid(self, x_cf: Tensor, rows: Tensor) -> Tensor:
-        """Whether the model answers as wanted, shape ``(m,)``; false where the budget of a row is spent."""
+    def valid(self, x_cf: Tensor, rows: Tensor, *, narrowly: bool = False) -> Tensor:
+        """Whether the model answers as wanted, shape ``(m,)``; false where the budget of a row is spent.
+
+        ``narrowly`` is enough without the margin.
+        """
+        aim = replace(self.itself.aim, margin=0.0) if narrowly else self.itself.aim
         valid = torch.zeros(len(x_cf), dtype=torch.bool)
         asked = self._within_budget(rows).nonzero()[:, 0]
         if len(asked):
@@ -73,16 +77,19 @@ class Oracle:
             like = self.frame.iloc[own.numpy()]
             decoded = self.itself.encoder.decode(x_cf[asked], like=like, encoded=self.x[own])
             outputs = self.itself.answer(decoded)
-            valid[asked] = self.itself.aim.value(outputs, self.wanted[own]) >= 0
+            valid[asked] = aim.value(outputs, self.wanted[own]) >= 0
         return valid
 
     def steady(self, x_cf: Tensor, rows: Tensor, *, corners: int, reach: float, salt: int) -> Tensor:
-        """The share of the corners of points ``(m, width)`` that the model decides as wanted, ``(m,)``."""
+        """The share of the corners of points ``(m, width)`` that the model decides as wanted, ``(m,)``.
+
+        What a point itself has to spare, the margin, is there for its corners.
+        """
         if len(x_cf) == 0:
             return x_cf.new_zeros(0)
         moved = at_corners(self.itself.encoder, x_cf, corners=corners, reach=reach, salt=salt)
         owners = rows.repeat_interleave(corners)
-        return self.valid(moved, owners).double().view(len(x_cf), corners).mean(dim=1)
+        return self.valid(moved, owners, narrowly=True).double().view(len(x_cf), corners).mean(dim=1)
 
     def _within_budget(self, rows: Tensor) -> Tensor:
         """Which of the questions about some rows can be afforded, in order; these are counted."""

@@ -33,12 +33,16 @@ ROWS_AT_ONCE = 1024
 HOT_MARGIN = 0.2
 MARGINS, HIGHER = (0.0, 0.3, 0.8), (1.2, 2.0, 3.0)
 """How far inside its own decision the likeness must be, in logits."""
+BELOW = 0.4
+"""How much farther out than its decision is tried where the model agrees at once."""
 NEAREST, BISECTED, STEPS = 10, 3, 6
 CORNERS, REACH = 8, 2e-3
 """Corners that an answer must hold at while it is searched, and how far out they are, in ranges."""
 FINAL_CORNERS, PROMISE = 32, 1e-3
-"""Corners of the last check, and how far out these are."""
-BACK = (0.1, 0.25, 0.5, 0.75, 1.0)
+"""Fresh corners that every answer is tried at in the end, and how far out these are."""
+SURE_CORNERS, FEW_CORNERS = 96, 16
+"""Corners that decide whether an answer must go back, and those that decide how far."""
+BACK = (0.15, 0.4, 0.7, 1.0)
 ITERATIONS = 40
 SPARSE_MARGIN = 0.3
 
@@ -86,12 +90,15 @@ class VerifiedSearch:
         most = max(self.finalists, keep)
         real = bank.near(task, rows, max(NEAREST, keep), among=max(NEAREST, keep))
         hot = self._hot(task, real, rows, bank.typical)
-        found = self._ladder(task, hot, MARGINS)
+        found, margins = self._ladder(task, hot, hot.x.new_tensor(MARGINS).expand(len(hot), -1))
+        if self.evolution is not None:
+            found = Candidates.joined(found, self._finer(task, found, margins))
         missing = rows[~torch.isin(rows, found.rows)]
         if len(missing):
             starts = Candidates.joined(hot, real.best(1))
             starts = starts[torch.isin(starts.rows, missing)]
-            found = Candidates.joined(found, self._ladder(task, starts, HIGHER))
+            higher, _ = self._ladder(task, starts, hot.x.new_tensor(HIGHER).expand(len(starts), -1))
+            found = Candidates.joined(found, higher)
         found = Candidates.joined(found, _nearer(task, real, found), task.checked(real).answers)
         missing = rows[~torch.isin(rows, found.rows)]
         if len(missing):
@@ -120,14 +127,30 @@ class VerifiedSearch:
         best = soft.solved(first, iterations=ITERATIONS).answers.best(self.finalists)
         return Candidates.joined(best, own[~torch.isin(own.rows, best.rows)])
 
-    def _ladder(self, task: Task, starts: Candidates, margins: tuple[float, ...]) -> Candidates:
-        """The likeness solved cold at several margins, on the grid; what the model itself agrees with."""
-        own = starts.rows.repeat_interleave(len(margins))
-        wide = self._cold(task, own, task.x.new_tensor(margins).repeat(len(starts)))
-        begin = wide.candidates(torch.arange(len(own)), starts.x.repeat_interleave(len(margins), dim=0))
+    def _ladder(self, task: Task, starts: Candidates, margins: Tensor) -> tuple[Candidates, Tensor]:
+        """The likeness solved cold at several margins ``(starts, m)``, on the grid.
+
+        Returns:
+            What the model itself agrees with, and the margin of each.
+        """
+        count = margins.shape[1]
+        own, margin = starts.rows.repeat_interleave(count), margins.reshape(-1)
+        wide = self._cold(task, own, margin)
+        begin = wide.candidates(torch.arange(len(own)), starts.x.repeat_interleave(count, dim=0))
         solved = wide.solved(begin, iterations=ITERATIONS, curvature=FROM_NEIGHBOUR).answers
         placed = rounded(wide, solved)
-        return _held(task, task.candidates(own[placed.rows], placed.x).distinct())
+        held = _held(task, task.candidates(own[placed.rows], placed.x))
+        return held.candidates, margin[placed.rows[held.places]]
+
+    def _finer(self, task: Task, found: Candidates, margins: Tensor) -> Candidates:
+        """Answers between the smallest margin that the model agreed with, and the next smaller one."""
+        smallest = _spread(task, found.rows, margins)
+        best = found[margins == smallest[found.rows]].best(1)
+        own = smallest[best.rows]
+        steps = own.new_tensor([MARGINS[0] - BELOW, *MARGINS])
+        below = steps[(torch.searchsorted(steps, own) - 1).clamp_min(0)]
+        between = below[:, None] + (own - below)[:, None] * own.new_tensor([1 / 3, 2 / 3])
+        return self._ladder(task, best, between)[0]
 
     def _cold(self, task: Task, rows: Tensor, margins: Tensor) -> Task:
         """The task of the cold likeness for some rows, each with its own margin ``(k,)``."""
@@ -139,7 +162,7 @@ class VerifiedSearch:
         wide = self._cold(task, dense.rows, task.x.new_full((len(dense),), SPARSE_MARGIN))
         own = Candidates(rows=torch.arange(len(dense)), x=dense.x, cost=dense.cost)
         placed = rounded(wide, sparsified(wide, own, self.base.sparsity or 0.0))
-        sparse = _held(task, task.candidates(dense.rows[placed.rows], placed.x).distinct())
+        sparse = _held(task, task.candidates(dense.rows[placed.rows], placed.x).distinct()).candidates
         if task.allowance.max_changes is None:
             most = (1 + (self.base.sparsity or 0.0)) * (1 + ROUNDING) * dense.best(1).cost
             sparse = sparse[sparse.cost <= _spread(task, dense.best(1).rows, most)[sparse.rows]]
@@ -150,10 +173,22 @@ class VerifiedSearch:
         return both[changes <= fewest[both.rows]]
 
 
-def _held(task: Task, candidates: Candidates) -> Candidates:
-    """The candidates that are answers, at corners around them, too."""
-    answers = task.checked(candidates).answers
-    return answers[_oracle(task).steady(answers.x, answers.rows, corners=CORNERS, reach=REACH, salt=1) == 1]
+@dataclass(frozen=True)
+class _Held:
+    """Candidates that hold, and their places among those that were tried."""
+
+    candidates: Candidates
+    places: Tensor
+
+
+def _held(task: Task, candidates: Candidates) -> _Held:
+    """The candidates that are answers, at corners around them, too; each is tried once."""
+    places = candidates.first_places()
+    checked = task.checked(candidates[places])
+    fine = torch.isfinite(checked.cost).nonzero()[:, 0]
+    answers = checked[fine]
+    steady = _oracle(task).steady(answers.x, answers.rows, corners=CORNERS, reach=REACH, salt=1) == 1
+    return _Held(answers[steady], places[fine[steady]])
 
 
 def _nearer(task: Task, real: Candidates, found: Candidates) -> Candidates:
@@ -171,16 +206,16 @@ def _nearer(task: Task, real: Candidates, found: Candidates) -> Candidates:
         kept[fine] = tried.x[fine]
         low, high = torch.where(fine, low, middle), torch.where(fine, middle, high)
     moved = (kept != few.x).any(dim=1)
-    return _held(task, task.candidates(few.rows[moved], kept[moved]).distinct())
+    return _held(task, task.candidates(few.rows[moved], kept[moved])).candidates
 
 
 def _steadied(task: Task, best: Candidates, anchors: Candidates) -> Candidates:
     """The best answer of each row, moved back towards its anchor where a fresh corner fails.
 
-    Where nothing on the way holds at all corners, the answer stays as it is.
+    Where nothing on the way holds at more corners, the answer stays as it is.
     """
     oracle = _oracle(task)
-    steady = oracle.steady(best.x, best.rows, corners=FINAL_CORNERS, reach=PROMISE, salt=2)
+    steady = oracle.steady(best.x, best.rows, corners=SURE_CORNERS, reach=PROMISE, salt=2)
     weak = (steady < 1).nonzero()[:, 0]
     if len(weak) == 0:
         return best
@@ -193,8 +228,11 @@ def _steadied(task: Task, best: Candidates, anchors: Candidates) -> Candidates:
     rows = best.rows[weak].repeat_interleave(len(BACK))
     points = task.candidates(rows, way)
     tried = task.checked(replace(points, x=on_grid(task, points))).answers.distinct()
-    held = oracle.steady(tried.x, tried.rows, corners=FINAL_CORNERS, reach=PROMISE, salt=3) == 1
+    held = oracle.steady(tried.x, tried.rows, corners=FEW_CORNERS, reach=PROMISE, salt=3) == 1
     better = tried[held].best(1)
+    sure = oracle.steady(better.x, better.rows, corners=SURE_CORNERS - FEW_CORNERS, reach=PROMISE, salt=5)
+    weak_share = _spread(task, best.rows, 1 - steady)
+    better = better[1 - sure < weak_share[better.rows]]
     return Candidates.joined(best[~torch.isin(best.rows, better.rows)], better)
 
 
