@@ -15,8 +15,8 @@ from safetensors.torch import save as to_bytes
 
 from plausiflow.densities import ConditionalFlow, CrossFitEnsemble
 from plausiflow.densities import members as members_module
-from plausiflow.densities.ensemble import FEW_ROWS, split_by_class
-from plausiflow.densities.thresholds import quantile_of
+from plausiflow.densities.ensemble import split_by_class
+from plausiflow.densities.thresholds import FEW_ROWS, quantile_of
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError, TrainingError
 from plausiflow.protocols import Density, Plausibility
 from plausiflow.training import Training

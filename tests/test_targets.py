@@ -218,7 +218,6 @@ def test_bounds_that_are_none_are_refused_with_an_example(target):
         bounds(target)
 
 
-@pytest.mark.xfail(reason="NumPy reads text as numbers, and booleans")
 @pytest.mark.parametrize("target", [("100", "150"), [("1", "2")] * 3, (False, True)], ids=repr)
 def test_text_and_booleans_are_no_bounds(target):
     with pytest.raises(InvalidInputError, match=r"`target` must be the smallest and the largest"):

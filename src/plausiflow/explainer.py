@@ -36,7 +36,7 @@ from plausiflow.protocols import Classifier, Plausibility
 from plausiflow.search.answering import Answers, Question
 from plausiflow.search.choosing import cheapest_of
 from plausiflow.search.finder import Finder
-from plausiflow.search.fitting import Rows, Settings, densities, finder_for
+from plausiflow.search.fitting import Rows, Settings, densities, finder_for, outcome_of
 from plausiflow.search.judges import Judges
 from plausiflow.search.targets import Target, answers_as_text, binned, wanted_of
 from plausiflow.search.wanted import Aim
@@ -55,8 +55,8 @@ class Explainer:
             :class:`~plausiflow.protocols.Classifier` of encoded rows.
         taken_for: What the model must be taken for, where it is not what it looks like; ``repr`` tells what
             it was. See :data:`~plausiflow.classifiers.detection.TakenFor`.
-        labels: Whose outcomes teach the density: those ``given``, or what the ``model`` decides, where
-            outcomes are scarce or not known.
+        labels: What teaches the density about outcomes: those ``given``; where these are scarce or not known,
+            what the ``model`` decides, or the model's probabilities, by Bayes' rule (``bayes``).
         constraints: What may change; see :mod:`plausiflow.constraints`.
         plausibility: How dense a counterfactual must be: a quantile of the log-densities of real rows that
             have the same immutable features and the wanted outcome (0.5: denser than half of them).
@@ -86,7 +86,7 @@ class Explainer:
 
     model: Any = field(kw_only=False)
     taken_for: TakenFor = "auto"
-    labels: Literal["given", "model"] = "given"
+    labels: Literal["given", "model", "bayes"] = "given"
     constraints: Sequence[Rule] = ()
     plausibility: float = 0.5
     confidence: float | None = 0.95
@@ -123,7 +123,7 @@ class Explainer:
             "margin": ("in [0, 0.5)", 0 <= _number(self.margin) < 0.5),
             "judges": ("a whole number, 0 or more", _is_whole(self.judges) and self.judges >= 0),
             "model_rows": ("a whole number, 1 or more", _is_whole(self.model_rows) and self.model_rows >= 1),
-            "labels": ("'given' or 'model'", self.labels in ("given", "model")),
+            "labels": ("'given', 'model' or 'bayes'", self.labels in ("given", "model", "bayes")),
             "random_state": (
                 "a whole number from 0 to 2**32 - 1",
                 _is_whole(self.random_state) and 0 <= self.random_state < 2**32,
@@ -141,7 +141,7 @@ class Explainer:
         return f"Explainer({name}, taken for: {self.model_.says})"
 
     def fit(self, x: pd.DataFrame, y: Sequence[Any] | pd.Series | None = None) -> Self:
-        """Learn from a table ``x`` and the outcomes ``y`` of its rows; ``labels="model"`` needs none."""
+        """Learn from a table ``x`` and the outcomes ``y`` of its rows; only ``labels="given"`` needs all."""
         schema = Schema.infer(x, kinds=self.kinds, orders=self.orders)
         encoder = Encoder(schema, self.missing)
         rules = Rules(self.constraints, schema, encoder.layout)
@@ -154,7 +154,8 @@ class Explainer:
         encoded = encoder.encode(x).x
         model, classes, aim = self._taken(encoder, x, encoded, y)
         n_classes = len(aim.edges) - 1 if aim.edges else len(model.labels)
-        rows = Rows(frame=x, x=encoded, classes=classes, n_classes=n_classes)
+        outcome = outcome_of(model) if self.labels == "bayes" else None
+        rows = Rows(frame=x, x=encoded, classes=classes, n_classes=n_classes, outcome=outcome)
         settings = Settings(
             plausibility=self.plausibility,
             confidence=self.confidence,
@@ -198,7 +199,8 @@ class Explainer:
         if predicts_numbers(self.model, y):
             taken.labels(None)
             model = taken.regressor(x, self.random_state)
-            values = numbers_of(y, len(x)) if self.labels == "given" else model.answers(x, frame)
+            outcomes = y if self.labels == "given" else model.answers(x, frame).numpy()
+            values = numbers_of(outcomes, len(x))
             edges, classes = binned(values)
             return model, classes, Aim(self.margin, edges, unit=0.1 * float(values.std()))
         labels, classes, known = self._outcomes(taken, y, len(x))
@@ -216,8 +218,8 @@ class Explainer:
         if self.labels == "given":
             if y is None:
                 raise InvalidInputError(
-                    '`y` must hold the outcomes of the rows; it was left out. Give it, or set labels="model";'
-                    " the density then learns from what the model decides."
+                    '`y` must hold the outcomes of the rows; it was left out. Give it, or set labels="model" '
+                    'or "bayes"; the density then learns from what the model decides.'
                 )
             return (*labels_of(y, n), everyone)
         if y is None:
@@ -225,10 +227,9 @@ class Explainer:
         column = column_of(y)
         if len(column) != n:
             raise ShapeError(f"`y` must have {n} outcomes, one for each row; got {len(column)}.")
-        known = torch.from_numpy(column.notna().to_numpy())
-        labels, own = labels_of(column[column.notna()], int(known.sum()))
+        known = torch.tensor(column.notna().to_numpy())
         classes = torch.zeros(n, dtype=torch.long)
-        classes[known] = own
+        labels, classes[known] = labels_of(column[column.notna()], int(known.sum()))
         return labels, classes, known
 
     def explain(
@@ -336,7 +337,10 @@ class Explainer:
         shape = (len(rows), len(model.labels)) if model.labels else (len(rows),)
         outputs = torch.full(shape, torch.nan, dtype=torch.float64)
         usable = torch.from_numpy(encoded.usable)
-        outputs[usable] = model.answers(encoded.x[usable], rows[encoded.usable])
+        own = rows[encoded.usable]
+        if self.missing == "impute":
+            own = encoder.decode(encoded.x[usable], like=own)
+        outputs[usable] = model.answers(encoded.x[usable], own)
         undecided = encoded.usable & _unknown(outputs).numpy()
         what = "probabilities" if model.labels else "prediction"
         encoded.problems[undecided] = (

@@ -39,6 +39,8 @@ def predicts_numbers(model: object, y: object) -> bool:
             return True
         if is_classifier(model):
             return False
+    if getattr(model, "_estimator_type", None) == "regressor":  # CatBoost has `classes_` all the same
+        return True
     if hasattr(model, "predict_proba") or hasattr(model, "classes_"):
         return False
     return y is not None and is_measured(y)

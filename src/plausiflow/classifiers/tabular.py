@@ -109,7 +109,7 @@ def numbers_of(y: object, n_rows: int) -> Tensor:
         ShapeError: There are more outcomes than rows, or fewer.
         InvalidInputError: They are not numbers, or not finite, or all the same.
     """
-    values = pd.to_numeric(column_of(y), errors="coerce").to_numpy(np.float64)
+    values = pd.to_numeric(column_of(y), errors="coerce").to_numpy(np.float64, copy=True)
     if len(values) != n_rows:
         raise ShapeError(f"`y` must have {n_rows} outcomes, one for each row; got {len(values)}.")
     wrong = int((~np.isfinite(values)).sum())
@@ -118,7 +118,7 @@ def numbers_of(y: object, n_rows: int) -> Tensor:
             f"`y` must hold finite numbers that differ, for a model that predicts a number; {wrong} of "
             f"{n_rows} are not, and {len(np.unique(values))} different ones are there. Drop rows without one."
         )
-    return torch.from_numpy(values)
+    return torch.tensor(values)
 
 
 def column_of(y: object) -> pd.Series:

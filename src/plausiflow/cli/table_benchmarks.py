@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from plausiflow.benchmark import mixed, models, peers, sparsity
+from plausiflow.benchmark import labels, mixed, models, peers, sparsity
 from plausiflow.benchmark.cases import STUDIED, TableSelection
 from plausiflow.benchmark.study import read_json
 from plausiflow.cli.options import (
@@ -27,6 +27,7 @@ from plausiflow.cli.options import (
 TABLES, SPARSE_TABLES, PEER_TABLES, PEERS = (
     ",".join(names) for names in (STUDIED, sparsity.STUDIED, peers.STUDIED, peers.METHODS)
 )
+SCARCE_TABLES = ",".join(labels.STUDIED)
 MODEL_TABLES, NUMBERS, MODELS = (",".join(names) for names in (models.TABLES, models.NUMBERS, models.MODELS))
 
 
@@ -69,6 +70,32 @@ def benchmark_sparsity(
     kept = report(rows_, sparsity.COLUMNS, "Fewer changes, several answers", json)
     if page is not None:
         sparsity.write_page(kept, page)
+
+
+@benchmark.command("labels")
+def benchmark_labels(
+    names: Names = SCARCE_TABLES,
+    labelled: Annotated[
+        int, typer.Option("--labelled", help="How many training rows have labels.")
+    ] = labels.LABELLED,
+    seed: Seed = 0,
+    rows: TableRows = labels.ROWS,
+    train: TrainingRows = labels.TRAINING,
+    json: Json = None,
+    page: Page = None,
+    reuse: Reuse = None,
+) -> None:
+    """Few rows have labels: densities of the labelled rows, of the model's decisions, by Bayes' rule.
+
+    Example: plausiflow benchmark labels --datasets loans --rows 50 --train 1000
+    """
+    selection = labels.ScarceSelection(
+        tables=split(names), rows=rows, train=train, labelled=labelled, seed=seed
+    )
+    rows_ = read_json(*reuse) if reuse else labels.run(selection)
+    kept = report(rows_, labels.COLUMNS, "Scarce labels", json)
+    if page is not None:
+        labels.write_page(kept, page)
 
 
 @benchmark.command("peers")

@@ -56,7 +56,7 @@ class Rows:
             known = known.masked_fill(self.missing(encoded), torch.nan)
         if self.frame is None:
             return known
-        cells = torch.tensor(read_numbers(self.frame[name])[0]).to(known)
+        cells = torch.tensor(read_numbers(self.frame[name])[0].copy()).to(known)
         # A missing number may have been filled when it was encoded.
         return torch.where(cells.isnan() & (encoded is not None), known, cells)
 

@@ -85,15 +85,25 @@ class ContextThreshold:
         )
 
     @torch.enable_grad()
-    def fit(self, x: Tensor, y: Tensor, scores: Tensor) -> Self:
+    def fit(
+        self,
+        x: Tensor,
+        y: Tensor,
+        scores: Tensor,
+        weights: Tensor | None = None,
+        *,
+        n_classes: int | None = None,
+    ) -> Self:
         """Learn from rows ``(n, d)``, their classes and held-out scores without this part, both ``(n,)``.
+
+        ``weights`` say how much each row counts, shape ``(n,)``; by default all count alike.
 
         Rows with monotone features are used several times, each time with floors drawn at or below their own
         values: what they reach is what somebody with such a floor could reach.
         """
         generator = torch.Generator().manual_seed(self.seed)
         monotone = self.floors or self.ceilings or self.number_floors or self.number_ceilings
-        n_classes = int(y.max()) + 1
+        n_classes = n_classes or int(y.max()) + 1
         x = x.detach().repeat(COPIES if monotone else 1, 1)
         times = len(x) // len(y)
         y, scores = y.repeat(times), scores.detach().to(x).repeat(times)
@@ -107,17 +117,19 @@ class ContextThreshold:
             for column in columns:
                 share = torch.rand(len(x), generator=generator, dtype=torch.float64).to(x)
                 x[:, column] = x[:, column] + share * (end - x[:, column])
-        features, y, scores = self._features(x[kept]), y[kept], scores[kept]
-        weights = features.new_zeros(n_classes, features.shape[1]).requires_grad_()
-        optimizer = torch.optim.Adam([weights], lr=LEARNING_RATE)
+        counts = torch.ones_like(scores) if weights is None else weights.to(x).repeat(times)
+        features, y, scores, counts = self._features(x[kept]), y[kept], scores[kept], counts[kept]
+        counts = counts / counts.mean()
+        slopes = features.new_zeros(n_classes, features.shape[1]).requires_grad_()
+        optimizer = torch.optim.Adam([slopes], lr=LEARNING_RATE)
         for _ in range(STEPS):
-            error = scores - (features * weights[y]).sum(dim=1)
-            loss = torch.maximum(self.quantile * error, (self.quantile - 1) * error).mean()
-            loss = loss + RIDGE * (weights[:, 1:] ** 2).sum()
+            error = scores - (features * slopes[y]).sum(dim=1)
+            loss = (counts * torch.maximum(self.quantile * error, (self.quantile - 1) * error)).mean()
+            loss = loss + RIDGE * (slopes[:, 1:] ** 2).sum()
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
-        self.weights_ = weights.detach()
+        self.weights_ = slopes.detach()
         return self
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:

@@ -8,7 +8,8 @@ data. The ensemble asks several: each member m is trained without one part of th
 
 The margin is what :mod:`plausiflow.search.calibration` raises until a flow that guided nothing agrees. In a
 table with features that cannot change, a threshold for what the row is given comes on top
-(:mod:`plausiflow.densities.context`).
+(:mod:`plausiflow.densities.context`). Where labels are scarce, the members learn the density of all rows and
+a classifier tells the classes apart (:mod:`plausiflow.densities.bayes`).
 """
 
 from __future__ import annotations
@@ -20,15 +21,14 @@ from typing import Literal, Self
 import torch
 from torch import Tensor, nn
 
+from plausiflow.densities.bayes import BayesRule, Outcome
 from plausiflow.densities.context import ContextThreshold
 from plausiflow.densities.flows import ConditionalFlow
 from plausiflow.densities.members import Member, stack, train_members
-from plausiflow.densities.thresholds import quantile_of
+from plausiflow.densities.thresholds import held_out_thresholds, weighted_quantile
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.frozen import Frozen
 from plausiflow.training import check_query, check_rows
-
-FEW_ROWS = 20
 
 
 @dataclass(kw_only=True, eq=False)
@@ -37,8 +37,10 @@ class CrossFitEnsemble:
 
     Attributes:
         members: How many flows; each is trained without one of as many parts of the rows.
-        base: The flow or mixed density that each member is like; several are taken in turn.
+        base: The flow or mixed density that each member is like.
         context: The part of the thresholds that depends on what a row is given; learned on held-out rows.
+        outcome: A classifier's log-probabilities: the class-conditional density then comes from the density
+            of all rows by Bayes' rule, and rows count as much as they are probable, not by label.
         quantile: Which quantile of the held-out log-densities of a class is its threshold.
         aggregation: ``mean`` or ``min`` over members.
         workers: Processes that train members; by default one for each core where the data is large enough to
@@ -47,8 +49,9 @@ class CrossFitEnsemble:
     """
 
     members: int = 5
-    base: Member | tuple[Member, ...] = field(default_factory=ConditionalFlow)
+    base: Member = field(default_factory=ConditionalFlow)
     context: ContextThreshold | None = None
+    outcome: Outcome | None = field(default=None, repr=False)
     quantile: float = 0.5
     aggregation: Literal["mean", "min"] = "mean"
     workers: int | None = None
@@ -59,6 +62,7 @@ class CrossFitEnsemble:
     errors_: Tensor = field(init=False, default_factory=lambda: torch.zeros(0, 0), repr=False)
     margin_: Tensor = field(init=False, default_factory=lambda: torch.zeros(0), repr=False)
     most_margin_: Tensor = field(init=False, default_factory=lambda: torch.zeros(0), repr=False)
+    rule_: BayesRule | None = field(init=False, default=None, repr=False)
     _stacked: Frozen[nn.Module] | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -72,56 +76,68 @@ class CrossFitEnsemble:
         if problems:
             raise InvalidInputError("; ".join(problems) + ".")
 
-    def fit(self, x: Tensor, y: Tensor) -> Self:
-        """Train every member without its part of the rows, and take its thresholds there; no margin yet."""
-        check_rows(x, y)
-        n_classes = int(y.max()) + 1
+    def fit(self, x: Tensor, y: Tensor, *, n_classes: int | None = None) -> Self:
+        """Train every member without its part of the rows, and take its thresholds there; no margin yet.
+
+        With an ``outcome``, the classes only spread rows evenly over the parts.
+        """
+        check_rows(x, y, n_classes=n_classes)
         part = split_by_class(y, self.members, self.seed)
-        flows = self._untrained()
+        flows, count = self._untrained(), 1 if self.outcome is not None else n_classes or int(y.max()) + 1
         kept = part != torch.arange(self.members, device=part.device)[:, None]
-        train_members(flows, x, y, kept, n_classes, self.workers)
+        train_members(flows, x, self.known(y), kept, count, self.workers)
         self._adopt(flows)
+        if self.rule_ is not None:
+            self.rule_.fit(x.double())
+        rows, classes, weights = self._weighed(x.double(), y)
+        part = part.repeat(len(rows) // len(x))
         with torch.no_grad():
-            own = self.member_log_probs(x.double(), y)[part, torch.arange(len(y), device=y.device)]
-        self.thresholds_, self.errors_ = self._thresholds(own, y, part, n_classes)
+            own = self.member_log_probs(rows, classes)[part, torch.arange(len(part), device=part.device)]
+        parts = [part == m for m in range(self.members)]
+        self.thresholds_, self.errors_ = held_out_thresholds(
+            own, classes, weights, parts, self.n_classes, self.quantile
+        )
         if self.context is not None:
-            thresholds = self.thresholds_.to(own)[part, y]
-            self.context = replace(self.context, quantile=self.quantile).fit(x.double(), y, own - thresholds)
+            scores, context = own - self.thresholds_.to(own)[part, classes], self.context
+            self.context = replace(context, quantile=self.quantile)
+            self.context.fit(rows, classes, scores, weights, n_classes=self.n_classes)
         return self.aggregating(self.aggregation, x, y)
 
     @torch.no_grad()
     def aggregating(self, aggregation: Literal["mean", "min"], x: Tensor, y: Tensor) -> Self:
         """Aggregate so from now on, without a margin; ``x`` and ``y`` are the rows of the fit."""
         self.aggregation = aggregation
-        self.margin_ = torch.zeros(self.thresholds_.shape[1], dtype=torch.float64)
-        score = self.least_left_out(x.double(), y)
-        classes = range(len(self.margin_))
-        self.most_margin_ = torch.stack([_reached(score[y == k], 0.9) for k in classes]).cpu()
+        x, y, weights = self._weighed(x.double(), y)
+        score = self.least_left_out(x, y)
+        most = [_reached(score[y == k], weights[y == k]) for k in range(self.n_classes)]
+        self.margin_, self.most_margin_ = torch.zeros(len(most), dtype=torch.float64), torch.stack(most).cpu()
         return self
 
-    def _thresholds(self, own: Tensor, y: Tensor, part: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
-        """Each member's threshold for each class and its standard error, shape ``(M, k)`` each."""
-        thresholds, errors = own.new_zeros(2, self.members, n_classes)
-        for k in range(n_classes):
-            of_class = own[y == k] if bool((y == k).any()) else own
-            for m in range(self.members):
-                held_out = own[(y == k) & (part == m)]
-                rows = held_out if len(held_out) >= FEW_ROWS else of_class
-                thresholds[m, k] = quantile_of(rows, self.quantile)
-                # A quantile's standard error in ranks is sqrt(n q (1 - q)).
-                spread = math.sqrt(self.quantile * (1 - self.quantile) / len(rows))
-                ends = (max(0.0, self.quantile - spread), min(1.0, self.quantile + spread))
-                errors[m, k] = (quantile_of(rows, ends[1]) - quantile_of(rows, ends[0])) / 2
-        return thresholds.cpu(), errors.cpu()
+    def _weighed(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows, their classes and how much they count: as labelled, or as one of each class in turn."""
+        if self.rule_ is None:
+            return x, y, x.new_ones(len(x))
+        weights = self.rule_.weights(x).T
+        classes = torch.arange(len(weights), device=y.device).repeat_interleave(len(y))
+        return x.repeat(len(weights), 1), classes, weights.flatten()
+
+    @property
+    def n_classes(self) -> int:
+        """How many classes there are."""
+        return self.flows_[0].n_classes_ if self.rule_ is None else self.rule_.n_classes
+
+    def known(self, y: Tensor) -> Tensor:
+        """The classes as members know them: all are one where a classifier tells them apart."""
+        return y if self.outcome is None else torch.zeros_like(y)
 
     def member_log_probs(self, x: Tensor, y: Tensor) -> Tensor:
         """Each member's log-density, shape ``(M, n)``, in one batched call; keeps the graph."""
         stacked = self.stacked(x)
-        check_query(x, y, self.flows_[0].n_features_, self.flows_[0].n_classes_)
+        check_query(x, y, self.flows_[0].n_features_, self.n_classes)
         if len(x) == 0:
             return x.sum(dim=1).expand(self.members, 0)
-        log_probs: Tensor = stacked(x, y)
-        return log_probs
+        log_probs: Tensor = stacked(x, self.known(y))
+        return log_probs if self.rule_ is None else log_probs + self.rule_(x, y)
 
     def member_scores(self, x: Tensor, y: Tensor) -> Tensor:
         """Each member's log-density minus its own threshold, shape ``(M, n)``."""
@@ -167,8 +183,9 @@ class CrossFitEnsemble:
             )
         names = ("thresholds", "errors", "margin", "most_margin")
         own = {name: getattr(self, f"{name}_").clone() for name in names}
-        if self.context is not None:
-            own["context"] = self.context.state()
+        for name, part in (("context", self.context), ("rule", self.rule_)):
+            if part is not None:
+                own[name] = part.state()
         return own | {f"{m}.{k}": v for m, flow in enumerate(self.flows_) for k, v in flow.state().items()}
 
     def load_state(self, state: dict[str, Tensor]) -> Self:
@@ -179,10 +196,17 @@ class CrossFitEnsemble:
                 f"`state` holds {len(present)} members and this ensemble has {self.members}. Load it into an "
                 "ensemble with the settings of the one that was saved."
             )
+        if ("rule" in state) != (self.outcome is not None):
+            raise InvalidInputError(
+                "`state` does not fit: one of both has an `outcome`, the other has none. Load it into an "
+                "ensemble with the settings of the one that was saved."
+            )
         flows = self._untrained()
         for m, flow in enumerate(flows):
             flow.load_state({k.removeprefix(f"{m}."): v for k, v in state.items() if k.startswith(f"{m}.")})
         self._adopt(flows)
+        if self.rule_ is not None:
+            self.rule_.load_state(state["rule"])
         self.thresholds_, self.errors_ = state["thresholds"].clone(), state["errors"].clone()
         self.margin_, self.most_margin_ = state["margin"].clone(), state["most_margin"].clone()
         if self.context is not None:
@@ -198,12 +222,13 @@ class CrossFitEnsemble:
         return self._stacked(like)
 
     def _untrained(self) -> list[Member]:
-        bases = self.base if isinstance(self.base, tuple) else (self.base,)
-        return [replace(bases[m % len(bases)], seed=self.seed * 1000 + m) for m in range(self.members)]
+        return [replace(self.base, seed=self.seed * 1000 + m) for m in range(self.members)]
 
     def _adopt(self, flows: list[Member]) -> None:
         self.flows_ = flows
         self._stacked = Frozen(stack(flows))
+        if self.outcome is not None:
+            self.rule_ = BayesRule(outcome=self.outcome, given=flows[0].given)
 
 
 def split_by_class(y: Tensor, parts: int, seed: int) -> Tensor:
@@ -219,6 +244,6 @@ def split_by_class(y: Tensor, parts: int, seed: int) -> Tensor:
     return part.to(y.device)
 
 
-def _reached(scores: Tensor, share: float) -> Tensor:
+def _reached(scores: Tensor, weights: Tensor) -> Tensor:
     """What a tenth of the rows still reach; nothing for a class without rows."""
-    return quantile_of(scores, share).clamp_min(0) if len(scores) else scores.new_zeros(())
+    return weighted_quantile(scores, weights, 0.9).clamp_min(0) if len(scores) else scores.new_zeros(())

@@ -45,9 +45,9 @@ def stack(members: list[Member]) -> nn.Module:
     if mixed:
         return StackedMixed(mixed)
     flows = [member for member in members if isinstance(member, ConditionalFlow)]
-    if all(flow.architecture == "maf" and _shape(flow) == _shape(flows[0]) for flow in flows):
+    if flows[0].architecture == "maf":
         return StackedMAF(flows)
-    return _OneByOne(flows) if len({*map(_shape, flows)}) == 1 else _Groups(flows)
+    return _OneByOne(flows)
 
 
 class _OneByOne(nn.Module):
@@ -59,28 +59,6 @@ class _OneByOne(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         return torch.stack([flow.log_prob(x, y) for flow in self.flows])
-
-
-class _Groups(nn.Module):
-    """Members of several shapes: those of one shape side by side, one shape after the other."""
-
-    place: Tensor
-
-    def __init__(self, flows: list[ConditionalFlow]) -> None:
-        super().__init__()
-        groups: dict[object, list[int]] = {}
-        for m, flow in enumerate(flows):
-            groups.setdefault(_shape(flow), []).append(m)
-        self.groups = nn.ModuleList(stack([flows[m] for m in own]) for own in groups.values())
-        order = [m for own in groups.values() for m in own]
-        self.register_buffer("place", torch.tensor(order).argsort())
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return torch.cat([group(x, y) for group in self.groups])[self.place]
-
-
-def _shape(flow: ConditionalFlow) -> object:
-    return flow.architecture, flow.transforms, flow.hidden
 
 
 def settings_of(member: Member) -> dict[str, Any]:

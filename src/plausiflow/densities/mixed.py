@@ -82,6 +82,12 @@ class MixedDensity:
             seed=seed,
         )
 
+    @property
+    def given(self) -> tuple[int, ...]:
+        """Columns that are context."""
+        own = {column for start, stop in self.groups for column in range(start, stop)} | {*self.numbers}
+        return tuple(column for column in range(self.width) if column not in own)
+
     def fit(self, x: Tensor, y: Tensor, *, n_classes: int | None = None) -> Self:
         """Learn both factors from encoded rows ``(n, width)`` and their classes ``(n,)``."""
         check_rows(x, y, n_classes=n_classes)
@@ -141,10 +147,8 @@ class MixedDensity:
     def _levels(self, batch: int) -> ConditionalLevels | None:
         if not self.groups:
             return None
-        own = {column for start, stop in self.groups for column in range(start, stop)} | {*self.numbers}
-        given = tuple(column for column in range(self.width) if column not in own)
         training = replace(self.levels_training, batch_size=batch)
-        return ConditionalLevels(groups=self.groups, given=given, training=training, seed=self.seed)
+        return ConditionalLevels(groups=self.groups, given=self.given, training=training, seed=self.seed)
 
     def _flow(self, batch: int) -> ConditionalFlow | None:
         if not self.numbers:

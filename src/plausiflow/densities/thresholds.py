@@ -2,6 +2,7 @@ r"""From a density to a verdict: the threshold :math:`\delta` a log-density is h
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
@@ -13,6 +14,7 @@ from plausiflow.losses import plausibility_value
 from plausiflow.protocols import Density
 from plausiflow.training import check_classes, check_rows
 
+FEW_ROWS = 20
 _BLOCK = 8192
 
 
@@ -101,3 +103,52 @@ def quantile_of(values: Tensor, q: float) -> Tensor:
     """The lower empirical quantile; at one half it is torch's median, as in the published runs."""
     position = int(q * (len(values) - 1))
     return values.sort().values[position]
+
+
+def weighted_quantile(values: Tensor, weights: Tensor, q: float) -> Tensor:
+    """The lower quantile of values that count so much; of whole weights, that of the values repeated.
+
+    The scale of weights of at most one does not matter.
+    """
+    ordered, order = values.sort()
+    reached = weights[order].cumsum(dim=0)
+    one = (weights.square().sum() / weights.sum()).clamp_max(1.0)
+    place = torch.searchsorted(reached, q * (reached[-1:] - one), right=True)
+    return ordered[place.clamp_max(len(values) - 1)][0]
+
+
+def held_out_thresholds(
+    log_prob: Tensor, y: Tensor, weights: Tensor, parts: list[Tensor], n_classes: int, q: float
+) -> tuple[Tensor, Tensor]:
+    """Thresholds of the members of an ensemble, and their standard errors, shape ``(M, k)`` each.
+
+    Where a member holds out few rows of a class, those that any member holds out count; where there are none,
+    those of all classes.
+
+    Args:
+        log_prob: Of each row, under the member that holds it out, shape ``(n,)``.
+        y: Classes.
+        weights: How much each row counts.
+        parts: Which rows each member holds out, bool.
+        n_classes: How many classes there are.
+        q: The quantile.
+    """
+    thresholds, errors = log_prob.new_zeros(2, len(parts), n_classes)
+    for k in range(n_classes):
+        of_class = y == k if bool((y == k).any()) else torch.ones_like(y, dtype=torch.bool)
+        for m, part in enumerate(parts):
+            held_out = (y == k) & part
+            used = held_out if effective_rows(weights[held_out]) >= FEW_ROWS else of_class
+            # A quantile's standard error in ranks is sqrt(n q (1 - q)).
+            spread = math.sqrt(q * (1 - q) / effective_rows(weights[used]))
+            low, thresholds[m, k], high = (
+                weighted_quantile(log_prob[used], weights[used], min(1.0, max(0.0, at)))
+                for at in (q - spread, q, q + spread)
+            )
+            errors[m, k] = (high - low) / 2
+    return thresholds.cpu(), errors.cpu()
+
+
+def effective_rows(weights: Tensor) -> float:
+    """How many rows of equal weight would be worth as much."""
+    return float(weights.sum().square() / weights.square().sum()) if len(weights) else 0.0

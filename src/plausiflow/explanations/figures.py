@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,9 @@ def figures_of(
     if not model.labels:
         figures["prediction"] = outputs
     if finder.itself is not None:
-        oracle = finder.itself.oracle(question.frame, question.encoded.x, question.wanted)
+        # Whatever the search has spent, every corner is asked about.
+        itself = replace(finder.itself, budget=FINAL_CORNERS * len(of))
+        oracle = itself.oracle(question.frame, question.encoded.x, question.wanted)
         figures["steady"] = oracle.steady(answers.x_cf, of, corners=FINAL_CORNERS, reach=PROMISE, salt=4)
     return pd.DataFrame({name: values.numpy() for name, values in figures.items()})
 

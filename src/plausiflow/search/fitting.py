@@ -18,8 +18,10 @@ from plausiflow.classifiers.tabular import EncodedModel
 from plausiflow.constraints import Increasing, Rules
 from plausiflow.data.encoding import Encoder
 from plausiflow.densities import CrossFitEnsemble
+from plausiflow.densities.bayes import Outcome
 from plausiflow.densities.context import ContextThreshold
 from plausiflow.densities.mixed import MixedDensity
+from plausiflow.errors import InvalidInputError
 from plausiflow.protocols import Plausibility
 from plausiflow.search.calibration import calibrate
 from plausiflow.search.candidates import RealRows
@@ -67,12 +69,25 @@ class Rows:
         x: Encoded, shape ``(n, width)``.
         classes: Of their outcomes, or bins of these, shape ``(n,)``.
         n_classes: How many there are.
+        outcome: Log-probabilities of the classes, where these and not labels tell the classes apart.
     """
 
     frame: pd.DataFrame
     x: Tensor
     classes: Tensor
     n_classes: int
+    outcome: Outcome | None = None
+
+
+def outcome_of(model: EncodedModel | BlackBox) -> Outcome:
+    """A classifier's log-probabilities of encoded rows, those of its likeness where it has no gradients."""
+    if not model.labels:
+        raise InvalidInputError(
+            '`labels` must be "given" or "model" where the model predicts a number, which has no '
+            'probabilities; got "bayes". With "model" the density learns from its predictions.'
+        )
+    outputs = model.outputs(COLD) if isinstance(model, BlackBox) else model.outputs
+    return lambda x: outputs(x).log_softmax(dim=1)
 
 
 def densities(
@@ -84,12 +99,17 @@ def densities(
     context = ContextThreshold.of(encoder.layout, immutable=immutable, rising=rising, falling=falling)
     single, quantile = rows.x.float(), settings.plausibility
     ensemble = CrossFitEnsemble(
-        members=MEMBERS, base=base, context=context, quantile=quantile, seed=settings.seed
-    ).fit(single, rows.classes)
+        members=MEMBERS,
+        base=base,
+        context=context,
+        outcome=rows.outcome,
+        quantile=quantile,
+        seed=settings.seed,
+    ).fit(single, rows.classes, n_classes=rows.n_classes)
     if not settings.judges:
         return ensemble, None
     judges = Judges(count=settings.judges, quantile=quantile, base=base, context=context)
-    return ensemble, judges.fit(single, rows.classes)
+    return ensemble, judges.fit(single, rows.classes, n_classes=rows.n_classes)
 
 
 def finder_for(

@@ -76,14 +76,17 @@ class Guide:
             stacked = ensemble.stacked(x_cf)
             if isinstance(stacked, StackedMixed) and stacked.flow is not None and stacked.flow.own == columns:
                 flow = stacked.flow
-                y = self.y_target[rows]
-                conditions = flow.conditions(x_cf, y)
+                y, rule = self.y_target[rows], ensemble.rule_
+                known = ensemble.known(y)
+                conditions = flow.conditions(x_cf, known)
                 constant = -ensemble.thresholds_.to(x_cf)[:, y]
                 if stacked.levels is not None:
-                    constant = constant + stacked.levels(x_cf, y)
+                    constant = constant + stacked.levels(x_cf, known)
 
                 def quick(numbers: Tensor, which: Tensor) -> Tensor:
                     scores = flow.log_prob(numbers, conditions[:, which]) + constant[:, which]
+                    if rule is not None:
+                        scores = scores + rule(assembled(x_cf[which], columns, numbers), y[which])
                     return self._held(scores, rows[which])
 
                 return quick

@@ -72,14 +72,14 @@ class Judges:
         if problems:
             raise InvalidInputError("; ".join(problems) + ".")
 
-    def fit(self, x: Tensor, y: Tensor) -> Self:
+    def fit(self, x: Tensor, y: Tensor, *, n_classes: int | None = None) -> Self:
         """Train every judge on its part of the rows, and take its thresholds from the rest.
 
         Where a judge holds out fewer than five rows of a class, the threshold is the quantile over those that
         all judges hold out; where none does, over those of all classes that this judge holds out.
         """
-        check_rows(x, y)
-        n_classes = int(y.max()) + 1
+        check_rows(x, y, n_classes=n_classes)
+        n_classes = n_classes or int(y.max()) + 1
         rows = [_split(y, self.seed + j) for j in range(self.count)]
         kept = torch.zeros(self.count, len(y), dtype=torch.bool, device=y.device)
         for j, (_, own) in enumerate(rows):
@@ -92,7 +92,7 @@ class Judges:
             scores = [value - self.log_delta_[j].to(value)[of] for j, (value, of) in enumerate(held)]
             pooled = torch.cat([out for out, _ in rows])
             self.context = replace(self.context, quantile=self.quantile)
-            self.context.fit(x[pooled].double(), y[pooled], torch.cat(scores))
+            self.context.fit(x[pooled].double(), y[pooled], torch.cat(scores), n_classes=n_classes)
         return self
 
     def passes(self, x: Tensor, y: Tensor, given: Tensor | None = None) -> Tensor:

@@ -77,7 +77,8 @@ class Oracle:
             like = self.frame.iloc[own.numpy()]
             decoded = self.itself.encoder.decode(x_cf[asked], like=like, encoded=self.x[own])
             outputs = self.itself.answer(decoded)
-            valid[asked] = aim.value(outputs, self.wanted[own]) >= 0
+            wanted = self.wanted[own]
+            valid[asked] = aim.met(outputs, wanted) if narrowly else aim.value(outputs, wanted) >= 0
         return valid
 
     def steady(self, x_cf: Tensor, rows: Tensor, *, corners: int, reach: float, salt: int) -> Tensor:

@@ -27,7 +27,7 @@ BINS = 5
 def binned(values: Tensor) -> tuple[tuple[float, ...], Tensor]:
     """Edges of up to five bins of about as many outcomes each, and the bin of each, shape ``(n,)``."""
     shares = torch.linspace(0, 1, BINS + 1, dtype=torch.float64)[1:-1]
-    inner = torch.quantile(values, shares).unique()
+    inner = torch.quantile(values, shares, interpolation="higher").unique()  # no bin is empty
     inner = inner[(inner > values.min()) & (inner <= values.max())]
     edges = (-np.inf, *inner.tolist(), np.inf)
     return edges, torch.bucketize(values, inner, right=True)
@@ -74,16 +74,9 @@ def _bounds(target: Target, n: int) -> tuple[Tensor, Tensor]:
     if isinstance(target, str) or not isinstance(target, list | tuple | np.ndarray | pd.DataFrame):
         raise InvalidInputError(f"{expected}; got {_shown(target)}.")
     try:
-        pairs = np.array(
-            [
-                [np.nan if cell is None else cell for cell in np.ravel(np.array(row, dtype=object))]
-                for row in target
-            ]
-            if not isinstance(target, pd.DataFrame)
-            else target.to_numpy(object),
-            dtype=np.float64,
-        )
-    except (TypeError, ValueError):
+        rows = target.to_numpy(object) if isinstance(target, pd.DataFrame) else target
+        pairs = np.array([[_bound(cell) for cell in np.ravel(np.array(row, dtype=object))] for row in rows])
+    except (TypeError, ValueError, OverflowError):
         raise InvalidInputError(f"{expected}; got {_shown(target)}.") from None
     if pairs.size == 2 and pairs.shape in ((2,), (2, 1)):
         pairs = np.tile(pairs.reshape(1, 2), (n, 1))
@@ -94,6 +87,13 @@ def _bounds(target: Target, n: int) -> tuple[Tensor, Tensor]:
     if (low >= high).any() or (np.isinf(low) & np.isinf(high)).any():
         raise InvalidInputError(f"{expected}; a smallest one is not below its largest, or neither is there.")
     return torch.from_numpy(low), torch.from_numpy(high)
+
+
+def _bound(cell: Any) -> float:  # noqa: ANN401
+    """A bound as a number, NaN where there is none."""
+    if isinstance(cell, str | bool | np.bool_):
+        raise TypeError
+    return np.nan if pd.isna(cell) else float(cell)
 
 
 def wishes_as_text(wanted: Wanted, labels: tuple[Any, ...], usable: Mask) -> npt.NDArray[np.object_]:

@@ -87,7 +87,8 @@ class VerifiedSearch:
         return Candidates.joined(*parts) if parts else task.candidates(task.y_target[:0], task.x[:0])
 
     def _some(self, task: Task, bank: RealRows, rows: Tensor, keep: int) -> Candidates:
-        most = max(self.finalists, keep)
+        strict, most = task, max(self.finalists, keep)
+        task = replace(task, allowance=replace(task.allowance, max_changes=None))
         real = bank.near(task, rows, max(NEAREST, keep), among=max(NEAREST, keep))
         hot = self._hot(task, real, rows, bank.typical)
         found, margins = self._ladder(task, hot, hot.x.new_tensor(MARGINS).expand(len(hot), -1))
@@ -99,14 +100,14 @@ class VerifiedSearch:
             starts = starts[torch.isin(starts.rows, missing)]
             higher, _ = self._ladder(task, starts, hot.x.new_tensor(HIGHER).expand(len(starts), -1))
             found = Candidates.joined(found, higher)
-        found = Candidates.joined(found, _nearer(task, real, found), task.checked(real).answers)
+        found = Candidates.joined(found, _nearer(task, real, found), real)
         missing = rows[~torch.isin(rows, found.rows)]
         if len(missing):
-            more = bank.near(task, missing, keep, among=MORE)
-            found = Candidates.joined(found, task.checked(more).answers)
-        if self.base.sparsity is not None or task.allowance.max_changes is not None:
-            found = self._sparser(task, found.distinct())
-        before = found.distinct().best(most)
+            found = Candidates.joined(found, bank.near(task, missing, keep, among=MORE))
+        if self.base.sparsity is not None or strict.allowance.max_changes is not None:
+            found = self._sparser(strict, found.distinct())
+        task = strict
+        before = found[task.allowance.contains(found.x, found.rows)].distinct().best(most)
         best = before.best(1)
         if self.evolution is not None:
             best = self.evolution.run(task, best, sparse=self.base.sparsity is not None)

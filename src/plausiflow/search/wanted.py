@@ -15,6 +15,9 @@ from torch import Tensor
 
 from plausiflow.losses import validity_value
 
+ROUNDING = 1e-9
+"""Log odds by which a probability may miss the least one: the 0.9 of a forest is 0.9."""
+
 
 @dataclass(frozen=True, eq=False)
 class Wanted:
@@ -118,7 +121,8 @@ class Aim:
         own = logits.log_softmax(dim=1).gather(1, wanted.y[:, None])[:, 0]
         # log odds of the wanted class, against those asked for
         others = torch.log1p(-own.exp().clamp_max(1 - 1e-15))
-        return torch.minimum(value, own - others - torch.logit(wanted.least.to(own)))
+        asked = torch.logit(wanted.least.to(own)) - ROUNDING
+        return torch.minimum(value, own - others - asked)
 
     def _number(self, values: Tensor, wanted: Wanted) -> Tensor:
         assert wanted.low is not None
