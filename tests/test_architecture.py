@@ -24,7 +24,7 @@ LAYERS = {
     4: {"report", "methods"},
     3: {"search", "metrics", "plots", "persistence"},
     2: {"solvers", "densities", "classifiers", "constraints", "verdicts"},
-    1: {"losses", "counterfactuals", "training", "frozen", "data"},
+    1: {"losses", "counterfactuals", "training", "frozen", "settings", "data"},
     0: {"protocols", "errors", "progress"},
 }
 LAYER = {room: layer for layer, rooms in LAYERS.items() for room in rooms}

@@ -16,7 +16,6 @@ import pandas as pd
 import pytest
 import torch
 
-from plausiflow import explainer
 from plausiflow.benchmark import cases, mixed, peer_process, peers, sparsity
 from plausiflow.benchmark.cases import TableSelection, rules_of, write_section
 from plausiflow.benchmark.mixed import NeighbourJudge
@@ -30,6 +29,7 @@ from plausiflow.data.tables import loans_table
 from plausiflow.densities import mixed as density
 from plausiflow.errors import InvalidInputError, ModelError, NotFittedError
 from plausiflow.explainer import Explainer
+from plausiflow.search import fitting
 from plausiflow.search.mixed import MixedSearch
 from plausiflow.training import Training
 
@@ -46,7 +46,7 @@ def quick(default_dtype):
         patch.setattr(cases, "load_table", lambda name: table)
         patch.setattr(cases, "Explainer", partial(Explainer, confidence=None))
         patch.setattr(cases, "MLPClassifier", lambda hidden, seed: MLPClassifier(hidden=(8,), seed=seed))
-        patch.setattr(explainer, "MixedSearch", partial(MixedSearch, real_rows=2, flips=False, finalists=1))
+        patch.setattr(fitting, "MixedSearch", partial(MixedSearch, real_rows=2, flips=False, finalists=1))
         patch.setattr(density, "FLOW_TRAINING", brief)
         patch.setattr(density, "LEVELS_TRAINING", brief)
         cases.fitted.cache_clear()

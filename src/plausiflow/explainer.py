@@ -13,7 +13,6 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Integral, Real
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -40,6 +39,7 @@ from plausiflow.search.fitting import Rows, Settings, densities, finder_for, out
 from plausiflow.search.judges import Judges
 from plausiflow.search.targets import Target, answers_as_text, binned, wanted_of
 from plausiflow.search.wanted import Aim
+from plausiflow.settings import is_whole, number, raise_unless
 
 MOST_ANSWERS = 48
 
@@ -111,28 +111,28 @@ class Explainer:
     def __post_init__(self) -> None:
         names = ("weights", "kinds", "orders")
         fine = {
-            "plausibility": ("a quantile in [0, 1]", 0 <= _number(self.plausibility) <= 1),
+            "plausibility": ("a quantile in [0, 1]", 0 <= number(self.plausibility) <= 1),
             "confidence": (
                 "a share between 0 and 1, or None",
-                self.confidence is None or 0 < _number(self.confidence) < 1,
+                self.confidence is None or 0 < number(self.confidence) < 1,
             ),
             "sparsity": (
                 "a share of 0 or more, or None",
-                self.sparsity is None or _number(self.sparsity) >= 0,
+                self.sparsity is None or number(self.sparsity) >= 0,
             ),
-            "margin": ("in [0, 0.5)", 0 <= _number(self.margin) < 0.5),
-            "judges": ("a whole number, 0 or more", _is_whole(self.judges) and self.judges >= 0),
-            "model_rows": ("a whole number, 1 or more", _is_whole(self.model_rows) and self.model_rows >= 1),
+            "margin": ("in [0, 0.5)", 0 <= number(self.margin) < 0.5),
+            "judges": ("a whole number, 0 or more", is_whole(self.judges) and self.judges >= 0),
+            "model_rows": ("a whole number, 1 or more", is_whole(self.model_rows) and self.model_rows >= 1),
             "labels": ("'given', 'model' or 'bayes'", self.labels in ("given", "model", "bayes")),
             "random_state": (
                 "a whole number from 0 to 2**32 - 1",
-                _is_whole(self.random_state) and 0 <= self.random_state < 2**32,
+                is_whole(self.random_state) and 0 <= self.random_state < 2**32,
             ),
         } | {
             name: ("a mapping from names of columns, or None", isinstance(given, Mapping | None))
             for name, given in ((name, getattr(self, name)) for name in names)
         }
-        _raise_unless(fine, {name: getattr(self, name) for name in fine})
+        raise_unless(fine, {name: getattr(self, name) for name in fine})
 
     def __repr__(self) -> str:
         name = type(self.model).__name__
@@ -260,16 +260,16 @@ class Explainer:
         """
         encoder, model, finder = self._fitted()
         fine = {
-            "k": (f"a whole number from 1 to {MOST_ANSWERS}", _is_whole(k) and 1 <= k <= MOST_ANSWERS),
-            "time_limit": ("seconds, 0 or more, or None", time_limit is None or _number(time_limit) >= 0),
+            "k": (f"a whole number from 1 to {MOST_ANSWERS}", is_whole(k) and 1 <= k <= MOST_ANSWERS),
+            "time_limit": ("seconds, 0 or more, or None", time_limit is None or number(time_limit) >= 0),
             "relaxed": ("True or False", isinstance(relaxed, bool | np.bool_)),
             "min_probability": (
                 "a probability between 0 and 1, or None, and None where a number is predicted",
-                min_probability is None or (0 < _number(min_probability) < 1 and not self.aim_.edges),
+                min_probability is None or (0 < number(min_probability) < 1 and not self.aim_.edges),
             ),
         }
         given = {"k": k, "time_limit": time_limit, "relaxed": relaxed, "min_probability": min_probability}
-        _raise_unless(fine, given)
+        raise_unless(fine, given)
         started = time.monotonic()
         before = (model.asked.calls, model.asked.rows) if isinstance(model, BlackBox) else (0, 0)
         encoded, outputs = self._read(rows)
@@ -362,7 +362,7 @@ class Explainer:
         problems += [
             f"the weight of {name!r} must be a positive number; got {value!r}"
             for name, value in given.items()
-            if not 0 < _number(value) < math.inf
+            if not 0 < number(value) < math.inf
         ]
         if problems:
             raise InvalidInputError(
@@ -375,26 +375,3 @@ class Explainer:
 def _unknown(outputs: Tensor) -> Tensor:
     """Rows for which a model has no answer, shape ``(n,)``."""
     return outputs.isnan().any(dim=1) if outputs.ndim == 2 else outputs.isnan()
-
-
-def _number(value: object) -> float:
-    """A number as a float; NaN, which compares with nothing, where it is none."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        return math.nan
-    try:
-        return float(value)
-    except OverflowError:
-        return math.nan
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool | np.bool_)
-
-
-def _raise_unless(fine: Mapping[str, tuple[str, bool]], given: Mapping[str, object]) -> None:
-    """Raise for all settings that are not as asked: what each must be, and whether it is."""
-    problems = [
-        f"`{name}` must be {what}; got {given[name]!r}" for name, (what, is_so) in fine.items() if not is_so
-    ]
-    if problems:
-        raise InvalidInputError("; ".join(problems) + ".")
