@@ -29,7 +29,7 @@ def cheapest_of(
     chosen = _chosen(all_answers, n, count)
     places = torch.arange(n) + n * chosen
     wanted = Wanted.joined(wishes)[places]
-    return replace(question, wanted=wanted), _only(all_answers, places, question)
+    return replace(question, wanted=wanted), _only(all_answers, places)
 
 
 def _asked(question: Question, rows: Tensor, wanted: Wanted) -> Question:
@@ -54,7 +54,7 @@ def _chosen(answers: Answers, n: int, count: int) -> Tensor:
     return cost.view(count, n).argmin(dim=0)
 
 
-def _only(answers: Answers, places: Tensor, question: Question) -> Answers:
+def _only(answers: Answers, places: Tensor) -> Answers:
     """What became of the chosen wishes, counted as the rows of the question."""
     index = places.numpy()
     row_of = torch.full((len(answers.status),), -1)
