@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -45,6 +45,7 @@ from plausiflow.explanations import Explanations
 from plausiflow.protocols import Plausibility
 from plausiflow.search.calibration import PlausibilityWarning
 from plausiflow.search.fitting import Rows, Settings
+from plausiflow.search.guide import Guide
 from plausiflow.search.judges import Judges
 from plausiflow.search.oracle import at_corners
 from plausiflow.search.verified import FINAL_CORNERS, PROMISE
@@ -54,9 +55,10 @@ NUMBERS = ("heloc", "law", "wine")
 MODELS = ("hgb", "rf", "xgb", "lgbm")
 ROWS, TRAINING = 300, 4000
 COLUMNS = (
-    "part", "dataset", "model", "taken_for", "rows", "accuracy", "found", "bank", "validity", "plausible",
-    "rules_broken", "rounded_valid", "steady", "steady_off_grid", "judged", "l2", "l2_over_logistic",
-    "l2_over_nearest", "changes", "model_calls", "model_rows", "cpu_ms", "fit_cpu_seconds",
+    "part", "dataset", "model", "taken_for", "rows", "accuracy", "found", "with_bank", "found_of_these",
+    "validity", "plausible", "rules_broken", "rounded_valid", "steady", "steady_off_grid", "judged", "l2",
+    "l2_over_logistic", "l2_over_nearest", "changes", "model_calls", "model_rows", "cpu_ms",
+    "fit_cpu_seconds",
 )  # fmt: skip
 MARK = "<!-- written by `plausiflow benchmark models --page` -->"
 CORNERS_SALT = 97
@@ -276,13 +278,15 @@ def _measured(own: Explained, parts: Parts, kind: str) -> Row:
     x_cf = encoder.encode(answers).x
     rounded = encoder.decode(encoder.layout.snap(x_cf), like=answers)
     needed = int(result.is_needed.sum())
+    banked = _with_bank(own, parts)
     right = explainer.predict(parts.x_test).to_numpy() == _outcomes(kind, parts.y_test).to_numpy()
     return {
         "taken_for": "student" if "student" in model.likeness.says else "own trees",
         "rows": len(result.rows),
         "accuracy": float(right.mean()),
         "found": float(found.sum() / max(1, needed)),
-        "bank": min(len(bank) for bank in finder.bank.rows.values()),
+        "with_bank": float(banked.sum() / max(1, needed)),
+        "found_of_these": float(found[banked].mean()) if banked.any() else float("nan"),
         "validity": _share(explainer.model.predict(answers), wanted),
         "plausible": float((figures["score"] >= 0).mean()),
         "rules_broken": float(broken.mean()),
@@ -297,6 +301,23 @@ def _measured(own: Explained, parts: Parts, kind: str) -> Row:
         "cpu_ms": 1e3 * own.cpu_seconds / max(1, needed),
         "fit_cpu_seconds": own.fit_cpu_seconds,
     }
+
+
+def _with_bank(own: Explained, parts: Parts) -> Any:  # noqa: ANN401
+    """Rows that some training row would do for, once what they may not change is put into it, ``(n,)``."""
+    finder, result = own.explainer.finder_, own.result
+    assert finder is not None
+    assert finder.itself is not None
+    assert result.encoded is not None
+    x, _, wanted = result.encoded
+    everything = replace(finder, itself=replace(finder.itself, budget=10**9))
+    task = everything.task(x, wanted, frame=parts.x_test)
+    task = replace(task, guide=Guide.without_margin(finder.plausibility, x, task.y_target))
+    bank = finder.wider_bank or finder.bank
+    needed = torch.from_numpy(result.is_needed.nonzero()[0])
+    has = np.zeros(len(x), dtype=bool)
+    has[bank.anywhere(task, needed, 1, asked=len(parts.x_train)).rows.numpy()] = True
+    return has
 
 
 def _share(answers: Any, wanted: Any) -> float:  # noqa: ANN401

@@ -17,6 +17,7 @@ from plausiflow.data.layout import Layout
 from plausiflow.search.task import Candidates, Task, cheapest
 
 NEAR, MORE = 48, 512
+ASKED, AT_ONCE = 256, 16_384
 SHORTFALL = 2.0
 """What a nat or a logit that is missing counts in the beam, in units of cost."""
 WIDTH, DEPTH, KEEP, DOZEN = 4, 4, 5, 12
@@ -62,6 +63,21 @@ class RealRows:
         if not parts:
             return task.candidates(rows[:0], task.x[:0])
         return task.checked(Candidates.joined(*parts), changes=False).answers.distinct().best(count)
+
+    def anywhere(self, task: Task, rows: Tensor, count: int, *, asked: int = ASKED) -> Candidates:
+        """The cheapest ``count`` verified rows for each of some rows, among all: where none near will do.
+
+        The model itself is asked about the cheapest so many of them that are plausible.
+        """
+        first, kept = task.unasked, [task.candidates(rows[:0], task.x[:0])]
+        for y in task.y_target[rows].unique().tolist():
+            bank = self.rows.get(y, task.x[:0]).to(task.x)
+            for some in rows[task.y_target[rows] == y].split(max(1, AT_ONCE // max(1, len(bank)))):
+                owners = some.repeat_interleave(len(bank))
+                moved = transplanted(task, bank.repeat(len(some), 1), owners)
+                fine = first.checked(task.candidates(owners, moved)).answers
+                kept.append(fine.distinct().best(asked))
+        return task.checked(Candidates.joined(*kept)).answers.best(count)
 
 
 def _resemblance(task: Task, rows: Tensor, bank: Tensor) -> Tensor:

@@ -110,9 +110,10 @@ class Finder:
         that need no margin.
         """
         bank = self.wider_bank if wider and self.wider_bank is not None else self.bank
+        search = self.search.quicker() if wider else self.search
         if count == 1:
-            return self.search.run(task, bank, keep=self.search.finalists)
-        return diverse(task, bank, self.search, count)
+            return search.run(task, bank, keep=search.finalists)
+        return diverse(task, bank, search, count)
 
     def blocking(
         self,
@@ -152,4 +153,4 @@ class Finder:
         wanted = wanted if isinstance(wanted, Wanted) else Wanted(wanted)
         guide = Guide(Anything(), x, wanted.y)
         task = self.task(x, wanted, frame=frame, locked=locked, guide=guide)
-        return self.search.run(task, self.bank, keep=2)
+        return self.search.quicker().run(task, self.bank, keep=2)

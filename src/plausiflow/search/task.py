@@ -201,6 +201,13 @@ class Task:
             fine[left] = check(x[left], rows[left])
         return replace(candidates, cost=torch.where(fine, self.costs(x, rows), torch.inf))
 
+    @property
+    def unasked(self) -> Task:
+        """The same, but where the model itself would be asked anything will do."""
+        if self.oracle is None:
+            return self
+        return replace(self, oracle=None, validity=lambda x, _: torch.ones_like(x[:, 0]))
+
     def at(self, rows: Tensor, wanted: Wanted | None = None) -> Task:
         """For some of the rows, each as often as it is named, ``(k,)``; perhaps with other wishes.
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from plausiflow.progress import progress_bar
-from plausiflow.search.candidates import MORE, RealRows, beam
+from plausiflow.search.candidates import RealRows, beam
 from plausiflow.search.evolution import Evolution
 from plausiflow.search.mixed import MixedSearch
 from plausiflow.search.oracle import Oracle
@@ -56,12 +56,14 @@ class VerifiedSearch:
         cold: The same, hardly soft.
         base: How candidates are chosen, and how sparse answers should be.
         evolution: The last rounds of asking the model; nothing leaves them out.
+        any_answer: Whether the first answers will do, however far: for whether there are any.
     """
 
     hot: Validity
     cold: Validity
     base: MixedSearch = field(default_factory=MixedSearch)
     evolution: Evolution | None = field(default_factory=Evolution)
+    any_answer: bool = False
 
     @property
     def finalists(self) -> int:
@@ -70,7 +72,11 @@ class VerifiedSearch:
 
     def lighter(self) -> VerifiedSearch:
         """For whether there is an answer at all."""
-        return replace(self, base=self.base.lighter(), evolution=None)
+        return replace(self, base=self.base.lighter(), evolution=None, any_answer=True)
+
+    def quicker(self) -> VerifiedSearch:
+        """For rows that few answers are expected of: fewer calls of the model."""
+        return replace(self, evolution=None)
 
     def wider(self, count: int) -> VerifiedSearch:
         """For many answers, to choose ``count`` of."""
@@ -90,6 +96,8 @@ class VerifiedSearch:
         strict, most = task, max(self.finalists, keep)
         task = replace(task, allowance=replace(task.allowance, max_changes=None))
         real = bank.near(task, rows, max(NEAREST, keep), among=max(NEAREST, keep))
+        if self.any_answer:
+            return self._any(task, bank, rows, real).best(keep)
         hot = self._hot(task, real, rows, bank.typical)
         found, margins = self._ladder(task, hot, hot.x.new_tensor(MARGINS).expand(len(hot), -1))
         if self.evolution is not None:
@@ -103,7 +111,7 @@ class VerifiedSearch:
         found = Candidates.joined(found, _nearer(task, real, found), real)
         missing = rows[~torch.isin(rows, found.rows)]
         if len(missing):
-            found = Candidates.joined(found, bank.near(task, missing, keep, among=MORE))
+            found = Candidates.joined(found, bank.anywhere(task, missing, keep))
         if self.base.sparsity is not None or strict.allowance.max_changes is not None:
             found = self._sparser(strict, found.distinct())
         task = strict
@@ -114,6 +122,17 @@ class VerifiedSearch:
         best = _steadied(task, best, before.best(1))
         others = before[before.cost >= _spread(task, best.rows, best.cost)[before.rows]]
         return Candidates.joined(best, others).distinct().best(keep)
+
+    def _any(self, task: Task, bank: RealRows, rows: Tensor, real: Candidates) -> Candidates:
+        """Answers of rows that have some, be they far: real rows, or else what the likeness leads to."""
+        missing = rows[~torch.isin(rows, real.rows)]
+        if len(missing) == 0:
+            return real
+        hot = self._hot(task, real, missing, bank.typical)
+        margins = hot.x.new_tensor((MARGINS[-1], HIGHER[1])).expand(len(hot), -1)
+        led = task.checked(self._cold_solved(task, hot, margins)[0]).answers
+        missing = missing[~torch.isin(missing, led.rows)]
+        return Candidates.joined(real, led, bank.anywhere(task, missing, 1))
 
     def _hot(self, task: Task, real: Candidates, rows: Tensor, typical: dict[int, float]) -> Candidates:
         """Starts for the cold search: the likeness solved hot, or where that fails the row itself."""
@@ -134,14 +153,19 @@ class VerifiedSearch:
         Returns:
             What the model itself agrees with, and the margin of each.
         """
+        placed, margin = self._cold_solved(task, starts, margins)
+        held = _held(task, placed)
+        return held.candidates, margin[held.places]
+
+    def _cold_solved(self, task: Task, starts: Candidates, margins: Tensor) -> tuple[Candidates, Tensor]:
+        """The same before the model is asked."""
         count = margins.shape[1]
         own, margin = starts.rows.repeat_interleave(count), margins.reshape(-1)
         wide = self._cold(task, own, margin)
         begin = wide.candidates(torch.arange(len(own)), starts.x.repeat_interleave(count, dim=0))
         solved = wide.solved(begin, iterations=ITERATIONS, curvature=FROM_NEIGHBOUR).answers
         placed = rounded(wide, solved)
-        held = _held(task, task.candidates(own[placed.rows], placed.x))
-        return held.candidates, margin[placed.rows[held.places]]
+        return task.candidates(own[placed.rows], placed.x), margin[placed.rows]
 
     def _finer(self, task: Task, found: Candidates, margins: Tensor) -> Candidates:
         """Answers between the smallest margin that the model agreed with, and the next smaller one."""
