@@ -24,7 +24,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import LabelEncoder, OneHotEncoder, StandardScaler
+from sklearn.preprocessing import LabelEncoder, OneHotEncoder
 from torch import Tensor
 
 from plausiflow.benchmark import regressors
@@ -53,7 +53,7 @@ from plausiflow.search.verified import FINAL_CORNERS, PROMISE
 TABLES = ("heloc", "law", "wine", "adult", "german_credit", "diabetes")
 NUMBERS = ("heloc", "law", "wine")
 MODELS = ("hgb", "rf", "xgb", "lgbm")
-ROWS, TRAINING = 300, 4000
+ROWS, TRAINING, NUMBERS_TRAINING = 300, 4000, 10_000
 COLUMNS = (
     "part", "dataset", "model", "taken_for", "rows", "accuracy", "found", "with_bank", "found_of_these",
     "validity", "plausible", "rules_broken", "rounded_valid", "steady", "steady_off_grid", "judged", "l2",
@@ -73,7 +73,8 @@ class ModelSelection:
         numbers: With one flow.
         models: Short names.
         rows: Test rows of each.
-        train: Most training rows.
+        train: Most training rows of tables.
+        numbers_train: Most training rows with one flow.
         seed: Of everything that is trained.
     """
 
@@ -82,6 +83,7 @@ class ModelSelection:
     models: tuple[str, ...] = MODELS
     rows: int = ROWS
     train: int = TRAINING
+    numbers_train: int = NUMBERS_TRAINING
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -124,7 +126,7 @@ def run(selection: ModelSelection) -> Iterator[Row]:
             row = _measured(_searched(parts, model, selection.seed), parts, model)
             yield _identified(row, "tables", parts, model, selection)
     for name in selection.numbers:
-        parts = number_parts(name, selection.rows, selection.train)
+        parts = number_parts(name, selection.rows, selection.numbers_train)
         logistic = _one_flow(parts, "logistic", selection.seed)
         for model in selection.models:
             own = _one_flow(parts, model, selection.seed)
@@ -170,8 +172,6 @@ def trained(kind: str, parts: Parts, seed: int) -> Fitted:
     """A model of the table; text columns are one-hot encoded in front of it."""
     text = [c for c in parts.x_train if not pd.api.types.is_numeric_dtype(parts.x_train[c])]
     estimator = _estimator(kind, seed)
-    if kind == "logistic":
-        estimator = make_pipeline(StandardScaler(), estimator)
     if text:
         encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
         front = make_column_transformer((encoder, text), remainder="passthrough")

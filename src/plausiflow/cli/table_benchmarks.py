@@ -141,7 +141,7 @@ def benchmark_models(
     kinds: Annotated[str, typer.Option("--models", help="Models, separated by commas.")] = MODELS,
     seed: Seed = 0,
     rows: TableRows = models.ROWS,
-    train: TrainingRows = models.TRAINING,
+    train: TrainingRows = None,
     json: Json = None,
     page: Page = None,
     reuse: Reuse = None,
@@ -156,6 +156,7 @@ def benchmark_models(
         models=split(kinds),
         rows=rows or models.ROWS,
         train=train or models.TRAINING,
+        numbers_train=train or models.NUMBERS_TRAINING,
         seed=seed,
     )
     kept = report(

@@ -113,6 +113,29 @@ class ConditionalFlow:
         log_prob: Tensor = flow(x, y)
         return log_prob
 
+    def to_latent(self, x: Tensor, y: Tensor) -> Tensor:
+        """The latent z of each row, ``(n, d), (n,) -> (n, d)``; keeps the graph."""
+        return self._mapped(x, y, inverse=False)
+
+    def from_latent(self, z: Tensor, y: Tensor) -> Tensor:
+        """The row of each latent z, ``(n, d), (n,) -> (n, d)``; keeps the graph.
+
+        A coupling flow takes one pass, an autoregressive one (``maf``, ``nsf``) as many as there are columns.
+        """
+        return self._mapped(z, y, inverse=True)
+
+    def _mapped(self, values: Tensor, y: Tensor, *, inverse: bool) -> Tensor:
+        flow = self.frozen(values)
+        if self.given:
+            raise InvalidInputError(
+                f"A flow that takes the columns {self.given} as context has a latent for the others only. "
+                "Fit a flow of all columns, without `given`."
+            )
+        check_query(values, y, self.n_features_, self.n_classes_)
+        if len(values) == 0:
+            return values
+        return flow.decode(values, y) if inverse else flow.encode(values, y)
+
     def frozen(self, like: Tensor) -> _Flow:
         """The trained module, frozen, in the dtype and on the device of ``like``."""
         if self._frozen is None:
@@ -181,6 +204,18 @@ class _Flow(nn.Module):
     def standardise(self, x: Tensor, floor: float) -> None:
         self.mean.copy_(x.mean(dim=0))
         self.sd.copy_((x.var(dim=0, unbiased=False) + floor**2).sqrt())
+
+    def encode(self, x: Tensor, y: Tensor) -> Tensor:
+        z: Tensor = self._transform(x, y)((x - self.mean) / self.sd)
+        return z
+
+    def decode(self, z: Tensor, y: Tensor) -> Tensor:
+        x: Tensor = self._transform(z, y).inv(z)
+        return self.mean + self.sd * x
+
+    def _transform(self, like: Tensor, y: Tensor) -> torch.distributions.Transform:
+        transform: torch.distributions.Transform = self.flow(F.one_hot(y, self.n_classes).to(like)).transform
+        return transform
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         context = F.one_hot(y, self.n_classes).to(x)

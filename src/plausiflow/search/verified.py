@@ -42,6 +42,7 @@ FINAL_CORNERS, PROMISE = 32, 1e-3
 """Fresh corners that every answer is tried at in the end, and how far out these are."""
 SURE_CORNERS, FEW_CORNERS = 96, 16
 """Corners that decide whether an answer must go back, and those that decide how far."""
+TRIED_AGAIN = 2
 BACK = (0.15, 0.4, 0.7, 1.0)
 ITERATIONS = 40
 SPARSE_MARGIN = 0.3
@@ -119,7 +120,7 @@ class VerifiedSearch:
         best = before.best(1)
         if self.evolution is not None:
             best = self.evolution.run(task, best, sparse=self.base.sparsity is not None)
-        best = _steadied(task, best, before.best(1))
+        best = _steadied(task, best, Candidates.joined(before.best(1), real.best(1)))
         others = before[before.cost >= _spread(task, best.rows, best.cost)[before.rows]]
         return Candidates.joined(best, others).distinct().best(keep)
 
@@ -235,7 +236,7 @@ def _nearer(task: Task, real: Candidates, found: Candidates) -> Candidates:
 
 
 def _steadied(task: Task, best: Candidates, anchors: Candidates) -> Candidates:
-    """The best answer of each row, moved back towards its anchor where a fresh corner fails.
+    """The best answer of each row, moved back towards one of its anchors where a fresh corner fails.
 
     Where nothing on the way holds at more corners, the answer stays as it is.
     """
@@ -244,20 +245,21 @@ def _steadied(task: Task, best: Candidates, anchors: Candidates) -> Candidates:
     weak = (steady < 1).nonzero()[:, 0]
     if len(weak) == 0:
         return best
-    anchor = task.x.clone()
-    anchor[anchors.rows] = anchors.x
-    own, goal = best.x[weak], anchor[best.rows[weak]]
+    place = torch.full((len(task),), -1)
+    place[best.rows[weak]] = weak
+    anchors = anchors[place[anchors.rows] >= 0]
+    own, goal = best.x[place[anchors.rows]], anchors.x
     share = own.new_tensor(BACK)[None, :, None]
     way = (own[:, None] + share * (goal - own)[:, None]).reshape(-1, own.shape[1])
     way = task.layout.with_codes(way, task.layout.codes(goal).repeat_interleave(len(BACK), dim=0))
-    rows = best.rows[weak].repeat_interleave(len(BACK))
-    points = task.candidates(rows, way)
+    points = task.candidates(anchors.rows.repeat_interleave(len(BACK)), way)
     tried = task.checked(replace(points, x=on_grid(task, points))).answers.distinct()
     held = oracle.steady(tried.x, tried.rows, corners=FEW_CORNERS, reach=PROMISE, salt=3) == 1
-    better = tried[held].best(1)
+    better = tried[held].best(TRIED_AGAIN)
     sure = oracle.steady(better.x, better.rows, corners=SURE_CORNERS - FEW_CORNERS, reach=PROMISE, salt=5)
-    weak_share = _spread(task, best.rows, 1 - steady)
-    better = better[1 - sure < weak_share[better.rows]]
+    weakness = _spread(task, best.rows, 1 - steady)
+    least = _spread(task, better.rows, 1 - sure)
+    better = better[(1 - sure == least[better.rows]) & (1 - sure < weakness[better.rows])].best(1)
     return Candidates.joined(best[~torch.isin(best.rows, better.rows)], better)
 
 
