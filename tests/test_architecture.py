@@ -35,7 +35,9 @@ ONLY_IN = {
     "cvxpy": {"methods/artelt.py"},
     "ray": {"scale/ray.py", "benchmark/executors.py"},
     "fastapi": {"service/app.py"},
-    "typer": {"cli/__init__.py", "cli/options.py", "cli/benchmarks.py", "cli/table_benchmarks.py"},
+    "typer": {
+        f"cli/{name}.py" for name in ("__init__", "options", "benchmarks", "table_benchmarks", "paper")
+    },
 }
 
 # A distribution's name and the name it is imported by, where these differ.

@@ -1,13 +1,13 @@
 """The tensors a method returns: taking rows, putting batches together, and what they show."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 import torch
 
 from plausiflow.counterfactuals import Counterfactuals, concatenate
 
-PER_ROW = [f.name for f in fields(Counterfactuals) if f.name != "path"]
+PER_ROW = [f.name for f in fields(Counterfactuals) if f.name not in ("path", "reason")]
 
 
 def answers(n, steps=None):
@@ -105,3 +105,9 @@ def test_repr_counts_rows_and_verdicts():
 def test_answers_cannot_be_reassigned():
     with pytest.raises(AttributeError):
         answers(2).x = torch.zeros(2, 2)
+
+
+def test_the_reason_why_no_row_has_an_answer_stays_with_some_and_with_all_rows():
+    cf = replace(answers(4), reason="not for trees")
+    assert cf[:2].reason == concatenate([cf[:2], cf[2:]]).reason == "not for trees"
+    assert repr(cf).endswith("plausible; not for trees)")

@@ -27,6 +27,7 @@ class Counterfactuals:
         seconds: Wall-clock seconds, each row's share of its batch, shape ``(n,)``.
         cpu_seconds: Processor seconds, shared likewise, shape ``(n,)``.
         path: Iterates of the search, shape ``(steps, n, d)``, where asked for.
+        reason: Why no row can have an answer, where the method is not made for such a model.
     """
 
     x: Tensor
@@ -43,6 +44,7 @@ class Counterfactuals:
     seconds: Tensor
     cpu_seconds: Tensor
     path: Tensor | None = None
+    reason: str = ""
 
     def __len__(self) -> int:
         return len(self.x)
@@ -54,22 +56,27 @@ class Counterfactuals:
 
     def __getitem__(self, rows: Tensor | slice) -> Counterfactuals:
         """The answers for some of the rows."""
-        taken = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "path"}
-        return Counterfactuals(**taken, path=None if self.path is None else self.path[:, rows])
+        taken = {name: getattr(self, name)[rows] for name in _PER_ROW}
+        path = None if self.path is None else self.path[:, rows]
+        return Counterfactuals(**taken, path=path, reason=self.reason)
 
     def __repr__(self) -> str:
         return (
             f"Counterfactuals({len(self)} rows, {int(self.found.sum())} found, "
-            f"{int(self.valid.sum())} valid, {int(self.plausible.sum())} plausible)"
+            f"{int(self.valid.sum())} valid, {int(self.plausible.sum())} plausible"
+            f"{f'; {self.reason}' if self.reason else ''})"
         )
+
+
+_PER_ROW = [f.name for f in fields(Counterfactuals) if f.name not in ("path", "reason")]
 
 
 def concatenate(parts: list[Counterfactuals]) -> Counterfactuals:
     """Put the answers of several batches behind each other; paths are kept if all have as many steps."""
     if len(parts) == 1:
         return parts[0]
-    columns = {f.name: [getattr(part, f.name) for part in parts] for f in fields(Counterfactuals)}
-    paths = columns.pop("path")
-    steps = {None if path is None else len(path) for path in paths}
-    path = torch.cat(paths, dim=1) if len(steps) == 1 and None not in steps else None
-    return Counterfactuals(**{name: torch.cat(values) for name, values in columns.items()}, path=path)
+    columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in _PER_ROW}
+    paths = [part.path for part in parts if part.path is not None]
+    whole = len(paths) == len(parts) and len({len(path) for path in paths}) == 1
+    path = torch.cat(paths, dim=1) if whole else None
+    return Counterfactuals(**columns, path=path, reason=parts[0].reason)

@@ -11,13 +11,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from plausiflow.cli import benchmarks, table_benchmarks
+from plausiflow.cli import benchmarks, paper, table_benchmarks
 from plausiflow.cli.options import Seed, benchmark
 from plausiflow.data import catalog, tables
 from plausiflow.demo import run as run_demo
 from plausiflow.errors import PlausiflowError
 
-__all__ = ["app", "benchmarks", "table_benchmarks"]
+__all__ = ["app", "benchmarks", "paper", "table_benchmarks"]
 
 
 class _Commands(typer.core.TyperGroup):

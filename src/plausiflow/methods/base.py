@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
 import numpy as np
@@ -63,6 +63,10 @@ class Method(ABC):
         """What judges a counterfactual's density; nothing where there is no density."""
         return None if isinstance(self.plausibility, float) else self.plausibility
 
+    def unsupported(self) -> str | None:
+        """Why this method cannot explain the classifier; nothing where it can."""
+        return None
+
     @abstractmethod
     def _search(self, x: Tensor, y_target: Tensor) -> Solution:
         """Find a counterfactual for every row: NaN where there is none."""
@@ -92,11 +96,12 @@ class Method(ABC):
         readable = torch.nan_to_num(x, posinf=0.0, neginf=0.0)
         y = predict(self.classifier, readable.double())
         y_target = resolve_target(target, self.classifier, readable, y)
+        reason = self.unsupported() or ""
         wall, cpu = time.perf_counter(), time.process_time()
-        answer = self._search(x[usable], y_target[usable])
+        answer = _nothing(x[usable]) if reason else self._search(x[usable], y_target[usable])
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         share = torch.tensor([wall, cpu], dtype=torch.float64) / max(1, len(x))
-        return judge(
+        found = judge(
             classifier=self.classifier,
             plausibility=self.scored_by(),
             x=x,
@@ -108,6 +113,7 @@ class Method(ABC):
             cpu_seconds=share[1],
             path=None if answer.path is None else _put(answer.path, usable, torch.nan),
         )
+        return replace(found, reason=reason)
 
 
 def _as_target(target: Target, n: int) -> Policy | Tensor:
@@ -153,6 +159,13 @@ def resolve_target(target: Policy | Tensor, classifier: Classifier, x: Tensor, y
             f"{int(classes.max())}."
         )
     return classes
+
+
+def _nothing(x: Tensor) -> Solution:
+    """No answer for any row."""
+    return Solution(
+        x=torch.full_like(x, torch.nan), gradients=torch.zeros(len(x), dtype=torch.long).to(x.device)
+    )
 
 
 def _put(values: Tensor, rows: Tensor, filler: float) -> Tensor:

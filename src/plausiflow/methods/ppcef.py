@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
-from plausiflow.classifiers import predict
+from plausiflow.classifiers import LinearClassifier, predict
 from plausiflow.densities import ConditionalFlow, CrossFitEnsemble, Thresholded
 from plausiflow.densities.flows import ARCHITECTURES, Architecture
 from plausiflow.errors import InvalidInputError, NotFittedError
@@ -128,11 +128,16 @@ class PPCEF(Method):
             raise InvalidInputError("; ".join(problems) + ".")
 
     @classmethod
-    def paper(cls, *, classifier: Classifier, plausibility: Plausibility, binary_linear: bool) -> Self:
+    def paper(
+        cls, *, classifier: Classifier, plausibility: Plausibility, binary_linear: bool | None = None
+    ) -> Self:
         """As the published runs: Adam for 1,000 or 2,000 steps, last iterate, no box.
 
-        The validity loss is the logit hinge unless the model is binary logistic.
+        The validity loss is the logit hinge unless the model is binary logistic, as ``binary_linear`` says or
+        else the model itself.
         """
+        if binary_linear is None:
+            binary_linear = isinstance(classifier, LinearClassifier) and classifier.n_classes == 2
         return cls(
             classifier=classifier,
             plausibility=plausibility,

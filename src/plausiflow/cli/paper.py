@@ -1,0 +1,113 @@
+"""``plausiflow benchmark paper``: the paper's whole evaluation."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from plausiflow.benchmark import figures, runner
+from plausiflow.benchmark.executors import Executor, Inline, Processes, Ray
+from plausiflow.benchmark.paper import DEFAULT_METHODS, STUDIES, PaperSelection, cost
+from plausiflow.benchmark.paper_page import told, write_html, write_latex, write_page
+from plausiflow.benchmark.paper_tables import Results, published_or_none
+from plausiflow.benchmark.paper_work import PaperWork
+from plausiflow.benchmark.study import write_json
+from plausiflow.cli.options import (
+    ALL,
+    Folds,
+    Json,
+    Models,
+    Names,
+    Reference,
+    Rows,
+    Seed,
+    benchmark,
+    selected,
+    split,
+)
+
+Engine = Literal["processes", "inline", "ray"]
+
+
+@benchmark.command("paper")
+def benchmark_paper(
+    names: Names = ALL,
+    models: Models = "lr,mlp,node",
+    methods: Annotated[str, typer.Option("--methods", help="Separated by commas.")] = ",".join(
+        DEFAULT_METHODS
+    ),
+    studies: Annotated[str, typer.Option("--studies", help="Which tables.")] = ",".join(STUDIES),
+    folds: Folds = "0,1,2,3,4",
+    seed: Seed = 0,
+    rows: Rows = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One fold of three data sets, logistic regression.")
+    ] = False,
+    folder: Annotated[
+        Path, typer.Option("--folder", help="Where rows and fitted models are kept; a run goes on there.")
+    ] = Path("out/paper"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget the rows of the folder.")] = False,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", help="Worker processes; default: as many as there are processors.")
+    ] = None,
+    engine: Annotated[Engine, typer.Option("--engine", help="Where tasks run.")] = "processes",
+    page: Annotated[Path | None, typer.Option("--page", help="Write this Markdown page.")] = None,
+    latex: Annotated[Path | None, typer.Option("--latex", help="Write the tables as LaTeX.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write one HTML file.")] = None,
+    figure: Annotated[Path | None, typer.Option("--figure", help="Draw the paper's figure 1 here.")] = None,
+    json: Json = None,
+    reference: Reference = None,
+) -> None:
+    """Every table and figure of the paper: six methods, seven data sets, three classifiers, five folds.
+
+    A run that is stopped goes on where it was; finished tasks are not repeated. Example:
+    plausiflow benchmark paper --quick --page out/benchmark.md
+    """
+    base = selected(names, models, folds, seed, rows)
+    selection = PaperSelection(**vars(base), methods=split(methods), studies=split(studies))
+    selection = selection.quick() if quick else selection
+    start = time.monotonic()
+    outcome = runner.run(
+        selection.tasks(),
+        folder,
+        PaperWork(folder=folder / "models", rows=rows),
+        executor=_executor(engine, jobs, folder),
+        settings={"rows": rows},
+        cost=cost,
+        fresh=fresh,
+    )
+    wall = time.monotonic() - start
+    typer.echo(str(outcome))
+    results = Results(outcome.finished, published_or_none(reference))
+    whole = wall if outcome.earlier == 0 else None
+    typer.echo(told(results.rows, whole))
+    if figure is not None:
+        figures.figure_1(figure, seed=seed)
+    if page is not None:
+        beside = "" if figure is None else os.path.relpath(figure, page.parent)
+        write_page(results, page, wall_seconds=whole, figure=beside)
+    if latex is not None:
+        write_latex(results, latex)
+    if html is not None:
+        write_html(results, html, wall_seconds=whole)
+    if json is not None:
+        write_json(outcome.rows, json)
+    for path in (page, latex, html, figure, json):
+        if path is not None:
+            typer.echo(f"Written: {path}")
+    if outcome.failed:
+        raise typer.Exit(1)
+
+
+def _executor(engine: Engine, jobs: int | None, folder: Path) -> Executor:
+    if jobs is not None and jobs < 1:
+        raise typer.BadParameter(f"--jobs must be at least 1; got {jobs}")
+    if engine == "inline":
+        return Inline()
+    if engine == "ray":
+        return Ray(workers=jobs)
+    return Processes(workers=jobs or os.cpu_count() or 1, log=folder / "workers.log")
