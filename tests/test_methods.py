@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import cache
 
 import numpy as np
 import pytest
@@ -10,12 +11,23 @@ from torch import nn
 
 from plausiflow.classifiers import LinearClassifier, TorchClassifier, predict
 from plausiflow.counterfactuals import Counterfactuals
-from plausiflow.densities import GMM, Thresholded
+from plausiflow.densities import GMM, ConditionalFlow, Thresholded
 from plausiflow.errors import InvalidInputError, ModelError, ShapeError
 from plausiflow.losses import l2_distance
-from plausiflow.methods import CBCE, FACE, PPCEF, Method, Nearest, NearestDense
+from plausiflow.methods import (
+    CBCE,
+    FACE,
+    PPCEF,
+    Artelt,
+    CeFlow,
+    Diffeomorphic,
+    Method,
+    Nearest,
+    NearestDense,
+)
 from plausiflow.protocols import Solution
 from plausiflow.solvers import SQP, PenaltyAdam
+from plausiflow.training import Training
 
 QUICK_ADAM = PenaltyAdam(steps=120, patience=120, learning_rate=0.02)
 
@@ -28,11 +40,22 @@ class Entry:
         make: The method.
         feasible: Least share of feasible rows on an easy problem; none of methods that know no density.
         gradients: Whether it searches with gradients.
+        linear: Whether it is for linear classifiers only.
     """
 
     make: Callable[..., Method]
     feasible: float = 1.0
     gradients: bool = True
+    linear: bool = False
+
+
+@cache
+def flow_of_the_square():
+    """A flow that knows no classes, of rows around the centres of the three classes below."""
+    x = setting([[0.2, 0.2], [0.8, 0.3], [0.4, 0.8]], torch.float64, "cpu").x
+    training = Training(epochs=60, learning_rate=5e-3)
+    flow = ConditionalFlow(architecture="realnvp", transforms=4, hidden=(16, 16), training=training)
+    return flow.fit(x, torch.zeros(len(x), dtype=torch.long), n_classes=1)
 
 
 METHODS = {
@@ -43,6 +66,16 @@ METHODS = {
     "NNCE-dense": Entry(NearestDense, gradients=False),
     "CBCE": Entry(CBCE, feasible=0.0, gradients=False),
     "FACE": Entry(lambda **models: FACE(**models, neighbours=80), feasible=0.0, gradients=False),
+    "ARTELT": Entry(lambda **models: Artelt(**models, components=[2]), feasible=0.25, linear=True),
+    "Diffeomorphic": Entry(
+        lambda **models: Diffeomorphic(**models, flow=flow_of_the_square(), learning_rate=0.1, steps=200),
+        feasible=0.0,
+    ),
+    "CeFlow": Entry(
+        lambda **models: CeFlow(**models, flow=flow_of_the_square(), furthest=3.0, grid=30),
+        feasible=0.0,
+        gradients=False,
+    ),
 }
 
 
@@ -93,6 +126,13 @@ def assert_same(found, expected, atol=1e-5):
     assert torch.equal(found.y_target, expected.y_target)
     assert torch.equal(found.feasible, expected.feasible)
     torch.testing.assert_close(found.x_cf, expected.x_cf, rtol=0, atol=atol, equal_nan=True)
+
+
+def assert_refused(method, x):
+    """No row is found, and the result says why."""
+    found = method.explain(x, 1)
+    assert not found.found.any()
+    assert type(method.classifier).__name__ in found.reason
 
 
 def assert_consistent(found):
@@ -416,6 +456,9 @@ def test_a_module_that_raises_in_the_middle_of_a_search_is_a_model_error_too(two
 
     method = two_classes.method(entry)
     method.classifier = TorchClassifier(Fickle(), n_classes=2)
+    if entry.linear:
+        assert_refused(method, two_classes.x[:2])
+        return
     with pytest.raises(ModelError, match="no more"):
         method.explain(two_classes.x[:2])
 
@@ -426,6 +469,9 @@ def test_a_module_without_gradients_is_a_model_error_with_a_remedy(two_classes, 
             return torch.stack([-x.sum(dim=1), x.sum(dim=1) - 1.0], dim=1).detach()
 
     classifier = TorchClassifier(Detached(), n_classes=2)
+    if entry.linear:
+        assert_refused(entry.make(classifier=classifier), two_classes.x[:2])
+        return
     if not entry.gradients:
         assert two_classes.method(entry, classifier=classifier).explain(two_classes.x[:2]).valid.all()
         return

@@ -174,8 +174,8 @@ class DiCE(BoxedMethod):
             if step == self.steps or not bool(moving.any()):
                 break
             if not bool(moving.all()):
-                rows, sets, slope, loss, adam = (v[moving] for v in (rows, sets, slope, loss, adam))
-                lower, upper = lower[moving], upper[moving]
+                rows, sets, slope, loss = (v[moving] for v in (rows, sets, slope, loss))
+                lower, upper, adam = lower[moving], upper[moving], adam[moving]
             rate = torch.full_like(loss, self.learning_rate * (1 - step / self.steps))
             sets, before = (sets - adam.move(slope, rate)).clamp(lower, upper), loss
         return found, gradients
