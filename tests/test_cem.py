@@ -61,18 +61,30 @@ def test_on_the_scale_of_logits_the_gap_of_a_certain_model_still_has_a_slope():
 # ---------------------------------------------------------------- closed forms
 
 
-@pytest.mark.parametrize("d", [2, 10, 50])
-@pytest.mark.parametrize("scale", ["logit", "probability"])
-def test_without_the_city_block_distance_answers_are_projections_on_the_boundary(d, scale):
+def distances_to_the_boundary(d, scale, solver):
+    """Of answers without the city-block distance and of projections, in that order."""
     classifier, x = linear(d, scale=1.0), torch.rand(30, d)
-    solver = FISTA(rounds=10, steps=1000)
     method = CEM(
         classifier=classifier, margin=0.0, l1_weight=0.0, lower=-9.0, upper=9.0, scale=scale, solver=solver
     )
     found = method.explain(x)
-    ahead, weight = difference(classifier, x)
     assert found.valid.all()
-    torch.testing.assert_close(l2_distance(found.x_cf, x), ahead.abs() / weight.norm(), rtol=0.02, atol=1e-4)
+    ahead, weight = difference(classifier, x)
+    return l2_distance(found.x_cf, x), ahead.abs() / weight.norm()
+
+
+def test_without_the_city_block_distance_answers_are_projections_on_the_boundary():
+    answers, projections = distances_to_the_boundary(10, "logit", FISTA())
+    torch.testing.assert_close(answers, projections, rtol=0.02, atol=0)
+
+
+@slow
+@pytest.mark.parametrize("d", [2, 10, 50])
+@pytest.mark.parametrize("scale", ["logit", "probability"])
+@pytest.mark.parametrize("solver", [FISTA(), FISTA(rounds=10, steps=1000)], ids=["default", "long"])
+def test_projections_are_met_in_any_dimension_and_on_both_scales(d, scale, solver):
+    answers, projections = distances_to_the_boundary(d, scale, solver)
+    torch.testing.assert_close(answers, projections, rtol=0.02, atol=0)
 
 
 def elastic_net_optimum(classifier, x, *, beta, kappa, lower, upper):
@@ -97,7 +109,7 @@ def cost(change, beta):
     return change.square().sum(dim=1) + beta * change.abs().sum(dim=1)
 
 
-@pytest.mark.parametrize("d", [3, 20])
+@pytest.mark.parametrize("d", [3, pytest.param(20, marks=slow)])
 def test_answers_are_the_elastic_nets_optima_within_the_box(d):
     classifier, x = linear(d), torch.rand(40, d)
     found = CEM(classifier=classifier, lower=0.0, upper=1.0).explain(x)
@@ -111,7 +123,7 @@ def test_answers_are_the_elastic_nets_optima_within_the_box(d):
 
 def test_features_that_need_not_change_do_not_change_at_all():
     classifier = LinearClassifier.from_weights(torch.tensor([[9.0, 0.3, -0.1]]), torch.tensor([-4.5]))
-    found = CEM(classifier=classifier, lower=0.0, upper=1.0, solver=BRIEF).explain(torch.rand(20, 3))
+    found = CEM(classifier=classifier, lower=0.0, upper=1.0).explain(torch.rand(20, 3))
     assert found.valid.all()
     assert torch.equal(found.x_cf[:, 1:], found.x[:, 1:])
 
@@ -162,8 +174,7 @@ BANDS = {
 
 @pytest.mark.paper
 @pytest.mark.parametrize(
-    "name",
-    ["moons", "law", "wine", *(pytest.param(n, marks=slow) for n in ("blobs", "heloc", "audit", "digits"))],
+    "name", ["moons", "wine", *(pytest.param(n, marks=slow) for n in BANDS if n not in ("moons", "wine"))]
 )
 def test_the_preset_lands_on_the_published_counterfactuals(reference_directory, name):
     reference = Reference.load(name, reference_directory)
@@ -241,6 +252,7 @@ def test_a_constant_feature_stays_constant():
     train = torch.rand(60, 4)
     train[:, 2] = 0.5
     for method in (CEM(classifier=linear(4), solver=BRIEF), CEM.paper(classifier=linear(4))):
+        method.solver = replace(method.solver, steps=60)
         found = method.fit(train, torch.zeros(60, dtype=torch.long)).explain(train[:10])
         assert found.found.any()
         assert (found.x_cf[found.found, 2] == 0.5).all()
@@ -317,7 +329,7 @@ def test_the_reconstruction_term_keeps_answers_near_what_the_autoencoder_knows(a
     settings = {"classifier": classifier, "solver": BRIEF, "lower": -1.0, "upper": 2.0}
     y = torch.zeros(200, dtype=torch.long)
     free = CEM(**settings).fit(train, y)
-    bound = CEM(**settings, reconstruction_weight=10.0, autoencoder=autoencoder).fit(train, y)
+    bound = CEM(**settings, reconstruction_weight=100.0, autoencoder=autoencoder).fit(train, y)
     assert free.autoencoder_ is None
     assert bound.autoencoder_ is not autoencoder
     errors = []
@@ -325,7 +337,7 @@ def test_the_reconstruction_term_keeps_answers_near_what_the_autoencoder_knows(a
         found = method.explain(train[:30])
         assert found.valid.all()
         errors.append(bound.autoencoder_.error(found.x_cf).mean())
-    assert errors[1] < 0.3 * errors[0]
+    assert errors[1] < 0.2 * errors[0]
 
 
 # ---------------------------------------------------------------- misuse

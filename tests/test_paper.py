@@ -121,6 +121,15 @@ def test_the_best_is_decided_as_printed():
     assert mark_best([0.2], 2, "lower") == [False]
 
 
+def row(method, fold, **measures):
+    named = {"study": "methods", "dataset": "moons", "classifier": "lr", "method": method, "fold": fold}
+    columns = (
+        "coverage validity plausibility lof iso_forest log_density l1 l2 seconds target_validity judged "
+        "sparsity out_of_box cpu_seconds"
+    )
+    return dict.fromkeys(columns.split(), 1.0) | named | measures
+
+
 # ---------------------------------------------------------------- published values
 
 # As the paper prints them: table 1 (logistic regression) and the appendix, L2 and validity.
@@ -137,18 +146,9 @@ PRINTED = {
 
 @pytest.mark.parametrize("key", PRINTED)
 def test_published_means_are_those_that_the_paper_prints(key, reference_directory):
-    rows = [{"fold": fold, "study": "methods"} for fold in range(5)]
+    rows = [row("ppcef", fold) for fold in range(5)]
     found = Results(rows, published_metrics(reference_directory)).of_published(*key)
     assert found == pytest.approx(PRINTED[key], abs=0.0051)
-
-
-def row(method, fold, **measures):
-    named = {"study": "methods", "dataset": "moons", "classifier": "lr", "method": method, "fold": fold}
-    columns = (
-        "coverage validity plausibility lof iso_forest log_density l1 l2 seconds target_validity judged "
-        "sparsity out_of_box cpu_seconds"
-    )
-    return dict.fromkeys(columns.split(), 1.0) | named | measures
 
 
 def test_a_cell_has_our_mean_and_deviation_the_published_mean_and_the_difference(reference_directory):
@@ -160,6 +160,19 @@ def test_a_cell_has_our_mean_and_deviation_the_published_mean_and_the_difference
     cell = sheet.lines[[c[1].text for c in sheet.lines].index("PPCEF")][sheet.header.index("L2 ↓")]
     assert cell.text == f"0.350±0.050 ({there:.3f}, {0.35 - there:+.3f})"
     assert not cell.best
+
+
+def test_ablations_share_the_line_of_the_papers_settings():
+    whole = PaperSelection(datasets=("moons",), folds=(0,))
+    assert {t.method for t in whole.tasks() if t.study == "loss"} == {"cross_entropy"}
+    alone = PaperSelection(datasets=("moons",), folds=(0,), studies=("loss", "lambda"))
+    assert {t.method for t in alone.tasks() if t.study == "loss"} == {"hinge", "cross_entropy"}
+    rows = [row("ppcef_paper", 0, l2=0.1), row("cross_entropy", 0, l2=0.5) | {"study": "loss"}]
+    made = {sheet.title: sheet for sheet in sheets(Results(rows, None))}
+    ablation = next(sheet for title, sheet in made.items() if "loss" in title)
+    assert [line[1].text for line in ablation.lines] == ["hinge", "cross_entropy"]
+    assert ablation.lines[0][-1].text == "0.100"
+    assert not any("λ" in title for title in made)
 
 
 def test_without_published_files_tables_have_our_values_alone():

@@ -13,7 +13,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from plausiflow.benchmark.paper import BEYOND, ESTIMATORS, JUDGED_FOLD, LOSSES, PAPER_METHODS, WEIGHTS
+from plausiflow.benchmark.paper import (
+    BEYOND,
+    ESTIMATORS,
+    JUDGED_FOLD,
+    LOSSES,
+    PAPER_METHODS,
+    PUBLISHED_LOSS,
+    PUBLISHED_WEIGHT,
+    WEIGHTS,
+)
 from plausiflow.benchmark.reference import published_metrics
 from plausiflow.benchmark.sheets import Cell, Sheet, mark_best, number, spread
 from plausiflow.benchmark.study import CLASSIFIERS, PAPER_DATASETS, Row
@@ -84,12 +93,20 @@ class Results:
     def __init__(self, rows: Iterable[Row], published: pd.DataFrame | None = None) -> None:
         self.rows = list(rows)
         self.published = published
+        self._shared = [
+            {**row, "study": study, "method": method}
+            for row in self.rows
+            if (row["study"], row["classifier"], row["method"]) == ("methods", "lr", "ppcef_paper")
+            for study, method in (("loss", PUBLISHED_LOSS), ("lambda", str(PUBLISHED_WEIGHT)))
+            if any((other["study"], other["dataset"]) == (study, row["dataset"]) for other in self.rows)
+        ]
         self.folds = sorted({int(row["fold"]) for row in self.rows})
 
     def some(self, study: str, **named: str) -> list[Row]:
         """The rows of a study whose fields are so."""
         fields = {"study": study, **named}
-        return [row for row in self.rows if all(row[key] == value for key, value in fields.items())]
+        every = [*self.rows, *self._shared]
+        return [row for row in every if all(row[key] == value for key, value in fields.items())]
 
     def names(self, field: str, study: str, order: Sequence[str], **named: str) -> list[str]:
         """The values of a field, in an order that is known or as they come."""

@@ -58,7 +58,7 @@ class FISTA:
     prox: Literal["ista", "dead_zone"] = "ista"
     numerical: bool = False
     tolerance: float = 1e-3
-    patience: int | None = 30
+    patience: int | None = 20
 
     def __post_init__(self) -> None:
         fine = {
