@@ -198,10 +198,9 @@ def test_prototypes_change_plausibility_and_distance_as_measured_before(referenc
         log_prob = density.log_prob(found.x_cf[rows].double(), found.y_cf[rows])
         plausible = (log_prob > reference.log_delta).double().mean()
         l2 = l2_distance(found.x_cf, found.x)[rows].mean()
-        print(name, theta, float(plausible), float(log_prob.mean()), float(l2), expected)
-        assert float(plausible) == pytest.approx(expected[0], abs=0.03)
-        assert float(log_prob.mean()) == pytest.approx(expected[1], abs=0.3)
-        assert float(l2) == pytest.approx(expected[2], rel=0.02)
+        assert float(plausible) == pytest.approx(expected[0], abs=0.01)
+        assert float(log_prob.mean()) == pytest.approx(expected[1], abs=0.1)
+        assert float(l2) == pytest.approx(expected[2], rel=0.005)
 
 
 # ---------------------------------------------------------------- encoders, trust, classes

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Self
 
 import torch
+import torch.nn.functional as F
 from scipy.spatial import cKDTree
 from torch import Tensor
 
@@ -91,8 +92,8 @@ class CEGP(ElasticNetMethod):
             ``fit`` trains.
         neighbours: k; a class with fewer rows gives the farthest it has. Nothing, for encoders only, takes
             the mean of all codes of a class.
-        trust: Least trust score of an answer, the distance to the nearest training row of the class that is
-            left over that to the nearest of the class that is reached; zero asks for none.
+        trust: Least trust score of an answer: its distance to the nearest row of the class it leaves, divided
+            by that to the nearest of the class it reaches; zero asks for none.
 
     Example:
         >>> from plausiflow.classifiers import LinearClassifier
@@ -182,14 +183,13 @@ class CEGP(ElasticNetMethod):
 
     def _guided(self, problem: ElasticNet, y: Tensor, y_target: Tensor, codes: ClassRows) -> RowFunction:
         """The smooth terms with the pull to the prototype."""
-        allowed = torch.nn.functional.one_hot(
-            y if self.any_class else y_target, self.classifier.n_classes
-        ).bool()
-        allowed = ~allowed if self.any_class else allowed
+        named = F.one_hot(y if self.any_class else y_target, self.classifier.n_classes).bool()
         with torch.no_grad():
             code = self._code(problem.x.double())
-        prototype = codes.prototypes(code, allowed, k=self.neighbours, mean=self._encodes())
-        weight = torch.where(prototype.isnan().any(dim=1), 0.0, self.prototype_weight)
+        prototype = codes.prototypes(
+            code, ~named if self.any_class else named, k=self.neighbours, mean=self._encodes()
+        )
+        weight = self.prototype_weight * torch.isfinite(prototype).all(dim=1).double()
         prototype = prototype.nan_to_num()
 
         def guided(x_cf: Tensor, rows: Tensor) -> Tensor:

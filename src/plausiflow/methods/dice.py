@@ -25,6 +25,7 @@ from plausiflow.methods.wachter import deviation
 from plausiflow.methods.wachter_search import RowAdam
 from plausiflow.protocols import Solution
 from plausiflow.settings import is_whole, number, raise_unless
+from plausiflow.training import check_query
 
 _JITTER = 1e-4
 """Added to the diagonal of S."""
@@ -42,9 +43,10 @@ class DiCE(BoxedMethod):
         count: q: how many answers are searched for each row.
         proximity: :math:`\lambda_1`: the weight of being close.
         diversity: :math:`\lambda_2`: the weight of being unlike each other.
-        steps: Most steps; the learning rate falls to zero over them, so that the answers come to rest.
+        steps: Steps of the descent. The learning rate falls to zero over them, so that the answers come to
+            rest: the authors' constant rate and first small change of the loss stop it earlier or later than
+            that, at a higher loss.
         learning_rate: Adam's, at first; features are on a scale of about one.
-        tolerance: A row whose answers are all valid stops when its loss changes by less from step to step.
         resolution: Steps in which small changes are taken back; zero takes none back.
 
     Example:
@@ -61,9 +63,8 @@ class DiCE(BoxedMethod):
     count: int = 4
     proximity: float = 0.5
     diversity: float = 1.0
-    steps: int = 500
+    steps: int = 300
     learning_rate: float = 0.05
-    tolerance: float = 1e-5
     resolution: float = 0.01
     spread_: Tensor | None = field(init=False, default=None, repr=False)
     small_: Tensor | None = field(init=False, default=None, repr=False)
@@ -77,7 +78,6 @@ class DiCE(BoxedMethod):
             "diversity": (at_least_0, number(self.diversity) >= 0),
             "steps": (whole, is_whole(self.steps) and self.steps >= 1),
             "learning_rate": (positive, number(self.learning_rate) > 0),
-            "tolerance": (at_least_0, number(self.tolerance) >= 0),
             "resolution": (at_least_0, number(self.resolution) >= 0),
         }
         raise_unless(fine, {name: getattr(self, name) for name in fine})
@@ -104,9 +104,10 @@ class DiCE(BoxedMethod):
         Returns:
             Answers in no particular order, shape ``(n, count, d)``; NaN where one is not valid.
         """
-        usable = torch.isfinite(x).all(dim=1)
-        found = x.new_full((len(x), self.count, x.shape[1]), torch.nan)
-        found[usable] = self._answers(x[usable], y_target[usable])[0]
+        check_query(x, y_target, x.shape[-1], self.classifier.n_classes)
+        found = torch.full((len(x), self.count, x.shape[1]), torch.nan, dtype=x.dtype, device=x.device)
+        for rows in torch.isfinite(x).all(dim=1).nonzero()[:, 0].split(self.chunk_size):
+            found[rows] = self._answers(x[rows], y_target[rows])
         return found
 
     def loss(self, sets: Tensor, x: Tensor, y_target: Tensor) -> tuple[Tensor, Tensor]:
@@ -133,52 +134,40 @@ class DiCE(BoxedMethod):
 
     def _search(self, x: Tensor, y_target: Tensor) -> Solution:
         """The closest valid answer of each row; a row that is decided as wanted is its own."""
-        with torch.no_grad():
-            stays = self._odds(x.double(), y_target) >= _WON
-        closest, gradients = x.detach().clone(), torch.ones_like(y_target)
-        rows = (~stays).nonzero()[:, 0]
-        sets, gradients[rows] = self._answers(x[rows], y_target[rows])
+        stays = self._valid(x, y_target)
+        x, closest, rows = x.detach(), x.detach().clone(), (~stays).nonzero()[:, 0]
+        sets = self._answers(x[rows], y_target[rows])
         distance = ((sets - x[rows, None]).abs() / self._spread(x)).sum(dim=2).nan_to_num(math.inf)
-        closest[rows] = sets[torch.arange(len(rows), device=x.device), distance.argmin(dim=1)].detach()
+        closest[rows] = sets[torch.arange(len(rows), device=x.device), distance.argmin(dim=1)]
+        gradients = torch.where(stays, 1, self.count * (self.steps + 1))
         return Solution(x=closest, gradients=gradients)
 
-    def _answers(self, x: Tensor, y_target: Tensor) -> tuple[Tensor, Tensor]:
-        """All answers ``(n, q, d)`` in x's precision, NaN where not valid, and evaluations spent ``(n,)``."""
+    def _answers(self, x: Tensor, y_target: Tensor) -> Tensor:
+        """All answers in x's precision, shape ``(n, q, d)``; NaN where not valid."""
         exact = x.detach().double()
-        sets, gradients = self._descend(exact, y_target)
+        sets = self._descend(exact, y_target)
         answers = sets.flatten(0, 1).to(x.dtype)
         target, origin = y_target.repeat_interleave(self.count), exact.repeat_interleave(self.count, dim=0)
         valid = self._valid(answers, target)
         if self.small_ is not None and self.resolution > 0:
             answers[valid] = self._simplified(answers[valid], origin[valid].to(x.dtype), target[valid])
         answers[~valid] = torch.nan
-        return answers.view(sets.shape), gradients
+        return answers.view(sets.shape)
 
-    def _descend(self, x: Tensor, y_target: Tensor) -> tuple[Tensor, Tensor]:
-        """The set of lowest loss in which all answers are valid, else the last, and evaluations spent."""
+    def _descend(self, x: Tensor, y_target: Tensor) -> Tensor:
+        """The set of lowest loss in which all answers are valid, the last set where there is none."""
         lower, upper = (bound[:, None] for bound in self.box(x))
-        start = x[:, None] + _APART * torch.arange(self.count).to(x)[:, None]
-        found = sets = start.clamp(lower, upper)
-        found = found.clone()
-        lowest = x.new_full((len(x),), math.inf)
-        rows, adam, before = torch.arange(len(x), device=x.device), RowAdam(sets), lowest
-        gradients = torch.zeros_like(rows)
-        for step in range(self.steps + 1 if len(x) else 0):
-            loss, odds, slope = self._evaluate(sets, x[rows], y_target[rows])
-            gradients[rows] += self.count
+        sets = (x[:, None] + _APART * torch.arange(self.count).to(x)[:, None]).clamp(lower, upper)
+        found, lowest, adam = sets, x.new_full((len(x),), math.inf), RowAdam(sets)
+        for step in range(self.steps + 1):
+            loss, odds, slope = self._evaluate(sets, x, y_target)
             valid = (odds >= _WON).all(dim=1)
-            better = torch.isinf(lowest[rows]) | (valid & (loss < lowest[rows]))
-            found[rows[better]] = sets[better]
-            lowest[rows] = torch.where(valid & better, loss, lowest[rows])
-            moving = ~valid | ((loss - before).abs() > self.tolerance)
-            if step == self.steps or not bool(moving.any()):
-                break
-            if not bool(moving.all()):
-                rows, sets, slope, loss = (v[moving] for v in (rows, sets, slope, loss))
-                lower, upper, adam = lower[moving], upper[moving], adam[moving]
+            better = torch.isinf(lowest) | (valid & (loss < lowest))
+            found = torch.where(better[:, None, None], sets, found)
+            lowest = torch.where(better & valid, loss, lowest)
             rate = torch.full_like(loss, self.learning_rate * (1 - step / self.steps))
-            sets, before = (sets - adam.move(slope, rate)).clamp(lower, upper), loss
-        return found, gradients
+            sets = (sets - adam.move(slope, rate)).clamp(lower, upper)
+        return found
 
     @torch.enable_grad()
     def _evaluate(self, sets: Tensor, x: Tensor, y_target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -204,12 +193,12 @@ class DiCE(BoxedMethod):
             change = (answers[:, k] - x[:, k]).abs()
             rows = ((change > 0) & (change <= self.small_[k].to(change))).nonzero()[:, 0]
             while len(rows):
-                trial = answers[rows]
-                change = trial[:, k] - x[rows, k]
-                trial[:, k] = x[rows, k] + change.sign() * (change.abs() - self.resolution).clamp_min(0)
-                holds = self._valid(trial, y_target[rows])
+                trial, origin = answers[rows], x[rows, k]
+                change = trial[:, k] - origin
+                trial[:, k] = origin + change.sign() * (change.abs() - self.resolution).clamp_min(0)
+                holds = self._valid(trial, y_target[rows]) & (trial[:, k] - origin != change)
                 answers[rows[holds]] = trial[holds]
-                rows = rows[holds & (trial[:, k] != x[rows, k])]
+                rows = rows[holds & (trial[:, k] != origin)]
         return answers
 
     @torch.no_grad()

@@ -8,6 +8,7 @@ adds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Self
@@ -127,7 +128,7 @@ def decision_gap(logits: Tensor, y: Tensor, margin: float, *, scale: Scale, away
     if margin == 0:
         return loser - winner
     # log(1 + margin / p) = softplus(log(margin) - log(p)), finite for any p
-    return loser - winner + F.softplus(torch.tensor(margin).to(values).log() - loser)
+    return loser - winner + F.softplus(math.log(margin) - loser)
 
 
 def in_parts(function: RowFunction, x: Tensor, rows: Tensor) -> Tensor:

@@ -18,12 +18,11 @@ import torch
 from torch import Tensor
 
 from plausiflow.classifiers import predict
-from plausiflow.errors import InvalidInputError, NotFittedError
+from plausiflow.errors import NotFittedError
 from plausiflow.methods.box import BoxedMethod
 from plausiflow.methods.wachter_search import WeightSearch
 from plausiflow.protocols import Classifier, Plausibility, Solution
-
-DISTANCES = ("l1", "mad", "l2")
+from plausiflow.settings import is_whole, number, raise_unless
 
 
 @dataclass(kw_only=True, eq=False)
@@ -67,22 +66,17 @@ class Wachter(BoxedMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        problems = []
-        if self.distance not in DISTANCES:
-            problems.append(f"`distance` must be one of {', '.join(DISTANCES)}; got {self.distance!r}")
-        if not 0 <= self.margin < 0.5:
-            problems.append(f"`margin` must be in [0, 0.5); got {self.margin}")
-        if self.difference < 0:
-            problems.append(f"`difference` must not be negative; got {self.difference}")
-        if min(self.steps, self.patience, self.turns) < 1:
-            problems.append(
-                f"`steps`, `patience`, `turns` must be at least 1; got {self.steps}, {self.patience}, "
-                f"{self.turns}"
-            )
-        if self.learning_rate <= 0:
-            problems.append(f"`learning_rate` must be positive; got {self.learning_rate}")
-        if problems:
-            raise InvalidInputError("; ".join(problems) + ".")
+        whole = "a whole number of at least 1"
+        fine = {
+            "distance": ("'l1', 'mad' or 'l2'", self.distance in ("l1", "mad", "l2")),
+            "margin": ("in [0, 0.5)", 0 <= number(self.margin) < 0.5),
+            "difference": ("at least 0", number(self.difference) >= 0),
+            "steps": (whole, is_whole(self.steps) and self.steps >= 1),
+            "patience": (whole, is_whole(self.patience) and self.patience >= 1),
+            "turns": (whole, is_whole(self.turns) and self.turns >= 1),
+            "learning_rate": ("positive", number(self.learning_rate) > 0),
+        }
+        raise_unless(fine, {name: getattr(self, name) for name in fine})
 
     @classmethod
     def paper(

@@ -1,0 +1,453 @@
+"""WACH: closed forms and linear programs for linear models, the published loop and counterfactuals."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import linprog
+from scipy.special import softmax
+from scipy.stats import median_abs_deviation
+
+from plausiflow.benchmark.reference import Reference
+from plausiflow.classifiers import LinearClassifier, MLPClassifier, predict
+from plausiflow.errors import InvalidInputError, NotFittedError
+from plausiflow.losses import l1_distance, l2_distance
+from plausiflow.methods.wachter import Wachter, deviation
+
+ODDS = math.log(0.51 / 0.49)
+"""The log-odds of probability 0.51."""
+
+
+def linear_problem(d, n=60, classes=2, seed=0):
+    """A linear model with random weights and rows in the unit cube; a sigmoid model for two classes."""
+    rng = np.random.default_rng(seed + d)
+    weight, x = 4 * rng.standard_normal((1 if classes == 2 else classes, d)), rng.random((n, d))
+    bias = -np.median(x @ weight.T, axis=0)
+    return LinearClassifier.from_weights(weight, bias), torch.from_numpy(x)
+
+
+def train(x):
+    """Training rows that make the rows' unit cube the box, with both classes."""
+    corners = torch.stack([torch.zeros(x.shape[1]), torch.ones(x.shape[1])]).to(x)
+    return torch.cat([x, corners]), torch.arange(len(x) + 2) % 2
+
+
+def log_odds(classifier, x, y):
+    logits = classifier.logits(x.double())
+    rival = logits.scatter(1, y[:, None], -math.inf).amax(dim=1)
+    return logits.gather(1, y[:, None])[:, 0] - rival
+
+
+# ---------------------------------------------------------------- closed forms
+
+
+@pytest.mark.parametrize(("d", "worst"), [(2, 1.03), (10, 1.03), (50, 1.1)])
+def test_in_a_wide_box_the_l1_distance_is_that_to_the_hyperplane_along_one_feature(d, worst):
+    classifier, x = linear_problem(d)
+    found = Wachter(classifier=classifier, lower=-9.0, upper=9.0).explain(x)
+    need = log_odds(classifier, x, found.y_target).abs() + ODDS
+    ratio = l1_distance(found.x_cf, x) * classifier.weight[1].abs().max() / need
+    assert (ratio >= 1 - 1e-12).all()
+    assert ratio.mean() < 1.005
+    assert ratio.max() < worst
+
+
+@pytest.mark.parametrize(("d", "mean", "worst"), [(2, 1.005, 1.05), (10, 1.01, 1.3), (50, 1.05, 2.0)])
+def test_in_a_wide_box_the_l2_distance_is_that_of_the_projection(d, mean, worst):
+    classifier, x = linear_problem(d)
+    found = Wachter(classifier=classifier, distance="l2", lower=-9.0, upper=9.0).explain(x)
+    need = log_odds(classifier, x, found.y_target).abs() + ODDS
+    ratio = l2_distance(found.x_cf, x) * classifier.weight[1].norm() / need
+    assert (ratio >= 1 - 1e-12).all()
+    assert ratio.mean() < mean
+    assert ratio.max() < worst
+
+
+def test_the_mad_distance_is_that_of_the_feature_that_pays_most_for_its_spread():
+    classifier, x = linear_problem(10)
+    x = x * torch.linspace(0.2, 1, 10)
+    found = Wachter(classifier=classifier, distance="mad", lower=-9.0, upper=9.0).fit(*train(x)).explain(x)
+    spread = torch.from_numpy(median_abs_deviation(train(x)[0].numpy()))
+    need = log_odds(classifier, x, found.y_target).abs() + ODDS
+    ratio = l1_distance(found.x_cf, x, 1 / spread) * (classifier.weight[1] * spread).abs().max() / need
+    assert ratio.min() > 0.97  # SciPy's median of an even number of rows is the mean of the middle two
+    assert ratio.mean() < 1.03
+
+
+def least_l1(classifier, x, y_target, cost=1.0):
+    """The smallest L1 change within the unit cube by linear programming, for one row."""
+    weight, bias = classifier.weight.double().numpy(), classifier.bias.double().numpy()
+    rivals = np.delete(np.arange(len(bias)), y_target)
+    slope, gap = weight[rivals] - weight[y_target], bias[rivals] - bias[y_target]
+    program = linprog(
+        np.full(2 * len(x), cost),
+        A_ub=np.hstack([slope, -slope]),  # the change is the difference of two that are not negative
+        b_ub=-(slope @ x + gap) - ODDS,
+        bounds=[(0, 1 - v) for v in x] + [(0, v) for v in x],
+    )
+    return program.fun if program.success else np.inf
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_in_the_box_of_the_data_the_l1_distance_is_that_of_a_linear_program(classes):
+    classifier, x = linear_problem(10, n=25, classes=classes)
+    found = Wachter(classifier=classifier).fit(*train(x)).explain(x, "runner_up")
+    least = [least_l1(classifier, *row) for row in zip(x.numpy(), found.y_target.tolist(), strict=True)]
+    ratio = l1_distance(found.x_cf, x) / torch.tensor(least)
+    assert found.valid.all()
+    assert (found.x_cf >= 0).all()
+    assert (found.x_cf <= 1).all()
+    assert (ratio >= 1 - 1e-7).all()
+    assert ratio.mean() < 1.05
+    assert ratio.max() < 1.5
+
+
+def test_features_that_need_not_change_do_not_change_at_all():
+    classifier = LinearClassifier.from_weights(torch.tensor([[1.0, 4.0, 2.0]]), torch.tensor([-3.0]))
+    found = Wachter(classifier=classifier, lower=0.0, upper=1.0).explain(torch.full((1, 3), 0.3))
+    assert (found.x_cf[0] != 0.3).tolist() == [False, True, False]
+
+
+# ---------------------------------------------------------------- what is accepted
+
+
+def three_blobs(n=120):
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(n) % 3
+    centres = torch.tensor([[0.2, 0.2], [0.8, 0.3], [0.4, 0.8]])
+    return centres[y] + 0.08 * torch.randn(n, 2, generator=generator), y
+
+
+@pytest.fixture(scope="module")
+def perceptron():
+    x, y = three_blobs()
+    return MLPClassifier(hidden=(16, 16)).fit(x, y)
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64])
+@pytest.mark.parametrize("margin", [0.0, 0.01, 0.3])
+def test_every_answer_has_the_wanted_class_and_its_margin_in_the_returned_numbers(
+    perceptron, precision, margin
+):
+    x, y = three_blobs()
+    method = Wachter(classifier=perceptron, margin=margin, turns=3).fit(x, y)
+    found = method.explain(x[:30].to(precision), (y[:30] + 1) % 3)
+    assert found.valid.all()
+    assert (
+        log_odds(perceptron, found.x_cf, found.y_target) >= math.log((0.5 + margin) / (0.5 - margin))
+    ).all()
+    low, high = method.box(x[:30].double())
+    assert ((found.x_cf >= low - 1e-7) & (found.x_cf <= high + 1e-7)).all()
+
+
+def test_as_published_every_answer_is_of_another_class_with_probability_051(perceptron):
+    x, y = three_blobs()
+    found = Wachter.paper(classifier=perceptron).fit(x, y).explain(x[:20], "paper")
+    proba = perceptron.logits(found.x_cf).softmax(dim=1)
+    own = proba.gather(1, found.y[:, None])[:, 0]
+    assert found.found.all()
+    assert (found.y_cf != found.y).all()
+    assert (proba.amax(dim=1) >= 0.51 - 1e-6).all()
+    assert (own < 0.5).all()
+
+
+def test_any_class_will_do_where_that_is_asked_for(perceptron):
+    x, y = three_blobs()
+    far = torch.where(perceptron.logits(x[:30]).argmin(dim=1) == y[:30], (y[:30] + 1) % 3, 2 - y[:30])
+    strict, free = (
+        Wachter(classifier=perceptron, any_class=any_class, turns=3).fit(x, y).explain(x[:30], far)
+        for any_class in (False, True)
+    )
+    changed = free.y != far  # the others are as wanted
+    assert torch.equal(strict.y_cf, far)
+    assert (free.y_cf != free.y).all()
+    assert (free.y_cf[changed] != far[changed]).any()
+    assert l1_distance(free.x_cf, x[:30])[changed].mean() < l1_distance(strict.x_cf, x[:30])[changed].mean()
+
+
+def test_where_the_model_is_certain_the_log_odds_still_lead_somewhere():
+    classifier = LinearClassifier.from_weights(torch.tensor([[3000.0, 900.0]]), torch.tensor([-1800.0]))
+    x, y = torch.tensor([[0.1, 0.2], [0.9, 0.7]]), torch.tensor([0, 1])
+    assert Wachter(classifier=classifier).fit(*train(x)).explain(x).valid.all()
+    assert not Wachter.paper(classifier=classifier).fit(x, y).explain(x).found.any()
+
+
+def test_a_model_without_gradients_is_searched_by_differences():
+    class Opaque:
+        n_classes, differentiable = 2, False
+
+        def logits(self, x):
+            z = (4 * x - 2).sum(dim=1).detach()
+            return torch.stack([torch.zeros_like(z), z], dim=1)
+
+    x = torch.tensor([[0.3, 0.4], [0.8, 0.6]])
+    models = {"classifier": Opaque(), "lower": 0.0, "upper": 1.0}
+    assert not Wachter(**models).explain(x).found.any()
+    found = Wachter(**models, difference=1e-3).explain(x)
+    assert found.valid.all()
+    torch.testing.assert_close(
+        l1_distance(found.x_cf, x), torch.tensor([0.3, 0.4]) + ODDS / 4, rtol=0.01, atol=0
+    )
+
+
+# ---------------------------------------------------------------- rows and data that are odd
+
+
+def test_a_row_that_is_as_wanted_is_its_own_answer(perceptron):
+    x, y = three_blobs()
+    found = Wachter(classifier=perceptron).fit(x, y).explain(x[:9], predict(perceptron, x[:9]))
+    assert torch.equal(found.x_cf, x[:9])
+    assert (found.gradients == 1).all()
+
+
+def test_a_model_that_never_changes_its_mind_gives_no_answer():
+    classifier = LinearClassifier.from_weights(torch.zeros(1, 2), torch.ones(1))
+    x = torch.rand(5, 2)
+    for method in (Wachter(classifier=classifier), Wachter.paper(classifier=classifier)):
+        found = method.fit(x, torch.zeros(5, dtype=torch.long)).explain(x, 0)
+        assert not found.found.any()
+        assert (found.gradients == 1).all()
+
+
+def test_an_outcome_beyond_the_box_is_not_found():
+    classifier = LinearClassifier.from_weights(torch.ones(1, 2), -torch.tensor([5.0]))
+    found = Wachter(classifier=classifier, lower=0.0, upper=1.0).explain(torch.rand(4, 2), 1)
+    assert not found.found.any()
+
+
+def test_a_row_outside_the_box_may_stay_outside_by_default_and_is_clipped_as_published():
+    classifier = LinearClassifier.from_weights(torch.tensor([[8.0, 1.0]]), torch.tensor([-4.0]))
+    x, outside = torch.rand(20, 2), torch.tensor([[0.1, 1.5]])
+    default = Wachter(classifier=classifier).fit(*train(x)).explain(outside)
+    published = Wachter.paper(classifier=classifier).fit(*train(x)).explain(outside)
+    assert default.x_cf[0, 1] == 1.5
+    assert published.valid.all()
+    assert published.x_cf[0, 1] <= 1
+
+
+@pytest.mark.parametrize("distance", ["l1", "mad", "l2"])
+def test_constant_features_copies_and_a_class_without_training_rows_do_no_harm(distance):
+    classifier, x = linear_problem(4, classes=10)
+    x[:, 2] = 0.5
+    x[10:20] = x[0]
+    method = Wachter(classifier=classifier, distance=distance, turns=3)
+    found = method.fit(x, torch.zeros(len(x), dtype=torch.long)).explain(x, "runner_up")
+    assert found.valid.any()
+    assert (found.x_cf[found.found, 2] == 0.5).all()
+    assert torch.equal(found.x_cf[10:20], found.x_cf[:1].expand(10, 4))
+
+
+@pytest.mark.parametrize("make", [Wachter, Wachter.paper], ids=["default", "paper"])
+def test_a_row_alone_gets_the_answer_that_it_gets_in_a_batch(make):
+    classifier, x = linear_problem(10, n=12)
+    method = make(classifier=classifier).fit(*train(x))
+    together = method.explain(x).x_cf
+    alone = torch.cat([method.explain(row[None]).x_cf for row in x[:4]])
+    torch.testing.assert_close(alone, together[:4], rtol=0, atol=1e-9)
+
+
+def test_the_spread_is_the_median_absolute_deviation_and_never_zero():
+    x = torch.rand(101, 4) ** 2
+    x[:, 2] = torch.where(torch.arange(101) % 10 == 0, 1.0, 0.0)  # mostly one value
+    x[:, 3] = 0.7
+    spread = deviation(x)
+    np.testing.assert_allclose(spread[:2], median_abs_deviation(x[:, :2].numpy()))
+    assert spread[2:].tolist() == pytest.approx([11 / 101, 1])
+
+
+# ---------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"distance": "cosine"}, "`distance` must be 'l1', 'mad' or 'l2'; got 'cosine'"),
+        ({"margin": 0.5}, r"`margin` must be in \[0, 0.5\); got 0.5"),
+        ({"difference": -0.1}, "`difference` must be at least 0; got -0.1"),
+        ({"steps": 0, "turns": 1.5}, "`steps` must be .* at least 1; got 0; `turns` must be .* got 1.5"),
+        ({"patience": 0}, "`patience` must be a whole number of at least 1; got 0"),
+        ({"learning_rate": 0.0}, "`learning_rate` must be positive; got 0.0"),
+    ],
+    ids=str,
+)
+def test_settings_that_make_no_sense_are_errors(settings, text):
+    with pytest.raises(InvalidInputError, match=text):
+        Wachter(classifier=linear_problem(2)[0], **settings)
+
+
+def test_without_training_rows_there_is_no_box_and_no_spread():
+    classifier, x = linear_problem(2)
+    with pytest.raises(NotFittedError, match=r"`fit\(x, y\)`.*or give `lower` and `upper`"):
+        Wachter(classifier=classifier).explain(x)
+    with pytest.raises(NotFittedError, match=r'"mad" needs the spread.*use "l1"'):
+        Wachter(classifier=classifier, distance="mad", lower=0.0, upper=1.0).explain(x)
+
+
+def test_the_papers_settings_are_those_of_the_published_runs():
+    x = torch.rand(20, 3) * torch.tensor([1.0, 2.0, 3.0]) - 0.5
+    method = Wachter.paper(classifier=linear_problem(3)[0]).fit(x, torch.arange(20) % 2)
+    assert (method.steps, method.patience, method.turns, method.learning_rate) == (1000, 50, 10, 0.1)
+    assert (method.distance, method.any_class, method.margin) == ("l1", True, 0.01)
+    low, high = method.box(x, widened=False)
+    assert (low == x.min()).all()
+    assert (high == x.max()).all()
+
+
+# ---------------------------------------------------------------- the published loop
+
+
+def published_loop(x, weight, bias, lower, upper, difference):
+    """The published search written out for one row and a linear model, nothing left out."""
+    origin = int(np.argmax(weight @ x + bias))
+
+    def proba(point, of=None):
+        p = softmax(weight @ point + bias)
+        others = [j for j in range(len(bias)) if j != origin]
+        return p[max(others, key=lambda j: p[j])] if of is None else p[of]
+
+    def slope(point):
+        p = softmax(weight @ point + bias)
+        runner_up = max((j for j in range(len(bias)) if j != origin), key=lambda j: p[j])
+        if not difference:
+            return p[runner_up] * (weight[runner_up] - p @ weight)
+        steps = difference * np.eye(len(point))
+        return np.array([proba(point + e, runner_up) - proba(point - e, runner_up) for e in steps]) / (
+            2 * difference
+        )
+
+    def descend(point, weight_of_distance, n_steps, patience):
+        mean = square = np.zeros_like(point)
+        accepted, in_a_row, path = [], 0, []
+        for k in range(n_steps):
+            gradient = 2 * (proba(point) - 1) * slope(point) + weight_of_distance * np.sign(point - x)
+            mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
+            size = 0.1 * (1 - k / 1000) * np.sqrt(1 - 0.999 ** (k + 1)) / (1 - 0.9 ** (k + 1))
+            point = np.clip(point - size * mean / (np.sqrt(square) + 1e-8), lower, upper)
+            ok = abs(proba(point) - 1) <= 0.49
+            in_a_row = in_a_row + 1 if accepted and accepted[-1] == ok else 1
+            accepted.append(ok)
+            path.append(point)
+            if in_a_row >= patience:
+                break
+        return point, np.array(accepted), np.array(path)
+
+    weights, hits, point = 0.1 / 10.0 ** np.arange(10), [], x
+    for w in weights:
+        point, accepted, _ = descend(point, w, 100, patience=101)
+        hits.append(accepted.any())
+    if sum(hits) < 2:
+        return np.full_like(x, np.nan)
+    low = weights[np.flatnonzero(hits)[1]]
+    high = weights[np.flatnonzero(~np.array(hits))[-1]] if not all(hits) else weights[0]
+    w, point, best, answer = (low + high) / 2, x, np.inf, np.full_like(x, np.nan)
+    for _ in range(10):
+        point, accepted, path = descend(point, w, 1000, patience=50)
+        for candidate in path[accepted]:
+            if np.abs(candidate - x).sum() < best:
+                best, answer = np.abs(candidate - x).sum(), candidate
+        low, high = (max(w, low), high) if accepted.sum() >= 5 else (low, min(high, w))
+        w = (low + high) / 2
+    return answer
+
+
+@pytest.mark.parametrize(("classes", "difference"), [(2, 0.0), (3, 0.01)])
+def test_the_preset_takes_the_steps_of_the_published_loop(classes, difference):
+    classifier, x = linear_problem(5, n=4, classes=classes)
+    found = Wachter.paper(classifier=classifier, difference=difference).fit(*train(x)).explain(x, "paper")
+    model = classifier.weight.double().numpy(), classifier.bias.double().numpy()
+    expected = np.array([published_loop(row, *model, 0.0, 1.0, difference) for row in x.numpy()])
+    np.testing.assert_allclose(found.x_cf, expected, rtol=0, atol=1e-7)
+
+
+# ---------------------------------------------------------------- the published counterfactuals
+
+
+def against_the_stored(name, directory, difference):
+    """Agreement on which rows have an answer, ratios of mean distances, median largest difference."""
+    reference = Reference.load(name, directory)
+    x, stored = reference.x_test, reference.counterfactuals["wach", "lr"]
+    method = Wachter.paper(classifier=reference.classifier("lr"), difference=difference)
+    found = method.fit(reference.x_train, reference.y_train).explain(x, "paper")
+    there = ~stored.isnan().any(dim=1)
+    ratios = [
+        float(distance(found.x_cf, x)[found.found].mean() / distance(stored, x)[there].mean())
+        for distance in (l1_distance, l2_distance)
+    ]
+    both = found.found & there
+    difference = (found.x_cf - stored)[both].abs().amax(dim=1).median()
+    return float((found.found == there).double().mean()), ratios, float(difference)
+
+
+@pytest.mark.paper
+@pytest.mark.parametrize("name", ["moons", "wine"])
+def test_the_published_counterfactuals_are_met(name, reference_directory):
+    agreement, ratios, difference = against_the_stored(name, reference_directory, 0.01)
+    assert agreement >= 0.99
+    assert ratios == pytest.approx([1, 1], abs=0.01)
+    assert difference < 1e-3
+
+
+@pytest.mark.paper
+@pytest.mark.slow
+@pytest.mark.parametrize("difference", [0.0, 0.01])
+@pytest.mark.parametrize(
+    ("name", "band"),
+    [
+        ("moons", 0.01),
+        ("law", 0.01),
+        ("blobs", 0.01),
+        ("heloc", 0.01),
+        ("wine", 0.01),
+        ("audit", 0.03),
+        ("digits", 0.03),
+    ],
+)
+def test_the_published_counterfactuals_are_met_on_every_data_set(name, band, difference, reference_directory):
+    agreement, ratios, median = against_the_stored(name, reference_directory, difference)
+    # With gradients in place of differences, wine's 36 rows are 1.7 % farther in the Euclidean norm.
+    band = 0.02 if name == "wine" and difference == 0 else band
+    assert agreement >= 0.99
+    assert ratios == pytest.approx([1, 1], abs=band)
+    assert median < (1e-3 if name in ("moons", "law", "blobs", "audit") else 0.1)
+
+
+@pytest.mark.paper
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "coverage", "l1", "l2"),
+    [("moons", 0.971, 0.203, 0.172), ("wine", 1.0, 1.045, 0.654), ("law", 1.0, 0.422, 0.338)],
+)
+def test_perceptrons_in_evaluation_mode_give_what_another_implementation_gave(
+    name, coverage, l1, l2, reference_directory
+):
+    reference = Reference.load(name, reference_directory)
+    method = Wachter.paper(classifier=reference.classifier("mlp"))
+    found = method.fit(reference.x_train, reference.y_train).explain(reference.x_test, "paper")
+    x, x_cf = found.x[found.found], found.x_cf[found.found]
+    assert found.found.double().mean() == pytest.approx(coverage, abs=0.015)
+    assert (found.y_cf[found.found] != found.y[found.found]).all()
+    assert l1_distance(x_cf, x).mean() == pytest.approx(l1, rel=0.03)
+    assert l2_distance(x_cf, x).mean() == pytest.approx(l2, rel=0.03)
+
+
+@pytest.mark.paper
+@pytest.mark.slow
+def test_a_row_from_which_no_way_leads_to_an_answer_goes_on_from_where_it_was(reference_directory):
+    # A row of missing values only: the published trees are flat around it, and no turn from it succeeds.
+    reference = Reference.load("heloc", reference_directory)
+    method = Wachter(classifier=reference.classifier("node")).fit(reference.x_train, reference.y_train)
+    assert method.explain(torch.zeros(1, 23)).valid.all()
+
+
+@pytest.mark.paper
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["moons", "law", "audit", "heloc", "blobs", "digits", "wine"])
+def test_the_default_finds_every_row_closer_than_the_published_runs(name, reference_directory):
+    reference = Reference.load(name, reference_directory)
+    x, stored = reference.x_test, reference.counterfactuals["wach", "lr"]
+    method = Wachter(classifier=reference.classifier("lr")).fit(reference.x_train, reference.y_train)
+    found = method.explain(x, "runner_up")
+    there = ~stored.isnan().any(dim=1)
+    assert found.valid.all()
+    assert l1_distance(found.x_cf, x)[there].mean() < 0.8 * l1_distance(stored, x)[there].mean()
