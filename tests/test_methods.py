@@ -16,19 +16,25 @@ from plausiflow.errors import InvalidInputError, ModelError, ShapeError
 from plausiflow.losses import l2_distance
 from plausiflow.methods import (
     CBCE,
+    CEGP,
+    CEM,
     FACE,
     PPCEF,
     Artelt,
     CeFlow,
+    DiCE,
     Diffeomorphic,
     Method,
     Nearest,
     NearestDense,
+    Wachter,
 )
+from plausiflow.methods.fista import FISTA
 from plausiflow.protocols import Solution
 from plausiflow.solvers import SQP, PenaltyAdam
 from plausiflow.training import Training
 
+QUICK_FISTA = FISTA(rounds=3, steps=60)
 QUICK_ADAM = PenaltyAdam(steps=120, patience=120, learning_rate=0.02)
 
 
@@ -65,6 +71,10 @@ METHODS = {
     "NNCE": Entry(Nearest, feasible=0.0, gradients=False),
     "NNCE-dense": Entry(NearestDense, gradients=False),
     "CBCE": Entry(CBCE, feasible=0.0, gradients=False),
+    "WACH": Entry(Wachter, feasible=0.0),
+    "DiCE": Entry(lambda **models: DiCE(**models, steps=100), feasible=0.0),
+    "CEM": Entry(lambda **models: CEM(**models, solver=QUICK_FISTA), feasible=0.0),
+    "CEGP": Entry(lambda **models: CEGP(**models, solver=QUICK_FISTA), feasible=0.0),
     "FACE": Entry(lambda **models: FACE(**models, neighbours=80), feasible=0.0, gradients=False),
     "ARTELT": Entry(lambda **models: Artelt(**models, components=[2]), feasible=0.25, linear=True),
     "Diffeomorphic": Entry(
@@ -475,7 +485,8 @@ def test_a_module_without_gradients_is_a_model_error_with_a_remedy(two_classes, 
     if not entry.gradients:
         assert two_classes.method(entry, classifier=classifier).explain(two_classes.x[:2]).valid.all()
         return
-    method = entry.make(classifier=classifier, plausibility=two_classes.plausibility)
+    method = two_classes.method(entry)
+    method.classifier = classifier
     with pytest.raises(ModelError, match=r"no gradient.*Remove `detach\(\)`"):
         method.explain(two_classes.x[:2])
 

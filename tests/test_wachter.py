@@ -8,6 +8,7 @@ import torch
 from scipy.optimize import linprog
 from scipy.special import softmax
 from scipy.stats import median_abs_deviation
+from sklearn.neural_network import MLPClassifier as Network
 
 from plausiflow.benchmark.reference import Reference
 from plausiflow.classifiers import LinearClassifier, MLPClassifier, predict
@@ -42,7 +43,7 @@ def log_odds(classifier, x, y):
 # ---------------------------------------------------------------- closed forms
 
 
-@pytest.mark.parametrize(("d", "worst"), [(2, 1.03), (10, 1.03), (50, 1.1)])
+@pytest.mark.parametrize(("d", "worst"), [(2, 1.01), (10, 1.02), (50, 1.02)])
 def test_in_a_wide_box_the_l1_distance_is_that_to_the_hyperplane_along_one_feature(d, worst):
     classifier, x = linear_problem(d)
     found = Wachter(classifier=classifier, lower=-9.0, upper=9.0).explain(x)
@@ -53,7 +54,7 @@ def test_in_a_wide_box_the_l1_distance_is_that_to_the_hyperplane_along_one_featu
     assert ratio.max() < worst
 
 
-@pytest.mark.parametrize(("d", "mean", "worst"), [(2, 1.005, 1.05), (10, 1.01, 1.3), (50, 1.05, 2.0)])
+@pytest.mark.parametrize(("d", "mean", "worst"), [(2, 1.002, 1.01), (10, 1.01, 1.1), (50, 1.03, 1.3)])
 def test_in_a_wide_box_the_l2_distance_is_that_of_the_projection(d, mean, worst):
     classifier, x = linear_problem(d)
     found = Wachter(classifier=classifier, distance="l2", lower=-9.0, upper=9.0).explain(x)
@@ -71,8 +72,8 @@ def test_the_mad_distance_is_that_of_the_feature_that_pays_most_for_its_spread()
     spread = torch.from_numpy(median_abs_deviation(train(x)[0].numpy()))
     need = log_odds(classifier, x, found.y_target).abs() + ODDS
     ratio = l1_distance(found.x_cf, x, 1 / spread) * (classifier.weight[1] * spread).abs().max() / need
-    assert ratio.min() > 0.97  # SciPy's median of an even number of rows is the mean of the middle two
-    assert ratio.mean() < 1.03
+    assert (ratio >= 1 - 1e-12).all()
+    assert ratio.max() < 1.02
 
 
 def least_l1(classifier, x, y_target, cost=1.0):
@@ -99,8 +100,8 @@ def test_in_the_box_of_the_data_the_l1_distance_is_that_of_a_linear_program(clas
     assert (found.x_cf >= 0).all()
     assert (found.x_cf <= 1).all()
     assert (ratio >= 1 - 1e-7).all()
-    assert ratio.mean() < 1.05
-    assert ratio.max() < 1.5
+    assert ratio.mean() < 1.01
+    assert ratio.max() < 1.05
 
 
 def test_features_that_need_not_change_do_not_change_at_all():
@@ -122,7 +123,8 @@ def three_blobs(n=120):
 @pytest.fixture(scope="module")
 def perceptron():
     x, y = three_blobs()
-    return MLPClassifier(hidden=(16, 16)).fit(x, y)
+    network = Network((16, 16), solver="lbfgs", alpha=0.01, random_state=0).fit(x.numpy(), y.numpy())
+    return MLPClassifier.from_weights([weight.T for weight in network.coefs_], network.intercepts_)
 
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64])
@@ -134,9 +136,8 @@ def test_every_answer_has_the_wanted_class_and_its_margin_in_the_returned_number
     method = Wachter(classifier=perceptron, margin=margin, turns=3).fit(x, y)
     found = method.explain(x[:30].to(precision), (y[:30] + 1) % 3)
     assert found.valid.all()
-    assert (
-        log_odds(perceptron, found.x_cf, found.y_target) >= math.log((0.5 + margin) / (0.5 - margin))
-    ).all()
+    least = math.log((0.5 + margin) / (0.5 - margin))
+    assert (log_odds(perceptron, found.x_cf, found.y_target) >= least).all()
     low, high = method.box(x[:30].double())
     assert ((found.x_cf >= low - 1e-7) & (found.x_cf <= high + 1e-7)).all()
 
@@ -154,16 +155,15 @@ def test_as_published_every_answer_is_of_another_class_with_probability_051(perc
 
 def test_any_class_will_do_where_that_is_asked_for(perceptron):
     x, y = three_blobs()
-    far = torch.where(perceptron.logits(x[:30]).argmin(dim=1) == y[:30], (y[:30] + 1) % 3, 2 - y[:30])
+    least_likely = perceptron.logits(x[:30]).argmin(dim=1)
     strict, free = (
-        Wachter(classifier=perceptron, any_class=any_class, turns=3).fit(x, y).explain(x[:30], far)
+        Wachter(classifier=perceptron, any_class=any_class, turns=3).fit(x, y).explain(x[:30], least_likely)
         for any_class in (False, True)
     )
-    changed = free.y != far  # the others are as wanted
-    assert torch.equal(strict.y_cf, far)
+    assert torch.equal(strict.y_cf, least_likely)
     assert (free.y_cf != free.y).all()
-    assert (free.y_cf[changed] != far[changed]).any()
-    assert l1_distance(free.x_cf, x[:30])[changed].mean() < l1_distance(strict.x_cf, x[:30])[changed].mean()
+    assert (free.y_cf != least_likely).any()
+    assert l1_distance(free.x_cf, x[:30]).mean() < l1_distance(strict.x_cf, x[:30]).mean()
 
 
 def test_where_the_model_is_certain_the_log_odds_still_lead_somewhere():
@@ -219,7 +219,7 @@ def test_an_outcome_beyond_the_box_is_not_found():
 def test_a_row_outside_the_box_may_stay_outside_by_default_and_is_clipped_as_published():
     classifier = LinearClassifier.from_weights(torch.tensor([[8.0, 1.0]]), torch.tensor([-4.0]))
     x, outside = torch.rand(20, 2), torch.tensor([[0.1, 1.5]])
-    default = Wachter(classifier=classifier).fit(*train(x)).explain(outside)
+    default = Wachter(classifier=classifier, turns=3).fit(*train(x)).explain(outside)
     published = Wachter.paper(classifier=classifier).fit(*train(x)).explain(outside)
     assert default.x_cf[0, 1] == 1.5
     assert published.valid.all()
@@ -242,18 +242,19 @@ def test_constant_features_copies_and_a_class_without_training_rows_do_no_harm(d
 def test_a_row_alone_gets_the_answer_that_it_gets_in_a_batch(make):
     classifier, x = linear_problem(10, n=12)
     method = make(classifier=classifier).fit(*train(x))
+    method.turns = 3
     together = method.explain(x).x_cf
-    alone = torch.cat([method.explain(row[None]).x_cf for row in x[:4]])
-    torch.testing.assert_close(alone, together[:4], rtol=0, atol=1e-9)
+    alone = torch.cat([method.explain(row[None]).x_cf for row in x[:2]])
+    torch.testing.assert_close(alone, together[:2], rtol=0, atol=1e-9)
 
 
 def test_the_spread_is_the_median_absolute_deviation_and_never_zero():
-    x = torch.rand(101, 4) ** 2
-    x[:, 2] = torch.where(torch.arange(101) % 10 == 0, 1.0, 0.0)  # mostly one value
+    x = torch.rand(100, 4) ** 2
+    x[:, 2] = torch.where(torch.arange(100) % 10 == 0, 1.0, 0.0)  # mostly one value
     x[:, 3] = 0.7
     spread = deviation(x)
     np.testing.assert_allclose(spread[:2], median_abs_deviation(x[:, :2].numpy()))
-    assert spread[2:].tolist() == pytest.approx([11 / 101, 1])
+    assert spread[2:].tolist() == pytest.approx([0.1, 1])
 
 
 # ---------------------------------------------------------------- settings
@@ -353,7 +354,7 @@ def published_loop(x, weight, bias, lower, upper, difference):
 
 @pytest.mark.parametrize(("classes", "difference"), [(2, 0.0), (3, 0.01)])
 def test_the_preset_takes_the_steps_of_the_published_loop(classes, difference):
-    classifier, x = linear_problem(5, n=4, classes=classes)
+    classifier, x = linear_problem(5, n=2, classes=classes)
     found = Wachter.paper(classifier=classifier, difference=difference).fit(*train(x)).explain(x, "paper")
     model = classifier.weight.double().numpy(), classifier.bias.double().numpy()
     expected = np.array([published_loop(row, *model, 0.0, 1.0, difference) for row in x.numpy()])

@@ -6,6 +6,7 @@ from plausiflow.methods.box import BoxedMethod
 from plausiflow.methods.cbce import CBCE
 from plausiflow.methods.cegp import CEGP
 from plausiflow.methods.cem import CEM
+from plausiflow.methods.dice import DiCE
 from plausiflow.methods.face import FACE
 from plausiflow.methods.latent import CeFlow, Diffeomorphic
 from plausiflow.methods.nearest import Nearest, NearestDense
@@ -22,6 +23,7 @@ METHODS: dict[str, type[Method]] = {
     "nnce": Nearest,
     "nnce_dense": NearestDense,
     "face": FACE,
+    "dice": DiCE,
     "diffeomorphic": Diffeomorphic,
     "ceflow": CeFlow,
 }
@@ -37,6 +39,7 @@ __all__ = [
     "Artelt",
     "BoxedMethod",
     "CeFlow",
+    "DiCE",
     "Diffeomorphic",
     "Method",
     "Nearest",

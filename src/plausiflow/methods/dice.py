@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from plausiflow.methods.box import BoxedMethod
-from plausiflow.methods.wachter import deviation
-from plausiflow.methods.wachter_search import RowAdam
+from plausiflow.methods.wachter import deviation, median
+from plausiflow.methods.wachter_search import RowAdam, settled
 from plausiflow.protocols import Solution
 from plausiflow.settings import is_whole, number, raise_unless
 from plausiflow.training import check_query
@@ -89,9 +89,9 @@ class DiCE(BoxedMethod):
         """
         super().fit(x, y)
         self.spread_ = deviation(x)
-        distance = (x - x.median(dim=0).values).abs()
+        distance = (x - median(x)).abs()
         tenth = distance.kthvalue(math.ceil(0.1 * len(x)), dim=0).values
-        self.small_ = torch.minimum(tenth, distance.median(dim=0).values)
+        self.small_ = torch.minimum(tenth, median(distance))
         return self
 
     def explain_many(self, x: Tensor, y_target: Tensor) -> Tensor:
@@ -159,6 +159,8 @@ class DiCE(BoxedMethod):
         lower, upper = (bound[:, None] for bound in self.box(x))
         sets = (x[:, None] + _APART * torch.arange(self.count).to(x)[:, None]).clamp(lower, upper)
         found, lowest, adam = sets, x.new_full((len(x),), math.inf), RowAdam(sets)
+        # At a factual's value the distance has any slope up to this; the loss's gradient takes it as zero.
+        kink = self.proximity / (self.count * x.shape[1]) / self._spread(x)
         for step in range(self.steps + 1):
             loss, odds, slope = self._evaluate(sets, x, y_target)
             valid = (odds >= _WON).all(dim=1)
@@ -166,7 +168,13 @@ class DiCE(BoxedMethod):
             found = torch.where(better[:, None, None], sets, found)
             lowest = torch.where(better & valid, loss, lowest)
             rate = torch.full_like(loss, self.learning_rate * (1 - step / self.steps))
-            sets = (sets - adam.move(slope, rate)).clamp(lower, upper)
+            change = sets - x[:, None]
+            settling = 2 * step > self.steps  # where answers go is decided; features not needed come to rest
+            if settling:
+                slope = torch.where(change == 0, slope.sign() * (slope.abs() - kink).clamp_min(0), slope)
+            moved = change - adam.move(slope, rate)
+            moved = settled(change, moved, slope) if settling else moved
+            sets = (x[:, None] + moved).clamp(lower, upper)
         return found
 
     @torch.enable_grad()

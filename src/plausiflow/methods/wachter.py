@@ -189,6 +189,12 @@ def deviation(x: Tensor) -> Tensor:
     Where more than half of the rows have one value it is zero: there the mean absolute deviation stands in,
     and one where all rows have that value.
     """
-    distance = (x - x.median(dim=0).values).abs()
-    median, mean = distance.median(dim=0).values, distance.mean(dim=0)
-    return torch.where(median > 0, median, torch.where(mean > 0, mean, 1.0))
+    distance = (x - median(x)).abs()
+    middle, mean = median(distance), distance.mean(dim=0)
+    return torch.where(middle > 0, middle, torch.where(mean > 0, mean, 1.0))
+
+
+def median(x: Tensor) -> Tensor:
+    """Of each column, shape ``(d,)``; the mean of the two middle values where their number is even."""
+    ordered = x.sort(dim=0).values
+    return (ordered[(len(x) - 1) // 2] + ordered[len(x) // 2]) / 2

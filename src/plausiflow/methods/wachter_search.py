@@ -59,6 +59,14 @@ class RowAdam:
         return kept
 
 
+def settled(change: Tensor, moved: Tensor, slope: Tensor) -> Tensor:
+    """The next change of each feature where a distance pulls all of them to the factual.
+
+    Momentum moves no feature that is at its factual's value and has no slope there, nor any across it.
+    """
+    return moved.masked_fill(((change == 0) & (slope == 0)) | (moved * change < 0), 0.0)
+
+
 @dataclass
 class State:
     """What each row in the batch knows.
@@ -200,10 +208,8 @@ class WeightSearch:
         slope = self._slope(state.pull, change, state.weight[:, None])
         rate = self.learning_rate * (1 - state.adam.clock / self.steps)
         moved = change - state.adam.move(slope, rate)
-        if not self.published:
-            moved = moved.masked_fill((change == 0) & (slope == 0), 0.0)
-            if self.distance == "l1":  # a feature does not cross its factual's value, but may stop there
-                moved = moved.masked_fill(moved * change < 0, 0.0)
+        if not self.published and self.distance == "l1":
+            moved = settled(change, moved, slope)
         state.x = (state.x0 + moved).clamp(state.lower, state.upper).to(self.stored).to(moved)
 
     def _count(self, state: State, accepted: Tensor) -> Tensor:
