@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as json_
 import os
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from plausiflow.benchmark.paper import DEFAULT_METHODS, STUDIES, PaperSelection,
 from plausiflow.benchmark.paper_page import told, write_html, write_latex, write_page
 from plausiflow.benchmark.paper_tables import Results, published_or_none
 from plausiflow.benchmark.paper_work import PaperWork
+from plausiflow.benchmark.store import write_atomically
 from plausiflow.benchmark.study import write_json
 from plausiflow.cli.options import (
     ALL,
@@ -71,29 +73,34 @@ def benchmark_paper(
     selection = PaperSelection(**vars(base), methods=split(methods), studies=split(studies))
     selection = selection.quick() if quick else selection
     start = time.monotonic()
-    outcome = runner.run(
-        selection.tasks(),
-        folder,
-        PaperWork(folder=folder / "models", rows=rows),
-        executor=_executor(engine, jobs, folder),
-        settings={"rows": rows},
-        cost=cost,
-        fresh=fresh,
-    )
-    wall = time.monotonic() - start
+    if fresh:
+        (folder / "wall_seconds.json").unlink(missing_ok=True)
+    try:
+        outcome = runner.run(
+            selection.tasks(),
+            folder,
+            PaperWork(folder=folder / "models", rows=rows),
+            executor=_executor(engine, jobs, folder),
+            settings={"rows": rows},
+            cost=cost,
+            fresh=fresh,
+        )
+    except KeyboardInterrupt:
+        typer.echo("Stopped. What is finished is kept: the same command goes on from there.", err=True)
+        raise typer.Exit(130) from None
+    wall = _wall_seconds(folder, time.monotonic() - start, resumed=outcome.earlier > 0)
     typer.echo(str(outcome))
     results = Results(outcome.finished, published_or_none(reference))
-    whole = wall if outcome.earlier == 0 else None
-    typer.echo(told(results.rows, whole))
+    typer.echo(told(results.rows, wall))
     if figure is not None:
         figures.figure_1(figure, seed=seed)
     if page is not None:
         beside = "" if figure is None else os.path.relpath(figure, page.parent)
-        write_page(results, page, wall_seconds=whole, figure=beside)
+        write_page(results, page, wall_seconds=wall, figure=beside)
     if latex is not None:
         write_latex(results, latex)
     if html is not None:
-        write_html(results, html, wall_seconds=whole)
+        write_html(results, html, wall_seconds=wall)
     if json is not None:
         write_json(outcome.rows, json)
     for path in (page, latex, html, figure, json):
@@ -101,6 +108,17 @@ def benchmark_paper(
             typer.echo(f"Written: {path}")
     if outcome.failed:
         raise typer.Exit(1)
+
+
+def _wall_seconds(folder: Path, seconds: float, *, resumed: bool) -> float | None:
+    """How long the run took, with the parts before it was stopped; unknown where one of them was killed."""
+    path = folder / "wall_seconds.json"
+    if resumed:
+        if not path.exists():
+            return None
+        seconds += float(json_.loads(path.read_text()))
+    write_atomically(path, json_.dumps(seconds).encode())
+    return seconds
 
 
 def _executor(engine: Engine, jobs: int | None, folder: Path) -> Executor:
