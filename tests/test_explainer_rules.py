@@ -174,6 +174,9 @@ class Careless:
     def lighter(self):
         return MixedSearch().lighter()
 
+    def quicker(self):
+        return self
+
     def run(self, task, bank, *, keep=1):
         rows = torch.arange(len(task))
         return Candidates(rows=rows, x=self.answer.expand(len(task), -1), cost=torch.zeros(len(task)))
