@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from plausiflow.benchmark.runner import TIMES, Outcome, Pace, Task, in_order, ru
 from plausiflow.benchmark.store import locked
 from plausiflow.benchmark.study import environment
 from plausiflow.errors import InvalidInputError, MissingExtraError
+from processes import forked, wait_for
 
 TESTS = Path(__file__).parent
 
@@ -349,29 +349,6 @@ def test_the_time_left_weighs_tasks_by_their_cost():
 
 
 # Killed runs.
-
-
-def forked(function) -> int:
-    """The number of a process that calls the function and ends, without the second that an import takes."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid:
-        return pid
-    try:
-        function()
-        os._exit(0)
-    finally:
-        os._exit(1)
-
-
-def wait_for(condition) -> None:
-    given_up = (
-        time.monotonic() + 300
-    )  # far more than it takes anywhere, so that a bug does not hang the tests
-    while not condition():
-        assert time.monotonic() < given_up
-        time.sleep(0.005)
 
 
 def is_alive(pid: int) -> bool:

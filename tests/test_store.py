@@ -5,7 +5,6 @@ import os
 import signal
 import threading
 import time
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from plausiflow.densities.mixed import MixedDensity
 from plausiflow.errors import InvalidInputError
 from plausiflow.search.judges import Judges
 from plausiflow.training import Training
+from processes import forked, wait_for
 
 SHORT = Training(epochs=2, batch_size=32)
 FLOW = ConditionalFlow(hidden=(8,), transforms=2, training=SHORT, seed=3)
@@ -266,29 +266,6 @@ def test_a_fingerprint_sees_names_types_shapes_and_bytes():
     ]
     assert len({fingerprint(tensors) for tensors in seen}) == len(seen)
     assert fingerprint({"x": x, "y": -x}) == fingerprint({"y": -x, "x": x.reshape(2, 3).T.T.reshape(6)})
-
-
-def forked(function) -> int:
-    """The number of a process that calls the function and ends, without the second that an import takes."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid:
-        return pid
-    try:
-        function()
-        os._exit(0)
-    finally:
-        os._exit(1)
-
-
-def wait_for(condition) -> None:
-    given_up = (
-        time.monotonic() + 300
-    )  # far more than it takes anywhere, so that a bug does not hang the tests
-    while not condition():
-        assert time.monotonic() < given_up
-        time.sleep(0.005)
 
 
 def noted(path: Path, text: str) -> None:
