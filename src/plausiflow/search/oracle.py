@@ -64,12 +64,11 @@ class Oracle:
         if len(self.spent) != len(self.x):
             object.__setattr__(self, "spent", torch.zeros(len(self.x), dtype=torch.long))
 
-    def valid(self, x_cf: Tensor, rows: Tensor, *, narrowly: bool = False) -> Tensor:
+    def valid(self, x_cf: Tensor, rows: Tensor, *, narrowly: Tensor | None = None) -> Tensor:
         """Whether the model answers as wanted, shape ``(m,)``; false where the budget of a row is spent.
 
-        ``narrowly`` is enough without the margin.
+        ``narrowly`` is enough without the margin, where it is true, shape ``(m,)``.
         """
-        aim = replace(self.itself.aim, margin=0.0) if narrowly else self.itself.aim
         valid = torch.zeros(len(x_cf), dtype=torch.bool)
         asked = self._within_budget(rows).nonzero()[:, 0]
         if len(asked):
@@ -78,8 +77,19 @@ class Oracle:
             decoded = self.itself.encoder.decode(x_cf[asked], like=like, encoded=self.x[own])
             outputs = self.itself.answer(decoded)
             wanted = self.wanted[own]
-            valid[asked] = aim.met(outputs, wanted) if narrowly else aim.value(outputs, wanted) >= 0
+            valid[asked] = self.itself.aim.value(outputs, wanted) >= 0
+            if narrowly is not None:
+                barely = replace(self.itself.aim, margin=0.0).met(outputs, wanted)
+                valid[asked] = torch.where(narrowly[asked], barely, valid[asked])
         return valid
+
+    def holds(self, x_cf: Tensor, rows: Tensor, *, corners: int, reach: float, salt: int) -> Tensor:
+        """Whether the model decides points and all their corners as wanted, in one call, shape ``(m,)``."""
+        moved = at_corners(self.itself.encoder, x_cf, corners=corners, reach=reach, salt=salt)
+        owners = torch.cat([rows, rows.repeat_interleave(corners)])
+        narrowly = torch.arange(len(owners)) >= len(rows)
+        valid = self.valid(torch.cat([x_cf, moved]), owners, narrowly=narrowly)
+        return valid[: len(rows)] & valid[len(rows) :].view(-1, corners).all(dim=1)
 
     def steady(self, x_cf: Tensor, rows: Tensor, *, corners: int, reach: float, salt: int) -> Tensor:
         """The share of the corners of points ``(m, width)`` that the model decides as wanted, ``(m,)``.
@@ -90,7 +100,8 @@ class Oracle:
             return x_cf.new_zeros(0)
         moved = at_corners(self.itself.encoder, x_cf, corners=corners, reach=reach, salt=salt)
         owners = rows.repeat_interleave(corners)
-        return self.valid(moved, owners, narrowly=True).double().view(len(x_cf), corners).mean(dim=1)
+        narrowly = torch.ones(len(moved), dtype=torch.bool)
+        return self.valid(moved, owners, narrowly=narrowly).double().view(len(x_cf), corners).mean(dim=1)
 
     def _within_budget(self, rows: Tensor) -> Tensor:
         """Which of the questions about some rows can be afforded, in order; these are counted."""

@@ -4,7 +4,7 @@
    then cold from there, with a ladder of margins: the farther inside, the likelier the model agrees.
 2. What comes out is put on the grids, and the model is asked; rows without an answer try higher margins from
    verified real rows.
-3. Verified real rows near by are answers, too, and are moved towards the row by bisection.
+3. Verified real rows near by are answers, too, and are moved towards the row as far as they stay so.
 4. The best answer gives back what it can spare, and a short evolution (:mod:`plausiflow.search.evolution`)
    asks the model about points a little nearer.
 5. In the end each answer is tried at fresh corners around it; one that fails there goes back some way.
@@ -35,7 +35,7 @@ MARGINS, HIGHER = (0.0, 0.3, 0.8), (1.2, 2.0, 3.0)
 """How far inside its own decision the likeness must be, in logits."""
 BELOW = 0.4
 """How much farther out than its decision is tried where the model agrees at once."""
-NEAREST, BISECTED, STEPS = 10, 3, 6
+NEAREST, MOVED, STEPS = 10, 3, 12
 CORNERS, REACH = 8, 2e-3
 """Corners that an answer must hold at while it is searched, and how far out they are, in ranges."""
 FINAL_CORNERS, PROMISE = 32, 1e-3
@@ -210,29 +210,26 @@ class _Held:
 def _held(task: Task, candidates: Candidates) -> _Held:
     """The candidates that are answers, at corners around them, too; each is tried once."""
     places = candidates.first_places()
-    checked = task.checked(candidates[places])
+    checked = task.unasked.checked(candidates[places])
     fine = torch.isfinite(checked.cost).nonzero()[:, 0]
-    answers = checked[fine]
-    steady = _oracle(task).steady(answers.x, answers.rows, corners=CORNERS, reach=REACH, salt=1) == 1
-    return _Held(answers[steady], places[fine[steady]])
+    asked = checked[fine]
+    holds = _oracle(task).holds(asked.x, asked.rows, corners=CORNERS, reach=REACH, salt=1)
+    return _Held(asked[holds], places[fine[holds]])
 
 
 def _nearer(task: Task, real: Candidates, found: Candidates) -> Candidates:
-    """Verified real rows ``real``, moved towards their row as far as they stay answers, by bisection."""
-    few = real.best(BISECTED)
+    """Verified real rows ``real``, moved towards their row: the cheapest of some steps that is an answer."""
+    few = real.best(MOVED)
     start = task.layout.with_codes(task.x[few.rows], task.layout.codes(few.x))
     best = _spread(task, found.rows, found.cost)[few.rows]
-    low, high = task.x.new_zeros(len(few)), (best / few.cost.clamp_min(1e-12)).clamp_max(1.0)
-    kept = few.x.clone()
-    for _ in range(STEPS):
-        middle = (low + high) / 2
-        between = task.candidates(few.rows, start + middle[:, None] * (few.x - start))
-        tried = task.checked(replace(between, x=on_grid(task, between)))
-        fine = torch.isfinite(tried.cost)
-        kept[fine] = tried.x[fine]
-        low, high = torch.where(fine, low, middle), torch.where(fine, middle, high)
-    moved = (kept != few.x).any(dim=1)
-    return _held(task, task.candidates(few.rows[moved], kept[moved])).candidates
+    most = (best / few.cost.clamp_min(1e-12)).clamp_max(1.0)
+    share = most[:, None] * torch.arange(1, STEPS).to(most) / STEPS
+    points = (start[:, None] + share[:, :, None] * (few.x - start)[:, None]).reshape(-1, start.shape[1])
+    of = torch.arange(len(few)).repeat_interleave(STEPS - 1)
+    between = task.candidates(few.rows[of], points)
+    tried = task.checked(replace(between, x=on_grid(task, between)))
+    cheapest = replace(tried, rows=of).answers.best(1)
+    return _held(task, task.candidates(few.rows[cheapest.rows], cheapest.x)).candidates
 
 
 def _steadied(task: Task, best: Candidates, anchors: Candidates) -> Candidates:
