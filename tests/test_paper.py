@@ -10,7 +10,9 @@ from html.parser import HTMLParser
 import pytest
 from typer.testing import CliRunner
 
+from plausiflow.benchmark import published
 from plausiflow.benchmark.paper import DEFAULT_METHODS, PAPER_METHODS, PaperSelection, cost
+from plausiflow.benchmark.paper_page import write_page
 from plausiflow.benchmark.paper_tables import LABELS, Results, methods_sheet, sheets
 from plausiflow.benchmark.reference import published_metrics
 from plausiflow.benchmark.sheets import Cell, Sheet, mark_best, number, spread
@@ -179,6 +181,35 @@ def test_without_published_files_tables_have_our_values_alone():
     made = sheets(Results([row("ppcef", 0), row("wach", 0)], None))
     assert [sheet.title for sheet in made] == ["Methods, logistic regression"]
     assert "(" not in made[0].lines[0][2].text
+
+
+# ---------------------------------------------------------------- the published models
+
+
+RAN = {"seed": 0, "commit": "c", "torch": "2", "task_wall_seconds": 1.0, "task_cpu_seconds": 1.0}
+
+
+def solved(solver, l2, dataset="moons"):
+    named = {"dataset": dataset, "solver": solver, "classifier": "lr", "seed": 0, "commit": "c"}
+    return named | {"validity": 1.0, "plausibility": 0.5, "l2": l2}
+
+
+def test_the_published_models_have_their_place_on_the_page_and_a_new_run_leaves_it(tmp_path):
+    page = tmp_path / "page.md"
+    write_page(Results([row("ppcef", 0, **RAN)], None), page)
+    published.write_page([solved("published", 0.4), solved("penalty_adam", 0.5), solved("sqp", 0.3)], page)
+    line = "| moons | 1.000 | 1.000 | 1.000 | 0.500 | 0.500 | 0.500 | 0.400 | 0.500 | 0.300 | 1.250 | 0.750 |"
+    assert line in page.read_text()
+    write_page(Results([row("wach", 0, **RAN)], None), page)
+    text = page.read_text()
+    assert line in text
+    assert "| moons | WACH |" in text
+    assert text.count(published.MARK) == 1
+
+
+def test_the_published_models_need_all_three_solvers_of_a_data_set():
+    with pytest.raises(InvalidInputError, match="penalty_adam, sqp for moons"):
+        published.sheet([solved("published", 0.4)])
 
 
 # ---------------------------------------------------------------- runs

@@ -191,5 +191,12 @@ def write_section(path: Path, mark: str, text: str) -> None:
     path.write_text(f"{before}{mark}\n{text}\n{CLOSE}{after}")
 
 
+def kept_section(path: Path, mark: str) -> str:
+    """A section of a page, with its marks, empty where the page or the section is not there."""
+    _, found, rest = (path.read_text() if path.exists() else "").partition(mark)
+    text = rest.partition(CLOSE)[0].strip() if found else ""
+    return f"{mark}\n{text}\n{CLOSE}"
+
+
 def _first(table: Table, count: int) -> Table:
     return replace(table, x=table.x.iloc[:count], y=table.y.iloc[:count])

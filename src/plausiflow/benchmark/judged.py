@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from plausiflow.benchmark.cases import write_section
 from plausiflow.benchmark.study import (
     CpuTimer,
     Row,
@@ -48,7 +49,7 @@ COLUMNS = (
     "judged_worst", "l2", "l2_common", "l1", "lof", "lof_median", "lof_target", "iso_forest", "cpu_seconds",
     "training_cpu_seconds", "calibration_cpu_seconds", "true_plausibility",
 )  # fmt: skip
-OPEN, CLOSE = "<!-- written by `plausiflow benchmark judged --page` -->", "<!-- end -->"
+MARK = "<!-- written by `plausiflow benchmark judged --page` -->"
 MEASURES = ("judged", "judged_worst", "lof", "lof_median", "lof_target", "iso_forest")
 
 
@@ -240,6 +241,4 @@ def cost_summary(rows: list[Row]) -> str:
 
 def write_page(rows: list[Row], path: Path) -> None:
     """Put the table between the page's marks; the text around it stays."""
-    before, rest = path.read_text().split(OPEN, 1)
-    after = rest.split(CLOSE, 1)[1]
-    path.write_text(f"{before}{OPEN}\n{page_table(rows)}\n{CLOSE}{after}")
+    write_section(path, MARK, page_table(rows))

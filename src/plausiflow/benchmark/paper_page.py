@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from plausiflow.benchmark import published
+from plausiflow.benchmark.cases import kept_section
 from plausiflow.benchmark.paper_tables import Results, sheets
 from plausiflow.benchmark.runner import TIMES
 from plausiflow.benchmark.study import Row
@@ -24,7 +26,10 @@ th,td{border-color:#333}li{color:#aaa}}
 
 
 def write_page(results: Results, path: Path, *, wall_seconds: float | None = None, figure: str = "") -> None:
-    """All tables as one Markdown page, with what was run and how long it took."""
+    """All tables as one Markdown page, with what was run and how long it took.
+
+    The section of ``plausiflow benchmark published`` stays as it is.
+    """
     parts = [
         "# The paper's evaluation",
         "Written by `plausiflow benchmark paper --page`; nothing here is typed by hand. Means over folds "
@@ -34,6 +39,7 @@ def write_page(results: Results, path: Path, *, wall_seconds: float | None = Non
         told(results.rows, wall_seconds),
         *([f"![The search on moons, by the paper's solver and by ours]({figure})"] if figure else []),
         *(sheet.markdown() for sheet in sheets(results)),
+        kept_section(path, published.MARK),
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n\n".join(parts) + "\n")

@@ -2,17 +2,19 @@
 
 Models (logistic regression, MLP or NODE, and the flow), threshold, rows and targets are those of the
 published fold 0. The paper's Adam runs as published, without a box; the SQP stays in [0, 1] (a row outside
-keeps its own value as bound).
+keeps its own value as bound). The page shows PPCEF's published row beside both, on exactly the same models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from torch import Tensor
 
+from plausiflow.benchmark.cases import write_section
 from plausiflow.benchmark.reference import Reference
+from plausiflow.benchmark.sheets import Cell, Sheet, number
 from plausiflow.benchmark.study import CpuTimer, Row, Selection, closeness, environment, summary
 from plausiflow.counterfactuals import Counterfactuals
 from plausiflow.densities import PublishedMAF, Thresholded
@@ -24,6 +26,8 @@ COLUMNS = (
     "dataset", "classifier", "solver", "rows", "coverage", "validity", "plausibility", "feasible", "l1", "l2",
     "log_density", "difference", "farther", "gradients", "cpu_seconds", "ratio",
 )  # fmt: skip
+MARK = "<!-- written by `plausiflow benchmark published --page` -->"
+_SOLVERS = {"published": "published", "penalty_adam": "PPCEF (paper)", "sqp": "PPCEF"}
 
 
 def run(selection: Selection, directory: Path | None = None) -> Iterator[Row]:
@@ -68,3 +72,37 @@ def _case(reference: Reference, kind: str, selection: Selection) -> Iterator[Row
 def _difference(found: Counterfactuals, stored: Tensor | None) -> Row:
     """Mean absolute difference to the published counterfactuals."""
     return {"difference": float("nan") if stored is None else float((found.x_cf - stored).abs().nanmean())}
+
+
+def sheet(rows: Sequence[Row]) -> Sheet:
+    """The published counterfactuals, the paper's solver and ours, one line for each data set."""
+    measures = {"validity": "Validity", "plausibility": "Prob. plaus.", "l2": "L2"}
+    lines = []
+    for dataset in dict.fromkeys(str(row["dataset"]) for row in rows):
+        own = {str(row["solver"]): row for row in rows if row["dataset"] == dataset}
+        if own.keys() != _SOLVERS.keys():
+            raise InvalidInputError(
+                f"The page needs rows of the solvers {', '.join(_SOLVERS)} for {dataset}, each once; got "
+                f"{', '.join(own)}. Run one classifier of which counterfactuals were published."
+            )
+        values = [number(float(own[solver][name]), 3) for name in measures for solver in _SOLVERS]
+        ratios = [float(own[s]["l2"]) / float(own["published"]["l2"]) for s in ("penalty_adam", "sqp")]
+        lines.append(tuple(map(Cell, [dataset, *values, *(number(ratio, 3) for ratio in ratios)])))
+    names = [f"{name}, {who}" for name in measures.values() for who in _SOLVERS.values()]
+    return Sheet(
+        title="PPCEF on the published models, fold 0",
+        header=("Dataset", *names, "L2 ratio, PPCEF (paper)", "L2 ratio, PPCEF"),
+        lines=tuple(lines),
+        notes=(
+            "Classifier, flow, threshold, rows and targets are those of the published run, whose stored "
+            "counterfactuals are measured in the first column of each three. Elsewhere on this page both "
+            "models are trained here.",
+        ),
+    )
+
+
+def write_page(rows: Sequence[Row], path: Path) -> None:
+    """Put the table into its place on a page."""
+    ran = {name: sorted({str(row[name]) for row in rows}) for name in ("classifier", "seed", "commit")}
+    said = "; ".join(f"{name} {', '.join(values)}" for name, values in ran.items())
+    write_section(path, MARK, f"{sheet(rows).markdown()}\n\nRun: {said}.")

@@ -16,6 +16,7 @@ from plausiflow.cli.options import (
     Json,
     Models,
     Names,
+    Page,
     Reference,
     Rows,
     Seed,
@@ -34,6 +35,7 @@ def benchmark_published(
     seed: Seed = 0,
     rows: Rows = None,
     json: Json = None,
+    page: Page = None,
     reference: Reference = None,
 ) -> None:
     """Both solvers on the published models, beside the published counterfactuals.
@@ -41,7 +43,10 @@ def benchmark_published(
     Example: plausiflow benchmark published --datasets moons,heloc --json out/published.json
     """
     selection = selected(names, models, folds, seed, rows)
-    report(published.run(selection, reference), published.COLUMNS, "Published models, fold 0", json)
+    ran = report(published.run(selection, reference), published.COLUMNS, "Published models, fold 0", json)
+    if page is not None:
+        published.write_page(ran, page)
+        typer.echo(f"Written: {page}")
 
 
 @benchmark.command("solvers")
