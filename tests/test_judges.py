@@ -13,6 +13,7 @@ from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
 from plausiflow.metrics import Context, evaluate, judged, judged_worst, real_rows
 from plausiflow.protocols import Panel
 from plausiflow.search import Judges
+from plausiflow.search.judges import _split
 from plausiflow.training import Training
 from plausiflow.verdicts import judge
 
@@ -83,7 +84,7 @@ def test_a_lower_quantile_lets_more_rows_pass(judges):
 
 
 def test_the_same_seed_gives_the_same_judges_and_another_one_others():
-    x, y = table(100, seed=0)
+    x, y = table(400, seed=0)
     first, again, other = (
         Judges(count=2, base=replace(BRIEF, seed=base), seed=seed).fit(x, y).log_delta_
         for base, seed in ((0, 1000), (5, 1000), (0, 2000))
@@ -102,7 +103,7 @@ def test_no_judge_is_the_flow_that_guides(judges):
 
 
 def test_each_judge_is_trained_on_its_own_four_fifths_of_each_class(monkeypatch):
-    x, y = table(100, seed=0)
+    x, y = table(400, seed=0)
     trained = []
     fit = ConditionalFlow.fit
 
@@ -113,7 +114,7 @@ def test_each_judge_is_trained_on_its_own_four_fifths_of_each_class(monkeypatch)
     monkeypatch.setattr(ConditionalFlow, "fit", noted)
     judges = Judges(base=BRIEF).fit(x, y)
     rows = [{tuple(row) for row in part.tolist()} for part, _ in trained]
-    assert [classes.bincount().tolist() for _, classes in trained] == [[40, 40]] * 3
+    assert [classes.bincount().tolist() for _, classes in trained] == [[160, 160]] * 3
     assert rows[0] != rows[1] != rows[2] != rows[0]
     for flow, (part, _), log_delta in zip(judges.flows_, trained, judges.log_delta_, strict=True):
         unseen = torch.tensor([tuple(row) not in set(map(tuple, part.tolist())) for row in x.tolist()])
@@ -122,17 +123,35 @@ def test_each_judge_is_trained_on_its_own_four_fifths_of_each_class(monkeypatch)
 
 
 def test_a_class_with_few_held_out_rows_pools_them_over_the_judges():
-    x, y = table(100, seed=0)
-    y = torch.where(torch.arange(100) < 10, 2, y)
+    x, y = table(400, seed=0)
+    y = torch.where(torch.arange(400) < 10, 2, y)
     log_delta = Judges(base=BRIEF).fit(x, y).log_delta_
     assert log_delta.shape == (3, 3)
     assert len(log_delta[:, 2].unique()) == 1
     assert len(log_delta[:, 0].unique()) == 3
 
 
+@pytest.mark.slow
+def test_with_few_rows_pooled_thresholds_are_nearer_to_those_of_many_new_rows():
+    errors = {"own": [], "pooled": []}
+    for seed in range(2):
+        (x, y), (new, classes) = table(142, seed=seed), table(6000, seed=seed + 10)
+        judges = Judges(count=6).fit(x, y)
+        for j, flow in enumerate(judges.flows_):
+            held, _ = _split(y, judges.seed + j)
+            own, true = (
+                torch.stack([flow.log_prob(a[b == k], b[b == k]).median() for k in range(2)])
+                for a, b in ((x[held].double(), y[held]), (new.double(), classes))
+            )
+            errors["own"].append(own - true)
+            errors["pooled"].append(judges.log_delta_[j] - true)
+    size = {name: torch.stack(parts).pow(2).mean().sqrt() for name, parts in errors.items()}
+    assert size["pooled"] < 0.8 * size["own"]
+
+
 def test_a_class_without_held_out_rows_takes_those_of_all_classes():
-    x, y = table(100, seed=0)
-    y = torch.where(torch.arange(100) < 2, 3, y)
+    x, y = table(400, seed=0)
+    y = torch.where(torch.arange(400) < 2, 3, y)
     log_delta = Judges(base=BRIEF).fit(x, y).log_delta_
     assert log_delta.shape == (3, 4)
     assert torch.equal(log_delta[:, 2], log_delta[:, 3])

@@ -30,7 +30,8 @@ from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.training import check_rows
 
 HELD_OUT = 0.2
-FEWEST = 5
+FEWEST = 30
+"""Fewer rows of a class do not make a threshold: what differs between judges is then less than its error."""
 _BLOCK = 8192
 
 
@@ -75,7 +76,7 @@ class Judges:
     def fit(self, x: Tensor, y: Tensor, *, n_classes: int | None = None) -> Self:
         """Train every judge on its part of the rows, and take its thresholds from the rest.
 
-        Where a judge holds out fewer than five rows of a class, the threshold is the quantile over those that
+        Where a judge holds out fewer than thirty rows of a class, the threshold is the quantile over those that
         all judges hold out; where none does, over those of all classes that this judge holds out.
         """
         check_rows(x, y, n_classes=n_classes)
