@@ -27,6 +27,7 @@ from plausiflow.errors import PlausiflowError
 from plausiflow.explainer import Explainer
 from plausiflow.search.candidates import RealRows
 from plausiflow.search.finder import Finder
+from plausiflow.search.fitting import weights_of
 from plausiflow.search.mixed import MixedSearch
 from plausiflow.search.wanted import Aim, Decides
 
@@ -99,7 +100,7 @@ def stand_in(
         validity=validity,
         plausibility=ball,
         bank=RealRows(bank, *RealRows.free_numbers(encoder.layout, x)),
-        weights=explainer._weights(encoder),
+        weights=weights_of(weights, encoder.layout),
         search=search,
     )
     return explainer

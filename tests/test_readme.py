@@ -6,7 +6,8 @@ from pathlib import Path
 README = Path(__file__).parents[1] / "README.md"
 
 
-def test_the_ten_lines_run_and_print_what_the_readme_says(capsys):
+def test_the_ten_lines_run_and_print_what_the_readme_says(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     space = {}
     for block in blocks:
@@ -19,6 +20,8 @@ def test_the_ten_lines_run_and_print_what_the_readme_says(capsys):
     assert set(statuses) == {"found", "already"}
     assert "→" in printed
     assert space["answers"].feasible.all()
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+    assert (tmp_path / "credit-explainer" / "explainer.json").exists()
 
 
 def test_every_file_the_readme_links_to_exists():

@@ -9,39 +9,50 @@ rules once more.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor
 
 from plausiflow.classifiers.blackbox import BlackBox
 from plausiflow.classifiers.detection import Taken, TakenFor, predicts_numbers
-from plausiflow.classifiers.tabular import EncodedModel, column_of, in_order, labels_of, numbers_of
+from plausiflow.classifiers.tabular import EncodedModel, in_order, numbers_of
 from plausiflow.constraints import Locked, Rule, Rules, locked_mask
 from plausiflow.data.encoding import Encoded, Encoder
 from plausiflow.data.features import Kind
 from plausiflow.data.schema import Schema
-from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
+from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.explanations import Explanations
-from plausiflow.explanations.figures import figures_of, verdicts_of
+from plausiflow.explanations.figures import context_of, figures_of, held_out_of, verdicts_of
 from plausiflow.metrics import Context
-from plausiflow.protocols import Classifier, Plausibility
+from plausiflow.persistence import KINDS, Origin, Parts, load, reading, save
+from plausiflow.protocols import Plausibility
+from plausiflow.report import explainer_table
 from plausiflow.search.answering import Answers, Question
+from plausiflow.search.asking import check_asked, read_rows, scores, with_rules
 from plausiflow.search.choosing import cheapest_of
 from plausiflow.search.finder import Finder
-from plausiflow.search.fitting import Rows, Settings, densities, finder_for, outcome_of
+from plausiflow.search.fitting import (
+    Means,
+    Rows,
+    Settings,
+    densities,
+    finder_again,
+    finder_for,
+    outcome_of,
+    weights_of,
+)
 from plausiflow.search.judges import Judges
 from plausiflow.search.targets import Target, answers_as_text, binned, wanted_of
 from plausiflow.search.wanted import Aim
 from plausiflow.settings import is_whole, number, raise_unless
-
-MOST_ANSWERS = 48
 
 
 @dataclass(kw_only=True, eq=False)
@@ -107,6 +118,7 @@ class Explainer:
     judges_: Judges | None = field(init=False, default=None, repr=False)
     context_: Context | None = field(init=False, default=None, repr=False)
     outcome_: str = field(init=False, default="outcome", repr=False)
+    origin_: Origin | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
         names = ("weights", "kinds", "orders")
@@ -140,6 +152,8 @@ class Explainer:
             return f"Explainer({name}, not fitted)"
         return f"Explainer({name}, taken for: {self.model_.says})"
 
+    _repr_html_ = explainer_table
+
     def fit(self, x: pd.DataFrame, y: Sequence[Any] | pd.Series | None = None) -> Self:
         """Learn from a table ``x`` and the outcomes ``y`` of its rows; only ``labels="given"`` needs all."""
         schema = Schema.infer(x, kinds=self.kinds, orders=self.orders)
@@ -150,13 +164,25 @@ class Explainer:
                 "The table cannot be used: none of its columns can change, all are constants or identifiers. "
                 "Give rows that differ, or name the kinds of the columns with `kinds`."
             )
-        weights = self._weights(encoder)
+        weights = weights_of(self.weights, encoder.layout)
         encoded = encoder.encode(x).x
         model, classes, aim = self._taken(encoder, x, encoded, y)
         n_classes = len(aim.edges) - 1 if aim.edges else len(model.labels)
         outcome = outcome_of(model) if self.labels == "bayes" else None
         rows = Rows(frame=x, x=encoded, classes=classes, n_classes=n_classes, outcome=outcome)
-        settings = Settings(
+        settings = self._settings
+        plausibility, judges = self._densities(rows, rules, encoder, settings)
+        means = Means(rules, encoder, model, aim, plausibility, weights, settings)
+        finder = finder_for(rows, means)
+        self.encoder_, self.model_, self.aim_, self.finder_ = encoder, model, aim, finder
+        self.judges_, self.context_ = judges, context_of(model, encoded, classes)
+        self.origin_ = Origin.of(x, encoder, encoded, classes)
+        self.outcome_ = str(y.name) if isinstance(y, pd.Series) and y.name is not None else "outcome"
+        return self
+
+    @property
+    def _settings(self) -> Settings:
+        return Settings(
             plausibility=self.plausibility,
             confidence=self.confidence,
             sparsity=self.sparsity,
@@ -164,26 +190,6 @@ class Explainer:
             judges=self.judges,
             seed=self.random_state,
         )
-        plausibility, judges = self._densities(rows, rules, encoder, settings)
-        finder = finder_for(
-            rows,
-            rules=rules,
-            encoder=encoder,
-            model=model,
-            aim=aim,
-            plausibility=plausibility,
-            weights=weights,
-            settings=settings,
-        )
-        self.encoder_, self.model_, self.aim_, self.finder_ = encoder, model, aim, finder
-        self.judges_, self.context_ = judges, None
-        if not aim.edges:
-            # Plausibility and judges are held against what each row is given, which only a verdict knows.
-            decider = model if isinstance(model, BlackBox) else model.model
-            assert isinstance(decider, Classifier)
-            self.context_ = Context(classifier=decider, x_train=encoded, y_train=classes)
-        self.outcome_ = str(y.name) if isinstance(y, pd.Series) and y.name is not None else "outcome"
-        return self
 
     def _densities(
         self, rows: Rows, rules: Rules, encoder: Encoder, settings: Settings
@@ -203,34 +209,12 @@ class Explainer:
             values = numbers_of(outcomes, len(x))
             edges, classes = binned(values)
             return model, classes, Aim(self.margin, edges, unit=0.1 * float(values.std()))
-        labels, classes, known = self._outcomes(taken, y, len(x))
+        labels, classes, known = taken.outcomes(y, len(x), needed=self.labels == "given")
         order = taken.labels(labels)
         labels, classes = in_order(labels, classes, order)
         model = taken.classifier(x, classes, known, labels, self.random_state)
         aim = Aim(self.margin)
         return model, classes if self.labels == "given" else aim.classes(model.answers(x, frame)), aim
-
-    def _outcomes(
-        self, taken: Taken, y: Sequence[Any] | pd.Series | None, n: int
-    ) -> tuple[tuple[Any, ...], Tensor, Tensor]:
-        """Labels, the class of each row, and which rows have one; unlabelled rows are of the first class."""
-        everyone = torch.ones(n, dtype=torch.bool)
-        if self.labels == "given":
-            if y is None:
-                raise InvalidInputError(
-                    '`y` must hold the outcomes of the rows; it was left out. Give it, or set labels="model" '
-                    'or "bayes"; the density then learns from what the model decides.'
-                )
-            return (*labels_of(y, n), everyone)
-        if y is None:
-            return taken.own_labels(), torch.zeros(n, dtype=torch.long), everyone
-        column = column_of(y)
-        if len(column) != n:
-            raise ShapeError(f"`y` must have {n} outcomes, one for each row; got {len(column)}.")
-        known = torch.tensor(column.notna().to_numpy())
-        classes = torch.zeros(n, dtype=torch.long)
-        labels, classes[known] = labels_of(column[column.notna()], int(known.sum()))
-        return labels, classes, known
 
     def explain(
         self,
@@ -242,6 +226,8 @@ class Explainer:
         locked: Locked | None = None,
         time_limit: float | None = None,
         relaxed: bool = False,
+        constraints: Sequence[Rule] = (),
+        second_opinion: bool = True,
     ) -> Explanations:
         """A verdict for every row, and counterfactuals where there are any.
 
@@ -257,19 +243,19 @@ class Explainer:
                 booleans.
             time_limit: Seconds after which no further rows are searched; they are ``not_reached``.
             relaxed: Where there is no answer, give the nearest miss, valid and allowed but less plausible.
+            constraints: More rules, for these rows only, such as ``Range("income", 0, 5000)``.
+            second_opinion: Whether answers keep the margin that ``confidence`` asks for.
         """
         encoder, model, finder = self._fitted()
-        fine = {
-            "k": (f"a whole number from 1 to {MOST_ANSWERS}", is_whole(k) and 1 <= k <= MOST_ANSWERS),
-            "time_limit": ("seconds, 0 or more, or None", time_limit is None or number(time_limit) >= 0),
-            "relaxed": ("True or False", isinstance(relaxed, bool | np.bool_)),
-            "min_probability": (
-                "a probability between 0 and 1, or None, and None where a number is predicted",
-                min_probability is None or (0 < number(min_probability) < 1 and not self.aim_.edges),
-            ),
-        }
-        given = {"k": k, "time_limit": time_limit, "relaxed": relaxed, "min_probability": min_probability}
-        raise_unless(fine, given)
+        check_asked(
+            k=k,
+            time_limit=time_limit,
+            relaxed=relaxed,
+            min_probability=min_probability,
+            second_opinion=second_opinion,
+            numbers=bool(self.aim_.edges),
+        )
+        finder = with_rules(finder, constraints)
         started = time.monotonic()
         before = (model.asked.calls, model.asked.rows) if isinstance(model, BlackBox) else (0, 0)
         encoded, outputs = self._read(rows)
@@ -285,16 +271,17 @@ class Explainer:
             locked=None if locked is None else locked_mask(locked, encoder.schema.names, len(rows)),
             deadline=None if time_limit is None else started + float(time_limit),
             relaxed=relaxed,
+            second_opinion=second_opinion,
         )
         question, answers = cheapest_of(finder, encoder, question, wishes)
-        result = self._result(question, answers, outputs)
+        result = self._result(finder, question, answers, outputs)
         if isinstance(model, BlackBox):
             calls, asked = model.asked.calls - before[0], model.asked.rows - before[1]
             result = replace(result, model_calls=calls, model_rows=asked)
         return result
 
-    def _result(self, question: Question, answers: Answers, before: Tensor) -> Explanations:
-        _, model, finder = self._fitted()
+    def _result(self, finder: Finder, question: Question, answers: Answers, before: Tensor) -> Explanations:
+        _, model, _ = self._fitted()
         return Explanations(
             rows=question.frame,
             answers=answers.decoded,
@@ -309,6 +296,7 @@ class Explainer:
             labels=model.labels,
             encoded=(question.encoded.x, answers.x_cf, question.wanted.y),
             context=self.context_,
+            held_out=held_out_of(finder.plausibility),
         )
 
     def predict_proba(self, rows: pd.DataFrame) -> pd.DataFrame:
@@ -330,23 +318,77 @@ class Explainer:
         answers = answers_as_text(outputs, model.labels, encoded.usable)
         return pd.Series(answers, index=rows.index, name=self.outcome_)
 
+    def score(self, rows: pd.DataFrame, target: Target) -> npt.NDArray[Any]:
+        """How plausible rows are with the outcome wanted of each, in nats above the threshold, ``(n,)``.
+
+        Not negative: plausible. Missing for a row that cannot be read. The margin that answers keep for a
+        second opinion is not part of it.
+        """
+        _, model, finder = self._fitted()
+        encoded, outputs = self._read(rows)
+        return scores(finder, encoded, wanted_of(target, outputs, self.aim_, model.labels))
+
     def _read(self, rows: pd.DataFrame) -> tuple[Encoded, Tensor]:
-        """Encoded rows and the model's answers; a row that has none has a problem."""
         encoder, model, _ = self._fitted()
-        encoded = encoder.encode(rows)
-        shape = (len(rows), len(model.labels)) if model.labels else (len(rows),)
-        outputs = torch.full(shape, torch.nan, dtype=torch.float64)
-        usable = torch.from_numpy(encoded.usable)
-        own = rows[encoded.usable]
-        if self.missing == "impute":
-            own = encoder.decode(encoded.x[usable], like=own)
-        outputs[usable] = model.answers(encoded.x[usable], own)
-        undecided = encoded.usable & _unknown(outputs).numpy()
-        what = "probabilities" if model.labels else "prediction"
-        encoded.problems[undecided] = (
-            f"the model gives no {what} for it; a number may be too far from the training range"
+        return read_rows(encoder, model, rows)
+
+    def save(self, folder: str | Path, *, training_rows: bool = False) -> None:
+        """Save to a directory of safetensors and JSON; an explainer that was saved there is replaced.
+
+        It holds the training rows that are answers already, encoded, for answers need them: it is as
+        confidential as the table. A model that is not stored without pickle is given again to :meth:`load`.
+
+        Args:
+            folder: New, empty, or of an explainer that was saved before.
+            training_rows: Whether to keep all training rows, encoded: ``result.metrics()`` needs them.
+        """
+        encoder, model, finder = self._fitted()
+        settings = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
+        del settings["model"], settings["constraints"]
+        context = self.context_ if training_rows else None
+        parts = Parts(
+            settings=settings,
+            constraints=self.constraints,
+            encoder=encoder,
+            model=self.model,
+            decider=model,
+            aim=self.aim_.to_dict(),
+            outcome=self.outcome_,
+            origin=self.origin_,
+            densities=finder.plausibility,
+            judges=self.judges_,
+            bank=finder.rows_state(),
+            training={} if context is None else {"x": context.x_train, "y": context.y_train},
         )
-        return encoded, outputs.nan_to_num(nan=0.0, neginf=-745.0)
+        save(Path(folder), parts, KINDS.with_(Judges))
+
+    @classmethod
+    def load(cls, folder: str | Path, model: object = None) -> Self:
+        """The explainer that was saved to a directory; its answers are the same to the bit.
+
+        Args:
+            folder: Where it was saved. Nothing in it is executed, but load models only from whom you trust.
+            model: The model, where it was not stored, or instead of the stored one. It must be the one that
+                was explained: it is asked about synthetic rows whose answers are kept.
+
+        Raises:
+            ArtefactError: The directory is damaged, of another version, or not a saved explainer.
+            InvalidInputError: The model must be given.
+            ModelError: It is another model.
+        """
+        parts = load(Path(folder), model, KINDS.with_(Judges), outcome_of)
+        with reading(Path(folder)):
+            made = cls(parts.model, constraints=parts.constraints, **parts.settings)
+            made.encoder_, made.model_, made.judges_ = parts.encoder, parts.decider, parts.judges
+            made.aim_, made.origin_, made.outcome_ = Aim.from_dict(parts.aim), parts.origin, parts.outcome
+            encoder, taken = parts.encoder, parts.decider
+            weights = weights_of(made.weights, encoder.layout)
+            rules = Rules(parts.constraints, encoder.schema, encoder.layout)
+            means = Means(rules, encoder, taken, made.aim_, parts.densities, weights, made._settings)
+            made.finder_ = finder_again(parts.bank, means)
+            if parts.training:
+                made.context_ = context_of(taken, parts.training["x"], parts.training["y"])
+        return made
 
     def _fitted(self) -> tuple[Encoder, EncodedModel | BlackBox, Finder]:
         if self.encoder_ is None or self.model_ is None or self.finder_ is None:
@@ -354,24 +396,3 @@ class Explainer:
                 "This explainer has not been fitted. Call `fit(x, y)` with training rows first."
             )
         return self.encoder_, self.model_, self.finder_
-
-    def _weights(self, encoder: Encoder) -> Tensor:
-        given = dict(self.weights or {})
-        names = [block.name for block in encoder.layout.blocks]
-        problems = [f"{name!r} is no feature that can change" for name in given if name not in names]
-        problems += [
-            f"the weight of {name!r} must be a positive number; got {value!r}"
-            for name, value in given.items()
-            if not 0 < number(value) < math.inf
-        ]
-        if problems:
-            raise InvalidInputError(
-                "`weights` cannot be used: " + "; ".join(problems) + ". Features that may not change go into "
-                "`Immutable`."
-            )
-        return torch.tensor([float(given.get(name, 1.0)) for name in names], dtype=torch.float64)
-
-
-def _unknown(outputs: Tensor) -> Tensor:
-    """Rows for which a model has no answer, shape ``(n,)``."""
-    return outputs.isnan().any(dim=1) if outputs.ndim == 2 else outputs.isnan()

@@ -19,38 +19,33 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from plausiflow.classifiers import NODE, LinearClassifier, MLPClassifier
-from plausiflow.densities import GMM, KDE, ConditionalFlow, CrossFitEnsemble, Thresholded
-from plausiflow.densities.context import ContextThreshold
-from plausiflow.densities.mixed import MixedDensity
-from plausiflow.errors import InvalidInputError, PlausiflowError
+from plausiflow.densities import Thresholded
+from plausiflow.errors import PlausiflowError
+from plausiflow.persistence.files import write_atomically
+from plausiflow.persistence.states import KINDS as PERSISTENT
+from plausiflow.persistence.states import State, as_json, below, fingerprint
 from plausiflow.search.judges import Judges
-from plausiflow.training import Training
 
-State = dict[str, Tensor]
+__all__ = [
+    "KINDS", "Kept", "LockedError", "Store", "StoreWarning", "cpu_seconds", "fingerprint", "locked",
+    "remove_leftovers", "restored", "settings_of", "source_fingerprint", "state_of", "write_atomically",
+]  # fmt: skip
 
-KINDS: dict[str, type[Any]] = {
-    cls.__name__: cls
-    for cls in (
-        LinearClassifier, MLPClassifier, NODE, ConditionalFlow, MixedDensity, KDE, GMM, Thresholded,
-        CrossFitEnsemble, Judges, ContextThreshold, Training,
-    )
-}  # fmt: skip
-"""What settings may be made of, by name."""
+KINDS = PERSISTENT.with_(Judges)
+settings_of, state_of, restored = KINDS.settings_of, KINDS.state_of, KINDS.restored
 
 FITTING_CODE = ("classifiers/", "densities/", "search/judges.py", "frozen.py", "losses.py", "training.py")
-_NO_SETTING = {"workers"}
 _NO_LOCKS_HERE = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 
 
@@ -96,6 +91,7 @@ class Store:
 
     Example:
         >>> import tempfile
+        >>> from plausiflow.densities import KDE
         >>> x, y = torch.rand(50, 2), torch.arange(50) % 2
         >>> store = Store(Path(tempfile.mkdtemp()))
         >>> store.fitted(KDE(), x, y).found, store.fitted(KDE(), x, y).found
@@ -116,7 +112,7 @@ class Store:
         settings = settings_of(model)
         data = {"x": x, "y": y}
         if isinstance(model, Thresholded):
-            data |= {f"density.{name}": value for name, value in state_of(model.density).items()}
+            data |= below("density", state_of(model.density))
         kept = self.keep(
             type(model).__name__, settings, data, lambda: (state_of(model.fit(x, y)), {"settings": settings})
         )
@@ -140,7 +136,7 @@ class Store:
         """
         parts = [kind, settings, fingerprint(data), metadata.version("plausiflow"), torch.__version__]
         parts += [source_fingerprint(FITTING_CODE), str(torch.get_default_dtype())]
-        name = f"{kind}-{hashlib.sha256(_json(parts)).hexdigest()[:32]}"
+        name = f"{kind}-{hashlib.sha256(as_json(parts)).hexdigest()[:32]}"
         path = self.folder / f"{name}.safetensors"
         kept = _read(path)
         if isinstance(kept, Kept):
@@ -157,51 +153,8 @@ class Store:
             seconds = cpu_seconds() - before
             state = {key: value.detach().cpu().contiguous().clone() for key, value in made.items()}
             header = {"about": about, "cpu_seconds": seconds, "checksum": fingerprint(state)}
-            write_atomically(path, save(state, {"plausiflow": _json(header).decode()}))
+            write_atomically(path, save(state, {"plausiflow": as_json(header).decode()}))
         return Kept(value=state, cpu_seconds=seconds, found=False, about=dict(about))
-
-
-def settings_of(model: object) -> dict[str, object]:
-    """What a model was made with, as JSON has it; :func:`restored` takes it back."""
-    kind = type(model).__name__
-    if KINDS.get(kind) is not type(model) or not is_dataclass(model):
-        raise InvalidInputError(
-            f"Expected one of {', '.join(KINDS)}; got a {kind}, whose settings are not known. Store its "
-            "tensors with `keep`."
-        )
-    named = {f.name: getattr(model, f.name) for f in fields(model) if f.init and f.name not in _NO_SETTING}
-    return {"kind": kind} | {name: _plain(value, f"{kind}.{name}") for name, value in named.items()}
-
-
-def state_of(model: object) -> State:
-    """Everything that a model has learned, as tensors."""
-    if isinstance(model, Thresholded):
-        own = {} if model.log_delta_ is None else {"log_delta": model.log_delta_}
-        return own | {f"density.{name}": value for name, value in state_of(model.density).items()}
-    settings_of(model)
-    state: State = model.state()  # type: ignore[attr-defined]
-    return state
-
-
-def restored(settings: Mapping[str, Any], state: State) -> Any:  # noqa: ANN401  (one of KINDS)
-    """The model that :func:`settings_of` and :func:`state_of` describe."""
-    if settings["kind"] == "Thresholded":
-        inner = {k.removeprefix("density."): v for k, v in state.items() if k.startswith("density.")}
-        own = {name: value for name, value in settings.items() if name not in ("kind", "density")}
-        model = Thresholded(density=restored(settings["density"], inner), **own)
-        model.log_delta_ = state["log_delta"].clone()
-        return model
-    return _made(settings).load_state(state)
-
-
-def fingerprint(tensors: Mapping[str, Tensor]) -> str:
-    """A hash of tensors: names, types, shapes, kinds of device and every byte."""
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        tensor = tensors[name].detach()
-        digest.update(_json([name, str(tensor.dtype), list(tensor.shape), tensor.device.type]))
-        digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 @cache
@@ -210,27 +163,13 @@ def source_fingerprint(parts: tuple[str, ...] = ("",)) -> str:
     package = Path(__file__).parents[1]
     files = {path.relative_to(package).as_posix(): path for path in package.rglob("*.py")}
     chosen = [[name, path.read_text()] for name, path in sorted(files.items()) if name.startswith(parts)]
-    return hashlib.sha256(_json(chosen)).hexdigest()
+    return hashlib.sha256(as_json(chosen)).hexdigest()
 
 
 def cpu_seconds() -> float:
     """Processor seconds of this process and of the children that it has waited for."""
     spent = os.times()
     return time.process_time() + spent.children_user + spent.children_system
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all, whenever this process ends."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def remove_leftovers(folder: Path, name: str = "") -> None:
@@ -280,30 +219,3 @@ def _read(path: Path) -> Kept[State] | str | None:
         return Kept(value=state, cpu_seconds=header["cpu_seconds"], found=True, about=header["about"])
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         return f"{type(error).__name__}: {error}"
-
-
-def _plain(value: object, name: str) -> object:
-    """A setting as JSON has it."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, list | tuple):
-        return [_plain(item, name) for item in value]
-    if type(value).__name__ in KINDS:
-        return settings_of(value)
-    raise InvalidInputError(
-        f"`{name}` must be numbers, texts or one of {', '.join(KINDS)} to be stored; got a "
-        f"{type(value).__name__}. Fit this one without a store."
-    )
-
-
-def _made(value: Any) -> Any:  # noqa: ANN401  (a setting, or one of KINDS)
-    """A setting from what :func:`_plain` gave."""
-    if isinstance(value, list):
-        return tuple(map(_made, value))
-    if not isinstance(value, Mapping):
-        return value
-    return KINDS[value["kind"]](**{name: _made(item) for name, item in value.items() if name != "kind"})
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(value, sort_keys=True).encode()

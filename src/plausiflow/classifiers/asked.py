@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,9 @@ _OWN_NAMES = {"catboost": "feature_names_", "xgboost": "feature_names", "lightgb
 """Where models that do not follow scikit-learn keep the names of their columns; LightGBM writes no spaces."""
 
 
+Answers: TypeAlias = Literal["probabilities", "scores", "labels", "values"]
+
+
 class RaisedError(ModelError):
     """The user's model raised."""
 
@@ -51,6 +54,7 @@ class _Call:
     name: str
     function: Callable[[Any], object]
     intake: Intake
+    method: str = ""
 
     def __call__(self, frame: pd.DataFrame) -> object:
         rows = self.intake.rows(frame)
@@ -71,7 +75,7 @@ class Asked:
     """
 
     name: str
-    answers: Literal["probabilities", "scores", "labels", "values"]
+    answers: Answers
     labels: tuple[Any, ...]
     respond: Callable[[pd.DataFrame], object]
     calls: int = 0
@@ -106,6 +110,12 @@ class Asked:
     def __repr__(self) -> str:
         kind = f"{len(self.labels)} classes; {self.answers}" if self.labels else self.answers
         return f"Asked({self.name}, {kind})"
+
+    @property
+    def way(self) -> tuple[str, Intake]:
+        """By which method it is asked, none where it is itself called, and what it is given."""
+        assert isinstance(self.respond, _Call)
+        return self.respond.method, self.respond.intake
 
     @property
     def _called(self) -> str:
@@ -248,6 +258,13 @@ def asked(model: object, frame: pd.DataFrame, outcomes: tuple[Any, ...] | None) 
     return made
 
 
+def asked_so(model: Fitted, method: str, intake: Intake, answers: Answers, labels: tuple[Any, ...]) -> Asked:
+    """A model that is asked in a way that is known: by a method, or by none itself; nothing is tried."""
+    name = _name(model)
+    called, function = (f"`{name}.{method}`", getattr(model, method)) if method else (name, model)
+    return Asked(name=name, answers=answers, labels=labels, respond=_Call(called, function, intake, method))
+
+
 def non_deterministic(first: Tensor, again: Tensor, *, tolerance: float = _BETWEEN_BATCHES) -> Tensor:
     """Which rows have other outputs when asked again, bool, shape ``(n,)``; one NaN is as good as another.
 
@@ -282,14 +299,10 @@ def _made(model: Fitted, rows: pd.DataFrame, labels: tuple[Any, ...]) -> Asked:
 
 def _taking(model: Fitted, method: str, rows: pd.DataFrame, labels: tuple[Any, ...]) -> Asked:
     """The model, asked by a method or by itself, given its columns in the first way that it takes them."""
-    name, names = _name(model), tuple(rows.columns)
-    called, function = (f"`{name}.{method}`", getattr(model, method)) if method else (name, model)
+    names = tuple(rows.columns)
     intakes = _intakes(model, names) if method else [Intake(names, as_array=False)]
-    answers: Literal["probabilities", "values"] = "probabilities" if labels else "values"
-    ways = [
-        Asked(name=name, answers=answers, labels=labels, respond=_Call(called, function, intake))
-        for intake in intakes
-    ]
+    answers: Answers = "probabilities" if labels else "values"
+    ways = [asked_so(model, method, intake, answers, labels) for intake in intakes]
     for way in ways:
         with suppress(RaisedError):
             way._answer(rows)

@@ -126,13 +126,14 @@ class RegressorConversion:
     reason: str = ""
 
 
-def convert(model: Fitted, encoder: Encoder, sample: pd.DataFrame) -> Conversion:
+def convert(model: Fitted, encoder: Encoder, sample: pd.DataFrame, *, compared: bool = True) -> Conversion:
     """Convert a fitted scikit-learn classifier, exactly, or say why not.
 
     Args:
         model: An estimator or a pipeline. It is not changed.
         encoder: Of the table whose columns the model takes.
         sample: Some rows of the table, in the dtypes that the model is given, to compare answers on.
+        compared: Whether to compare; a conversion that was believed before is made again without.
 
     Returns:
         A classifier whose answers for these rows, and for changed ones, differ from the model's by at most
@@ -150,16 +151,19 @@ def convert(model: Fitted, encoder: Encoder, sample: pd.DataFrame) -> Conversion
         >>> convert(model, encoder, frame).classifier
         ConvertedClassifier(LogisticRegression, 2 classes; probabilities)
     """
-    return Conversion(*_tried(_classifier, model, encoder, sample))
+    return Conversion(*_tried(_classifier, model, encoder, sample, compared))
 
 
-def convert_regressor(model: Fitted, encoder: Encoder, sample: pd.DataFrame) -> RegressorConversion:
+def convert_regressor(
+    model: Fitted, encoder: Encoder, sample: pd.DataFrame, *, compared: bool = True
+) -> RegressorConversion:
     """Convert a fitted scikit-learn regressor, exactly, or say why not.
 
     Args:
         model: An estimator or a pipeline that predicts one number. It is not changed.
         encoder: Of the table whose columns the model takes.
         sample: Some rows of the table, in the dtypes that the model is given, to compare answers on.
+        compared: Whether to compare; a conversion that was believed before is made again without.
 
     Returns:
         A regressor whose answers for these rows, and for changed ones, differ from the model's by at most
@@ -176,7 +180,7 @@ def convert_regressor(model: Fitted, encoder: Encoder, sample: pd.DataFrame) -> 
         >>> convert_regressor(model, Encoder(Schema.infer(frame)), frame).regressor
         ConvertedRegressor(Ridge)
     """
-    return RegressorConversion(*_tried(_regressor, model, encoder, sample))
+    return RegressorConversion(*_tried(_regressor, model, encoder, sample, compared))
 
 
 def check_encoded(x: Tensor, n_features: int) -> None:
@@ -199,17 +203,21 @@ C = TypeVar("C", bound=_Converted)
 
 
 def _tried(
-    make: Callable[[Fitted, Encoder, pd.DataFrame], C], model: Fitted, encoder: Encoder, sample: pd.DataFrame
+    make: Callable[[Fitted, Encoder, pd.DataFrame, bool], C],
+    model: Fitted,
+    encoder: Encoder,
+    sample: pd.DataFrame,
+    compared: bool,
 ) -> tuple[C | None, str]:
     """What is made of a model, or why nothing is."""
     encoder.encode(sample)  # raises where these are not rows of the table
     try:
-        return make(model, encoder, sample), ""
+        return make(model, encoder, sample, compared), ""
     except Refused as refusal:
         return None, str(refusal)
 
 
-def _classifier(model: Fitted, encoder: Encoder, sample: pd.DataFrame) -> ConvertedClassifier:
+def _classifier(model: Fitted, encoder: Encoder, sample: pd.DataFrame, compared: bool) -> ConvertedClassifier:
     kind, classes = kind_of(model), getattr(model, "classes_", None)
     if not isinstance(classes, np.ndarray) or classes.ndim != 1 or len(classes) < 2:
         raise Refused(f"{kind} is not a classifier with one outcome of two classes or more")
@@ -221,11 +229,12 @@ def _classifier(model: Fitted, encoder: Encoder, sample: pd.DataFrame) -> Conver
         classes=tuple(map(plain, classes)),
         probabilities=hasattr(model, "predict_proba"),
     )
-    require_same(made.logits, model, intake, encoder, sample)
+    if compared:
+        require_same(made.logits, model, intake, encoder, sample)
     return made
 
 
-def _regressor(model: Fitted, encoder: Encoder, sample: pd.DataFrame) -> ConvertedRegressor:
+def _regressor(model: Fitted, encoder: Encoder, sample: pd.DataFrame, compared: bool) -> ConvertedRegressor:
     kind = kind_of(model)
     if not is_regressor(model):
         raise Refused(f"{kind} is not a regressor")
@@ -233,7 +242,8 @@ def _regressor(model: Fitted, encoder: Encoder, sample: pd.DataFrame) -> Convert
     made = ConvertedRegressor(
         module=_module(model, intake, encoder, sample), kind=kind, n_features=encoder.layout.width
     )
-    require_same(made.values, model, intake, encoder, sample)
+    if compared:
+        require_same(made.values, model, intake, encoder, sample)
     return made
 
 

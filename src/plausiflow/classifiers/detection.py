@@ -7,9 +7,11 @@ gradients. Each can be asked for by name.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 import pandas as pd
+import torch
 from sklearn.base import BaseEstimator, is_classifier, is_regressor
 from torch import Tensor, nn
 
@@ -18,11 +20,18 @@ from plausiflow.classifiers.base import NetworkClassifier
 from plausiflow.classifiers.blackbox import BlackBox, black_box
 from plausiflow.classifiers.columns import Refused
 from plausiflow.classifiers.conversion import SAMPLE, convert, convert_regressor
-from plausiflow.classifiers.tabular import EncodedModel, as_model, as_regressor, is_measured
+from plausiflow.classifiers.tabular import (
+    EncodedModel,
+    as_model,
+    as_regressor,
+    column_of,
+    is_measured,
+    labels_of,
+)
 from plausiflow.classifiers.torch_tables import torch_classifier, torch_regressor
 from plausiflow.data.encoding import Encoder
 from plausiflow.data.features import plain
-from plausiflow.errors import InvalidInputError
+from plausiflow.errors import InvalidInputError, ShapeError
 from plausiflow.protocols import Classifier, Regressor
 
 TakenFor: TypeAlias = Literal["auto", "logits", "probabilities", "exact", "trees", "student"]
@@ -85,6 +94,34 @@ class Taken:
             f"`y` must tell the outcomes that {type(self.model).__name__} decides between; the model does "
             "not name them itself. Give the outcomes of some rows, and None for the others."
         )
+
+    def outcomes(
+        self, y: Sequence[Any] | pd.Series | None, n: int, *, needed: bool
+    ) -> tuple[tuple[Any, ...], Tensor, Tensor]:
+        """Labels, the class of each of n rows, and which have one; those without are of the first class.
+
+        Args:
+            y: Outcomes; where they are not ``needed``, some may be missing, or all.
+            n: How many rows there are.
+            needed: Every row must have one.
+        """
+        everyone = torch.ones(n, dtype=torch.bool)
+        if needed:
+            if y is None:
+                raise InvalidInputError(
+                    '`y` must hold the outcomes of the rows; it was left out. Give it, or set labels="model" '
+                    'or "bayes"; the density then learns from what the model decides.'
+                )
+            return (*labels_of(y, n), everyone)
+        if y is None:
+            return self.own_labels(), torch.zeros(n, dtype=torch.long), everyone
+        column = column_of(y)
+        if len(column) != n:
+            raise ShapeError(f"`y` must have {n} outcomes, one for each row; got {len(column)}.")
+        known = torch.tensor(column.notna().to_numpy())
+        classes = torch.zeros(n, dtype=torch.long)
+        labels, classes[known] = labels_of(column[column.notna()], int(known.sum()))
+        return labels, classes, known
 
     def labels(self, labels: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
         """The outcomes in the model's own order, where it has one; none for a regressor.

@@ -8,7 +8,7 @@ values; within 1e-4 for XGBoost, which adds in single precision.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -35,7 +35,7 @@ from plausiflow.data.layout import Layout
 from plausiflow.errors import InvalidInputError, ShapeError
 from plausiflow.frozen import Frozen
 
-__all__ = ["StandIn", "own_trees", "pool", "student_of"]
+__all__ = ["StandIn", "own_trees", "pool", "student_again", "student_of", "trees_again"]
 
 SINGLE_TOLERANCE = 1e-4
 """How far hard trees may be from the answers of a model that adds in single precision."""
@@ -54,6 +54,7 @@ class StandIn:
         n_outputs: How many logits of a classifier there are, or one, the value of a regressor.
         decided: Which encoded columns, where they are one, put a cell in a state such as a level or a zero,
             so that it is split for certain, shape ``(width, d)``; nothing where cells are only numbers.
+        learned: What it is made of, besides the model: a student's trees, or the sizes of the model's own.
     """
 
     cells: nn.Module
@@ -61,6 +62,7 @@ class StandIn:
     says: str
     n_outputs: int
     decided: Tensor | None = None
+    learned: Mapping[str, Tensor] = field(default_factory=dict)
     _frozen: Frozen[_Composed] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -111,10 +113,28 @@ def own_trees(model: Fitted, encoder: Encoder, sample: pd.DataFrame) -> StandIn:
     Raises:
         Refused: Its trees, or what leads to them, cannot be read exactly; the message says what and why.
     """
-    encoded, layout = encoder.encode(sample), encoder.layout
+    encoded = encoder.encode(sample)
+    forest, cells, intake = _trees_of(model, encoder, sample)
+    sizes = Sizes.of(forest, cells, encoder.layout, encoded.x[torch.from_numpy(encoded.usable)])
+    made = _relaxed(forest, cells, sizes, encoder.layout)
+    _compare(made, forest, sizes, model, intake, encoder, sample)
+    return made
+
+
+def trees_again(
+    model: Fitted, encoder: Encoder, sample: pd.DataFrame, learned: Mapping[str, Tensor]
+) -> StandIn:
+    """What :func:`own_trees` made of the same model before, from what it ``learned``; nothing is compared."""
+    forest, cells, _ = _trees_of(model, encoder, sample)
+    sizes = Sizes(learned["scales"], learned["steps"], learned["origins"])
+    return _relaxed(forest, cells, sizes, encoder.layout)
+
+
+def _trees_of(model: Fitted, encoder: Encoder, sample: pd.DataFrame) -> tuple[Forest, Cells, Intake]:
+    """The trees of a model, what leads to them from encoded rows, and what the model takes."""
     steps, last = _unwrapped(model)
     forest = _read(last)
-    intake, basis = _intake(model, encoder.schema.names), Basis(layout)
+    intake, basis = _intake(model, encoder.schema.names), Basis(encoder.layout)
     dtype = intake.rows(sample).dtype if intake.as_array else None
     columns = table_columns(encoder, sample, intake.names, dtype, basis)
     for step in steps:
@@ -122,18 +142,19 @@ def own_trees(model: Fitted, encoder: Encoder, sample: pd.DataFrame) -> StandIn:
     if forest.n_features != len(columns):
         kind = type(last).__name__
         raise Refused(f"{kind} takes {forest.n_features} columns, and {len(columns)} lead to it")
-    cells = Cells(columns, basis, set(forest.feature.tolist()))
-    sizes = Sizes.of(forest, cells, layout, encoded.x[torch.from_numpy(encoded.usable)])
+    return forest, Cells(columns, basis, set(forest.feature.tolist())), intake
+
+
+def _relaxed(forest: Forest, cells: Cells, sizes: Sizes, layout: Layout) -> StandIn:
     relaxed = RelaxedForest(forest, sizes.scales, _TEMPERATURE, sizes.steps, sizes.origins, per_split=True)
-    made = StandIn(
+    return StandIn(
         cells=cells,
         forest=relaxed,
         says=f"its own {len(forest.root)} trees, relaxed",
         n_outputs=len(forest.base),
         decided=cells.decided(layout.width),
+        learned={"scales": sizes.scales, "steps": sizes.steps, "origins": sizes.origins},
     )
-    _compare(made, forest, sizes, model, intake, encoder, sample)
-    return made
 
 
 def _unwrapped(model: Fitted) -> tuple[list[Fitted], Fitted]:
@@ -224,6 +245,13 @@ def student_of(x: Tensor, outputs: Tensor, layout: Layout, *, seed: int = 0) -> 
         forest = student(x, outputs.double().log(), seed=seed)
     else:
         forest = student_of_values(x, outputs, seed=seed)
+    return student_again(forest, layout)
+
+
+def student_again(forest: Forest, layout: Layout) -> StandIn:
+    """A student of trees on encoded rows, relaxed."""
+    if forest.n_features != layout.width:
+        raise ShapeError(f"`forest` must split {layout.width} columns, as encoded; got {forest.n_features}.")
     steps = torch.zeros(layout.width, dtype=torch.float64)
     for block in layout.blocks:
         if block.scale is not None:
@@ -234,6 +262,7 @@ def student_of(x: Tensor, outputs: Tensor, layout: Layout, *, seed: int = 0) -> 
         says=f"a student of {len(forest.root)} trees, relaxed",
         n_outputs=len(forest.base),
         decided=decided_by_levels(layout),
+        learned=forest.state(),
     )
 
 

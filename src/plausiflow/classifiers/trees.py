@@ -5,7 +5,7 @@ Soft splits, which have a gradient, are in :mod:`plausiflow.classifiers.relaxati
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Self
@@ -17,6 +17,7 @@ from plausiflow.errors import InvalidInputError, ShapeError
 
 _CELLS = 100_000  # Splits times rows that are computed at once: what a cache holds.
 _FEWEST_ROWS = 16
+_TENSORS = ("feature", "threshold", "missing_left", "left", "right", "tree", "leaf", "root", "output", "base")
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,44 @@ class Forest:
             single_sums=single_sums,
         )
 
+    def state(self) -> dict[str, Tensor]:
+        """The forest as tensors; :meth:`of_state` takes them back."""
+        form = [self.n_features, self.inclusive, self.single, self.single_sums]
+        own = {name: getattr(self, name).clone() for name in _TENSORS}
+        return own | {"levels": _integers(self.levels), "form": _integers(form)}
+
+    @classmethod
+    def of_state(cls, state: Mapping[str, Tensor]) -> Self:
+        """The forest that :meth:`state` gave.
+
+        Raises:
+            InvalidInputError: These are no trees: a shape, a type or a number of a node is not possible.
+        """
+        n_features, inclusive, single, single_sums = state["form"].tolist()
+        made = cls(
+            **{name: state[name].clone() for name in _TENSORS},
+            levels=tuple(state["levels"].tolist()),
+            n_features=n_features,
+            inclusive=bool(inclusive),
+            single=bool(single),
+            single_sums=bool(single_sums),
+        )
+        made._check()
+        return made
+
+    def _check(self) -> None:
+        """Raise unless every child comes after its split, and every number has a place to point to."""
+        n, trees = len(self.feature), len(self.root)
+        nodes, own = n + len(self.leaf), torch.arange(n)
+        places = [(self.feature, n, self.n_features), (self.tree, n, trees), (self.root, trees, nodes)]
+        places += [(self.left, n, nodes), (self.right, n, nodes), (self.output, trees, len(self.base))]
+        fine = all(_points(tensor, count, below) for tensor, count, below in places)
+        fine &= all(t.ndim == 1 and t.dtype == torch.float64 for t in (self.threshold, self.leaf, self.base))
+        fine &= self.missing_left.dtype == torch.bool and len(self.missing_left) == len(self.threshold) == n
+        fine &= sum(self.levels) == n and min(self.levels, default=0) >= 0
+        if not fine or not bool(((self.left > own) & (self.right > own)).all()):
+            raise InvalidInputError("The tensors are not those of trees: shapes, types or nodes do not fit.")
+
     @property
     def slices(self) -> list[slice]:
         """The splits of each depth, from the roots on."""
@@ -174,6 +213,13 @@ class Forest:
 def behind_zero(base: Tensor, shift: int) -> Tensor:
     """Outputs behind ``shift`` that are zero: the logits of a binary model are zero and its raw score."""
     return torch.cat([base.new_zeros(shift), base])
+
+
+def _points(tensor: Tensor, count: int, below: int) -> bool:
+    """Whether these are so many whole numbers, from zero on and below another."""
+    if tensor.shape != (count,) or tensor.dtype != torch.long:
+        return False
+    return bool(((tensor >= 0) & (tensor < below)).all())
 
 
 def _integers(values: Sequence[int]) -> Tensor:

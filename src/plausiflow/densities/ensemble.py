@@ -25,7 +25,7 @@ from plausiflow.densities.bayes import BayesRule, Outcome
 from plausiflow.densities.context import ContextThreshold
 from plausiflow.densities.flows import ConditionalFlow
 from plausiflow.densities.members import Member, stack, train_members
-from plausiflow.densities.thresholds import held_out_thresholds, weighted_quantile
+from plausiflow.densities.thresholds import held_out_thresholds, spread_of, weighted_quantile
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.frozen import Frozen
 from plausiflow.training import check_query, check_rows
@@ -46,6 +46,8 @@ class CrossFitEnsemble:
         workers: Processes that train members; by default one for each core where the data is large enough to
             gain from it.
         seed: Of splits and members.
+        held_out_: Percentiles of the scores of each class's rows, without the margin, each under the member
+            that has not seen it, shape ``(k, 101)``; what a counterfactual's score can be compared with.
     """
 
     members: int = 5
@@ -62,6 +64,7 @@ class CrossFitEnsemble:
     errors_: Tensor = field(init=False, default_factory=lambda: torch.zeros(0, 0), repr=False)
     margin_: Tensor = field(init=False, default_factory=lambda: torch.zeros(0), repr=False)
     most_margin_: Tensor = field(init=False, default_factory=lambda: torch.zeros(0), repr=False)
+    held_out_: Tensor = field(init=False, default_factory=lambda: torch.zeros(0, 0), repr=False)
     rule_: BayesRule | None = field(init=False, default=None, repr=False)
     _stacked: Frozen[nn.Module] | None = field(init=False, default=None, repr=False)
 
@@ -97,10 +100,11 @@ class CrossFitEnsemble:
         self.thresholds_, self.errors_ = held_out_thresholds(
             own, classes, weights, parts, self.n_classes, self.quantile
         )
+        scores = own - self.thresholds_.to(own)[part, classes]
         if self.context is not None:
-            scores, context = own - self.thresholds_.to(own)[part, classes], self.context
-            self.context = replace(context, quantile=self.quantile)
+            self.context = replace(self.context, quantile=self.quantile)
             self.context.fit(rows, classes, scores, weights, n_classes=self.n_classes)
+        self.held_out_ = spread_of(scores - self.given_bar(rows, classes), classes, weights, self.n_classes)
         return self.aggregating(self.aggregation, x, y)
 
     @torch.no_grad()
@@ -183,6 +187,8 @@ class CrossFitEnsemble:
             )
         names = ("thresholds", "errors", "margin", "most_margin")
         own = {name: getattr(self, f"{name}_").clone() for name in names}
+        if self.held_out_.numel():
+            own["held_out"] = self.held_out_.clone()
         for name, part in (("context", self.context), ("rule", self.rule_)):
             if part is not None:
                 own[name] = part.state()
@@ -209,6 +215,7 @@ class CrossFitEnsemble:
             self.rule_.load_state(state["rule"])
         self.thresholds_, self.errors_ = state["thresholds"].clone(), state["errors"].clone()
         self.margin_, self.most_margin_ = state["margin"].clone(), state["most_margin"].clone()
+        self.held_out_ = state.get("held_out", torch.zeros(0, 0)).clone()
         if self.context is not None:
             self.context = self.context.load_state(state["context"])
         return self

@@ -3,6 +3,7 @@ r"""From a density to a verdict: the threshold :math:`\delta` a log-density is h
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
@@ -98,6 +99,19 @@ class Thresholded:
         """Log-density minus threshold, shape ``(n,)``: plausible where not negative."""
         return plausibility_value(self.density.log_prob(x, y), self.log_delta(y).to(x))
 
+    def state(self) -> dict[str, Tensor]:
+        """Everything learned, the density's as well, as tensors; :meth:`load_state` takes it back."""
+        inner: dict[str, Tensor] = self.density.state()  # type: ignore[attr-defined]
+        own = {} if self.log_delta_ is None else {"log_delta": self.log_delta_.clone()}
+        return own | {f"density.{name}": value for name, value in inner.items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> Self:
+        """Take back what :meth:`state` gave, into a density with the same settings."""
+        inner = {k.removeprefix("density."): v for k, v in state.items() if k.startswith("density.")}
+        self.density = self.density.load_state(inner)  # type: ignore[attr-defined]
+        self.log_delta_ = state["log_delta"].clone()
+        return self
+
 
 def quantile_of(values: Tensor, q: float) -> Tensor:
     """The lower empirical quantile; at one half it is torch's median, as in the published runs."""
@@ -115,6 +129,25 @@ def weighted_quantile(values: Tensor, weights: Tensor, q: float) -> Tensor:
     one = (weights.square().sum() / weights.sum()).clamp_max(1.0)
     place = torch.searchsorted(reached, q * (reached[-1:] - one), right=True)
     return ordered[place.clamp_max(len(values) - 1)][0]
+
+
+def spread_of(scores: Tensor, y: Tensor, weights: Tensor, n_classes: int) -> Tensor:
+    """Percentiles of the scores of each class, lowest first, shape ``(k, 101)``; NaN where there are no rows.
+
+    Args:
+        scores: Of rows, shape ``(n,)``.
+        y: Their classes.
+        weights: How much each row counts.
+        n_classes: How many classes there are.
+    """
+    spread = torch.full((n_classes, 101), torch.nan, dtype=torch.float64)
+    for k in y.unique().tolist():
+        ordered, order = scores[y == k].double().sort()
+        reached = weights[y == k][order].double().cumsum(dim=0)
+        share = torch.linspace(0, 1, 101, dtype=torch.float64, device=reached.device)
+        place = torch.searchsorted(reached, share * reached[-1])
+        spread[k] = ordered[place.clamp_max(len(ordered) - 1)].cpu()
+    return spread
 
 
 def held_out_thresholds(

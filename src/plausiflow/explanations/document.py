@@ -1,4 +1,4 @@
-"""What leaves Python: strict JSON, and the small table that notebooks show."""
+"""What leaves Python as strict JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, time
-from html import escape
 from itertools import pairwise
 from typing import Any
 
@@ -15,10 +14,9 @@ import pandas as pd
 
 from plausiflow.explanations.checks import VERDICTS
 from plausiflow.explanations.parts import Parts
-from plausiflow.explanations.wording import is_absent, value_text
+from plausiflow.explanations.wording import is_absent
 
 VERSION = 1
-SHOWN_ROWS = 10
 _FIGURES = ("cost", "probability", "score", "judged")
 
 
@@ -114,25 +112,3 @@ def _answer(
 ) -> dict[str, Any]:
     changes = [{"feature": name, "from": factual[name], "to": values[name]} for name in changed]
     return {"values": values, "changes": changes, **figures}
-
-
-def notebook_table(parts: Parts) -> str:
-    """The first rows as an HTML table; every text is escaped."""
-    shown = slice(0, min(SHOWN_ROWS, len(parts)))
-    labels = parts.rows.index[shown].to_flat_index()
-    verdicts, sentences = parts.verdicts.iloc[shown], parts.row_sentences(range(shown.stop))
-    cells = zip(labels, verdicts["status"], verdicts["target"], sentences, strict=True)
-    lines = [
-        _line("td", [str(label), status, "" if is_absent(target) else value_text(target), sentence])
-        for label, status, target, sentence in cells
-    ]
-    more = len(parts) - len(lines)
-    return (
-        f"<div><p>{escape(repr(parts))}</p><table><thead>"
-        f"{_line('th', ['row', 'status', 'wanted', 'what would change'])}</thead>"
-        f"<tbody>{''.join(lines)}</tbody></table>{f'<p>and {more:,} more rows</p>' if more else ''}</div>"
-    )
-
-
-def _line(tag: str, texts: Sequence[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{escape(text)}</{tag}>' for text in texts)}</tr>"

@@ -12,12 +12,27 @@ from torch import Tensor
 
 from plausiflow.classifiers.blackbox import BlackBox
 from plausiflow.classifiers.tabular import EncodedModel
-from plausiflow.protocols import Density
+from plausiflow.data.grids import Numbers
+from plausiflow.densities import CrossFitEnsemble
+from plausiflow.metrics import Context
+from plausiflow.protocols import Classifier, Density, Plausibility
 from plausiflow.search.answering import Answers, Question
 from plausiflow.search.finder import Finder
 from plausiflow.search.judges import Judges
 from plausiflow.search.targets import answers_as_text, wishes_as_text
 from plausiflow.search.verified import FINAL_CORNERS, PROMISE
+
+
+def context_of(model: EncodedModel | BlackBox, x: Tensor, classes: Tensor) -> Context | None:
+    """What a classifier's answers are measured against: encoded training rows and their classes.
+
+    Plausibility and judges are held against what each row is given, which only a verdict knows.
+    """
+    if not model.labels:
+        return None
+    decider = model if isinstance(model, BlackBox) else model.model
+    assert isinstance(decider, Classifier)
+    return Context(classifier=decider, x_train=x, y_train=classes)
 
 
 @torch.no_grad()
@@ -80,3 +95,10 @@ def verdicts_of(
         },
         index=question.frame.index,
     )
+
+
+def held_out_of(plausibility: Plausibility) -> Numbers | None:
+    """Percentiles of the scores of held-out rows by class, ``(k, 101)``; nothing where they are not known."""
+    if not isinstance(plausibility, CrossFitEnsemble) or not plausibility.held_out_.numel():
+        return None
+    return plausibility.held_out_.numpy()

@@ -53,6 +53,8 @@ class Parts:
         labels: Its classes, in the model's order.
         encoded: Encoded rows ``(n, width)`` and answers ``(m, width)``, and wanted classes ``(n,)``.
         context: What metrics measure against.
+        held_out: Percentiles of the scores of real rows that no member had seen, by wanted class, shape
+            ``(k, 101)``: how dense real rows are, beside which the ``score`` of an answer stands.
         model_calls: How often a model without gradients was asked, all rows of a call at once.
         model_rows: About how many rows it was asked.
 
@@ -73,6 +75,7 @@ class Parts:
     labels: tuple[Any, ...] = ()
     encoded: tuple[Tensor, Tensor, Tensor] | None = None
     context: Context | None = None
+    held_out: Numbers | None = None
     model_calls: int = 0
     model_rows: int = 0
 

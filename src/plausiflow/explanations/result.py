@@ -12,13 +12,15 @@ import numpy as np
 import pandas as pd
 
 from plausiflow.explanations.changes import Changes
-from plausiflow.explanations.document import json_parts, notebook_table
+from plausiflow.explanations.document import json_parts
 from plausiflow.explanations.drawing import draw
 from plausiflow.explanations.measuring import measure
 from plausiflow.explanations.parts import Parts
+from plausiflow.explanations.reporting import content_of, notebook
 from plausiflow.explanations.single import Explanation, row_of
 from plausiflow.explanations.summary import Summary, count_statuses, statuses_text, summarise
 from plausiflow.metrics import Variant
+from plausiflow.report import page_parts
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -58,7 +60,7 @@ class Explanations(Parts):
         return f"Explanations({statuses_text(count_statuses(self.verdicts['status']))})"
 
     def _repr_html_(self) -> str:
-        return notebook_table(self)
+        return notebook(self)
 
     @cached_property
     def counterfactuals(self) -> pd.DataFrame:
@@ -141,6 +143,16 @@ class Explanations(Parts):
         with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.writelines(json_parts(self))
         return None
+
+    def to_html(self, path: str | Path, title: str | None = None) -> None:
+        """Write a report: one HTML file for a browser, a phone or a printer, which needs no network.
+
+        Args:
+            path: Of the file.
+            title: Of the page; by default it names the outcome.
+        """
+        with open(path, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+            file.writelines(page_parts(content_of(self, title)))
 
     def plot(self, i: int, *, rank: int = 1) -> Any:  # noqa: ANN401
         """A matplotlib figure of what changes in an answer of the row at position ``i``.

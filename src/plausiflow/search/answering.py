@@ -68,6 +68,7 @@ class Question:
         locked: Features that each row keeps, shape ``(n, features)``.
         deadline: On the monotonic clock; nothing waits as long as it takes.
         relaxed: Whether the nearest miss is an answer where there is no other.
+        second_opinion: Whether answers keep a margin.
     """
 
     frame: pd.DataFrame
@@ -78,6 +79,7 @@ class Question:
     locked: Mask | None = None
     deadline: float | None = None
     relaxed: bool = False
+    second_opinion: bool = True
 
     @property
     def late(self) -> bool:
@@ -106,7 +108,7 @@ def answered(finder: Finder, encoder: Encoder, question: Question) -> Answers:
     parts: list[_Verified] = []
     status[rows.numpy()] = "not_reached"
     for some in question.in_time(rows):
-        found = _search(finder, encoder, question, some)
+        found = _search(finder, encoder, question, some, margin=question.second_opinion)
         status[some.numpy()] = "infeasible"
         status[found.of.numpy()] = "found"
         parts.append(found)
@@ -114,7 +116,8 @@ def answered(finder: Finder, encoder: Encoder, question: Question) -> Answers:
     searched = torch.from_numpy(np.isin(status, ("found", "infeasible")).nonzero()[0])
     answers = _Verified.joined(encoder, question.frame, parts)
     short = searched[torch.bincount(answers.of, minlength=n)[searched] < question.count]
-    more = [_search(finder, encoder, question, some, margin=False) for some in question.in_time(short)]
+    again = question.in_time(short) if question.second_opinion else []
+    more = [_search(finder, encoder, question, some, margin=False, quick=True) for some in again]
     if more:
         both = _Verified.joined(encoder, question.frame, [answers, *more]).distinct(question.count)
         gained = torch.bincount(both.of, minlength=n) > torch.bincount(answers.of, minlength=n)
@@ -185,14 +188,14 @@ class _Verified:
 
 
 def _search(
-    finder: Finder, encoder: Encoder, question: Question, rows: Tensor, *, margin: bool = True
+    finder: Finder, encoder: Encoder, question: Question, rows: Tensor, *, margin: bool, quick: bool = False
 ) -> _Verified:
     index = rows.numpy()
     frame, locked = question.frame.iloc[index], None if question.locked is None else question.locked[index]
     x, wanted = question.encoded.x[rows], question.wanted[rows]
     guide = None if margin else Guide.without_margin(finder.plausibility, x, wanted.y)
     task = finder.task(x, wanted, frame=frame, locked=locked, guide=guide)
-    found = finder.find(task, question.count, wider=not margin)
+    found = finder.find(task, question.count, wider=not margin, quick=quick)
     verified = _verified(finder, encoder, question, found, rows)
     spare = task.guide.bar - Guide.without_margin(finder.plausibility, x, wanted.y).bar
     place = torch.searchsorted(rows, verified.of)

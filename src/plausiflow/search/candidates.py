@@ -8,12 +8,15 @@ are from holding.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from plausiflow.data.layout import Layout
+from plausiflow.errors import InvalidInputError
 from plausiflow.search.task import Candidates, Task, cheapest
 
 NEAR, MORE = 48, 512
@@ -49,6 +52,32 @@ class RealRows:
                 least[block.number] = float(values.min()) if len(values) else 0.0
         return typical, least
 
+    def state(self, name: str) -> dict[str, Tensor]:
+        """All as tensors below a name; :meth:`of_state` takes them back."""
+        columns = torch.tensor(list(self.typical), dtype=torch.long)
+        free = torch.tensor([[self.typical[c], self.least[c]] for c in self.typical], dtype=torch.float64)
+        own = {f"{name}.{k}": rows for k, rows in self.rows.items()}
+        return own | {f"{name}.columns": columns, f"{name}.free": free.reshape(-1, 2)}
+
+    @classmethod
+    def of_state(cls, state: Mapping[str, Tensor], name: str, layout: Layout, n_classes: int) -> Self:
+        """The rows that :meth:`state` gave.
+
+        Raises:
+            InvalidInputError: They are no rows of the layout.
+        """
+        rows = {k: state[f"{name}.{k}"].clone() for k in range(n_classes)}
+        columns, free = state[f"{name}.columns"].tolist(), state[f"{name}.free"]
+        fine = all(x.shape == (len(x), layout.width) and x.dtype == torch.float64 for x in rows.values())
+        fine = fine and all(bool(x.isfinite().all()) for x in rows.values())
+        if not fine or free.shape != (len(columns), 2) or set(columns) != set(_with_states(layout)):
+            raise InvalidInputError(
+                f"`state` must hold the rows of {n_classes} classes, finite doubles of width {layout.width}, "
+                "and a typical number for each column with states."
+            )
+        typical, least = ({c: float(v) for c, v in zip(columns, part, strict=True)} for part in free.T)
+        return cls(rows, typical, least)
+
     def near(self, task: Task, rows: Tensor, count: int, *, among: int = NEAR) -> Candidates:
         """The cheapest ``count`` verified rows for each of some rows, among so many that look cheap."""
         parts = []
@@ -78,6 +107,11 @@ class RealRows:
                 fine = first.checked(task.candidates(owners, moved)).answers
                 kept.append(fine.distinct().best(asked))
         return task.checked(Candidates.joined(*kept)).answers.best(count)
+
+
+def _with_states(layout: Layout) -> list[int]:
+    """Columns of numbers that have states."""
+    return [block.number for block in layout.with_levels if block.number is not None]
 
 
 def _resemblance(task: Task, rows: Tensor, bank: Tensor) -> Tensor:

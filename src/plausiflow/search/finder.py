@@ -103,14 +103,18 @@ class Finder:
             return self.validity(x, wanted) >= 0
         return self.itself.aim.value(self.itself.answer(frame), wanted) >= 0
 
-    def find(self, task: Task, count: int = 1, *, wider: bool = False) -> Candidates:
+    def rows_state(self) -> dict[str, Tensor]:
+        """Its training rows, as tensors."""
+        return self.bank.state("bank") | (self.wider_bank or self.bank).state("wider")
+
+    def find(self, task: Task, count: int = 1, *, wider: bool = False, quick: bool = False) -> Candidates:
         """At least ``count`` answers for each row where there are, cheapest first, different from each other.
 
         For one, the runners-up come along, in case it does not hold when decoded. ``wider`` is for tasks
-        that need no margin.
+        that need no margin, ``quick`` where few answers are expected.
         """
         bank = self.wider_bank if wider and self.wider_bank is not None else self.bank
-        search = self.search.quicker() if wider else self.search
+        search = self.search.quicker() if quick else self.search
         if count == 1:
             return search.run(task, bank, keep=search.finalists)
         return diverse(task, bank, search, count)

@@ -7,6 +7,8 @@ gradients only those that hold at corners around them, too.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -17,6 +19,7 @@ from plausiflow.classifiers.blackbox import BlackBox
 from plausiflow.classifiers.tabular import EncodedModel
 from plausiflow.constraints import Increasing, Rules
 from plausiflow.data.encoding import Encoder
+from plausiflow.data.layout import Layout
 from plausiflow.densities import CrossFitEnsemble
 from plausiflow.densities.bayes import Outcome
 from plausiflow.densities.context import ContextThreshold
@@ -32,6 +35,7 @@ from plausiflow.search.mixed import MixedSearch
 from plausiflow.search.oracle import Itself
 from plausiflow.search.verified import CORNERS, REACH, VerifiedSearch
 from plausiflow.search.wanted import Aim, Decides
+from plausiflow.settings import number
 
 MEMBERS, CALIBRATION_ROWS = 4, 120
 HOT, COLD = 0.03, 0.01
@@ -112,41 +116,86 @@ def densities(
     return ensemble, judges.fit(single, rows.classes, n_classes=rows.n_classes)
 
 
-def finder_for(
-    rows: Rows,
-    *,
-    rules: Rules,
-    encoder: Encoder,
-    model: EncodedModel | BlackBox,
-    aim: Aim,
-    plausibility: Plausibility,
-    weights: Tensor,
-    settings: Settings,
-) -> Finder:
+@dataclass(frozen=True, eq=False)
+class Means:
+    """What a search needs besides training rows.
+
+    Attributes:
+        rules: What may change.
+        encoder: Of the table.
+        model: That decides.
+        aim: How its answers are held against what is wanted.
+        plausibility: Fitted.
+        weights: Cost of each feature.
+        settings: Of the fit.
+    """
+
+    rules: Rules
+    encoder: Encoder
+    model: EncodedModel | BlackBox
+    aim: Aim
+    plausibility: Plausibility
+    weights: Tensor
+    settings: Settings
+
+
+def finder_for(rows: Rows, means: Means) -> Finder:
     """Everything a search needs; an ensemble is calibrated, in place."""
-    typical, least = RealRows.free_numbers(encoder.layout, rows.x)
+    free = RealRows.free_numbers(means.encoder.layout, rows.x)
+    finder, plausibility = _finder(RealRows({}, *free), means), means.plausibility
+    answers = means.model.answers(rows.x, rows.frame)
+    if means.settings.confidence is not None and isinstance(plausibility, CrossFitEnsemble):
+        _calibrate(finder, plausibility, rows, means.aim.classes(answers), means.settings)
+    valid = _valid_rows(finder, rows, means.aim, answers)
+    bank, wider = (RealRows(_plausible(plausibility, valid, wide), *free) for wide in (False, True))
+    return replace(finder, bank=bank, wider_bank=wider)
+
+
+def finder_again(state: Mapping[str, Tensor], means: Means) -> Finder:
+    """The finder that was saved: with the state of its training rows."""
+    n = means.plausibility.n_classes if isinstance(means.plausibility, CrossFitEnsemble) else 0
+    if len(means.aim.edges or (*means.model.labels, "")) - 1 != n:
+        raise InvalidInputError(f"`aim` must tell {n} classes or bins apart, as many as the density knows.")
+    bank, wider = (RealRows.of_state(state, name, means.rules.layout, n) for name in ("bank", "wider"))
+    return replace(_finder(bank, means), wider_bank=wider)
+
+
+def _finder(bank: RealRows, means: Means) -> Finder:
+    model, aim, settings = means.model, means.aim, means.settings
     plain = MixedSearch(sparsity=settings.sparsity)
     search: MixedSearch | VerifiedSearch = plain
     itself = None
     validity = Decides(model.outputs(COLD) if isinstance(model, BlackBox) else model.outputs, aim)
     if isinstance(model, BlackBox):
-        itself = Itself(answer=model.answer, aim=aim, encoder=encoder, budget=settings.budget)
+        itself = Itself(answer=model.answer, aim=aim, encoder=means.encoder, budget=settings.budget)
         search = VerifiedSearch(hot=Decides(model.outputs(HOT), aim), cold=validity, base=plain)
-    finder = Finder(
-        rules=rules,
+    return Finder(
+        rules=means.rules,
         validity=validity,
-        plausibility=plausibility,
-        bank=RealRows({}, typical, least),
-        weights=weights,
+        plausibility=means.plausibility,
+        bank=bank,
+        weights=means.weights,
         search=search,
         itself=itself,
     )
-    answers = model.answers(rows.x, rows.frame)
-    if settings.confidence is not None and isinstance(plausibility, CrossFitEnsemble):
-        _calibrate(finder, plausibility, rows, aim.classes(answers), settings)
-    valid = _valid_rows(finder, rows, aim, answers)
-    bank, wider = (RealRows(_plausible(plausibility, valid, wide), typical, least) for wide in (False, True))
-    return replace(finder, bank=bank, wider_bank=wider)
+
+
+def weights_of(weights: Mapping[str, float] | None, layout: Layout) -> Tensor:
+    """What a change of each feature costs, shape ``(blocks,)``: one, unless it is given by name."""
+    given = dict(weights or {})
+    names = [block.name for block in layout.blocks]
+    problems = [f"{name!r} is no feature that can change" for name in given if name not in names]
+    problems += [
+        f"the weight of {name!r} must be a positive number; got {value!r}"
+        for name, value in given.items()
+        if not 0 < number(value) < math.inf
+    ]
+    if problems:
+        raise InvalidInputError(
+            "`weights` cannot be used: " + "; ".join(problems) + ". Features that may not change go into "
+            "`Immutable`."
+        )
+    return torch.tensor([float(given.get(name, 1.0)) for name in names], dtype=torch.float64)
 
 
 def _calibrate(

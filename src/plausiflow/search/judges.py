@@ -76,8 +76,8 @@ class Judges:
     def fit(self, x: Tensor, y: Tensor, *, n_classes: int | None = None) -> Self:
         """Train every judge on its part of the rows, and take its thresholds from the rest.
 
-        Where a judge holds out fewer than thirty rows of a class, the threshold is the quantile over those that
-        all judges hold out; where none does, over those of all classes that this judge holds out.
+        Where a judge holds out fewer than thirty rows of a class, the threshold is the quantile over those
+        that all judges hold out; where none does, over those of all classes that this judge holds out.
         """
         check_rows(x, y, n_classes=n_classes)
         n_classes = n_classes or int(y.max()) + 1

@@ -7,13 +7,18 @@ few bins, and ``y`` is the bin that the prediction comes to first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
+from plausiflow.errors import InvalidInputError
 from plausiflow.losses import validity_value
+from plausiflow.settings import number
 
 ROUNDING = 1e-9
 """Log odds by which a probability may miss the least one: the 0.9 of a forest is 0.9."""
@@ -100,6 +105,27 @@ class Aim:
             return outputs.argmax(dim=1)
         inner = torch.tensor(self.edges[1:-1], dtype=outputs.dtype, device=outputs.device)
         return torch.bucketize(outputs, inner, right=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Only what JSON can hold, which has no infinity; :meth:`from_dict` reads it."""
+        inner = [float(edge) for edge in self.edges[1:-1]]
+        return {"margin": float(self.margin), "edges": inner, "unit": float(self.unit)}
+
+    @classmethod
+    def from_dict(cls, written: Mapping[str, Any]) -> Self:
+        """What :meth:`to_dict` wrote.
+
+        Raises:
+            InvalidInputError: These are no margin, edges and unit.
+        """
+        margin, unit = number(written["margin"]), number(written["unit"])
+        inner = [number(edge) for edge in written["edges"]]
+        edges = (-math.inf, *inner, math.inf) if inner else ()
+        if not (0 <= margin < 0.5 and 0 < unit < math.inf and all(a < b for a, b in pairwise(edges))):
+            raise InvalidInputError(
+                f"An aim needs a margin in [0, 0.5), a positive unit and ascending edges; got {written!r}."
+            )
+        return cls(margin, edges, unit)
 
     def met(self, outputs: Tensor, wanted: Wanted) -> Tensor:
         """Whether rows are as wanted already, however narrowly, shape ``(n,)`` bool; false where unknown."""
