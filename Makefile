@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-EXTRAS := dev,plots,trees,artelt,files
+EXTRAS := dev,plots,trees,artelt,files,serve
 
 # The first interpreter that runs and is new enough; `make PYTHON=/path/to/python` overrides it.
 IS_NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
@@ -31,7 +31,7 @@ BENCH_DATA := moons,wine
 BENCH := --datasets $(BENCH_DATA) --folds 0 --seed 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint types bench clean distclean
+.PHONY: help setup demo browser test test-slow lint types bench clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,7 +50,15 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## explain a bundled example: prints a table, writes out/
 	@$(BIN)/plausiflow demo
 
-test: lint types  ## lint, types, fast tests and doctests
+# Tests of pages need a browser; where none is found and none can be installed, they say so and are skipped.
+BROWSER := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
+
+browser:
+	@test -n "$(BROWSER)" || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+		echo "installing chromium" && apt-get install -qq -y chromium >/dev/null 2>&1; } || \
+		echo "no browser: tests of pages are skipped"
+
+test: lint types browser  ## lint, types, fast tests and doctests
 	$(PYTEST) $(PARALLEL) -m "not slow"
 	$(PYTEST) --doctest-modules src/plausiflow
 
