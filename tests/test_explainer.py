@@ -332,7 +332,14 @@ def test_a_level_that_may_not_be_left_is_named(frame):
 def test_locks_that_block_are_named(by_income, frame):
     result = by_income.explain(poor(frame, by_income), "yes", locked=[["income"], ["age"]])
     assert result.status["status"].tolist() == ["infeasible", "found"]
-    assert result.status["reason"].iloc[0] == "locked blocks: without it there is an answer"
+    assert (
+        result.status["reason"].iloc[0] == "the lock on some features blocks: without it there is an answer"
+    )
+
+
+def test_locks_that_block_a_single_row_are_named(by_income, frame):
+    status = by_income.explain(poor(frame, by_income, 1), "yes", locked=["income"]).status
+    assert status["reason"].tolist() == ["the lock on some features blocks: without it there is an answer"]
 
 
 def test_where_no_single_rule_blocks_the_reason_says_that_nothing_is_left(frame):

@@ -370,6 +370,17 @@ def test_another_order_of_columns_has_the_same_answers(cases):
     pd.testing.assert_frame_equal(turned.answers[case.rows.columns], case.result.answers)
 
 
+def test_a_cell_that_cannot_be_read_spoils_its_own_row_only(cases):
+    case = cases("xgboost")
+    rows = case.rows.astype(object)
+    rows.iloc[1, 0] = "many"
+    spoiled = case.explainer.explain(rows, case.target)
+    assert (spoiled.status["status"] == "invalid_input").tolist() == [i == 1 for i in range(len(rows))]
+    others = case.result.counterfactuals.drop(index=case.rows.index[1])
+    kept = spoiled.counterfactuals.drop(index=case.rows.index[1]).astype(others.dtypes)
+    pd.testing.assert_frame_equal(kept, others)
+
+
 @pytest.mark.parametrize("name", ["labelling", "three_classes", "mixed_table"])
 def test_results_can_be_passed_on(cases, name):
     case = cases(name)

@@ -11,7 +11,7 @@ from plausiflow.constraints import Allowed, Immutable, Increasing, Linear, MaxCh
 from plausiflow.errors import InvalidInputError, ShapeError
 from plausiflow.search import finder as finder_module
 from plausiflow.search.diverse import diverse
-from plausiflow.search.finder import Anything
+from plausiflow.search.finder import LOCKS, Anything
 from plausiflow.search.mixed import MixedSearch
 from plausiflow.search.targets import wanted_classes
 from searching import Ball, applicants, linear_validity, remade, setup
@@ -138,9 +138,9 @@ def test_a_category_that_may_not_move_is_named():
 
 
 def test_locks_are_named_beside_rules():
-    assert blame([Immutable("b")], needs_a, locked=["a"]) == [["locked"], ["locked"]]
+    assert blame([Immutable("b")], needs_a, locked=["a"]) == [[LOCKS], [LOCKS]]
     assert blame([Immutable("a")], needs_both, locked=["b"]) == [[], []]
-    assert blame([], needs_a, locked=["a"]) == [["locked"], ["locked"]]
+    assert blame([], needs_a, locked=["a"]) == [[LOCKS], [LOCKS]]
 
 
 def test_no_rule_is_to_blame_where_the_density_is():

@@ -7,6 +7,7 @@ them and points between them (:mod:`plausiflow.classifiers.standins`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,7 +75,7 @@ class BlackBox:
 
     def answer(self, frame: pd.DataFrame) -> Tensor:
         """What the model says of rows: log-probabilities ``(n, k)``, predictions ``(n,)``; NaN for none."""
-        outputs = self.asked.outputs(frame)
+        outputs = self.asked.outputs(_as_trained(self.encoder, frame))
         return outputs.clamp_min(_TINY).log() if self.labels else outputs
 
     def answers(self, x: Tensor, frame: pd.DataFrame | None = None) -> Tensor:
@@ -86,6 +87,19 @@ class BlackBox:
     def logits(self, x: Tensor) -> Tensor:
         """Log-probabilities of encoded rows ``(n, width) -> (n, k)``; there is no gradient."""
         return self.answers(x.detach()).to(x)
+
+
+def _as_trained(encoder: Encoder, frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows with columns of plain objects in the dtypes of training: one cell that is none spoils a column."""
+    columns = {}
+    for feature in encoder.schema.features:
+        column = frame[feature.name]
+        if column.dtype == object and feature.dtype != object:
+            for dtype in (feature.dtype, "float64"):
+                with suppress(TypeError, ValueError):
+                    columns[feature.name] = column.astype(dtype)
+                    break
+    return frame.assign(**columns) if columns else frame
 
 
 def decoded(encoder: Encoder, x: Tensor, sample: pd.DataFrame) -> pd.DataFrame:

@@ -113,6 +113,8 @@ def _dtype_from_json(written: str | Mapping[str, Any]) -> Dtype:
     if "categories" in written:
         categories = pd.Index(written["categories"], dtype=_dtype_from_json(written["of"]))
         return pd.CategoricalDtype(categories, ordered=written["ordered"])
-    if written["missing"] == "NA":
-        return pd.StringDtype(written["storage"])
-    return pd.StringDtype(written["storage"], na_value=np.nan)
+    missing = pd.NA if written["missing"] == "NA" else np.nan
+    try:
+        return pd.StringDtype(written["storage"], na_value=missing)
+    except ImportError:  # written where pyarrow is installed
+        return pd.StringDtype("python", na_value=missing)

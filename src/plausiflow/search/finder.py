@@ -27,6 +27,7 @@ from plausiflow.search.wanted import Decides, Wanted
 from plausiflow.solvers import SQP
 
 ROWS_ASKED_WHY, RULES_ASKED = 200, 12
+LOCKS = "the lock on some features"
 
 
 class Anything:
@@ -135,15 +136,16 @@ class Finder:
         """
         blame: list[list[str]] = [[] for _ in range(len(x))]
         some = torch.arange(min(len(x), ROWS_ASKED_WHY))
+        own = None if locked is None else locked[: len(some)]
         asked = [(str(rule), i) for i, rule in enumerate(self.rules.constraints[:RULES_ASKED])]
-        for name, i in [*asked, *([("locked", None)] if locked is not None and locked[some].any() else [])]:
+        for name, i in [*asked, *([(LOCKS, None)] if own is not None and own.any() else [])]:
             if stop():
                 break
             task = self.task(
                 x[some],
                 wanted[some],
                 frame=frame.iloc[some.numpy()],
-                locked=None if i is None or locked is None else locked[some],
+                locked=None if i is None else own,
                 without=i,
             )
             for row in self.search.lighter().run(task, self.bank).rows.unique().tolist():

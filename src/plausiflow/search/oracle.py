@@ -64,6 +64,10 @@ class Oracle:
         if len(self.spent) != len(self.x):
             object.__setattr__(self, "spent", torch.zeros(len(self.x), dtype=torch.long))
 
+    def sparing(self, share: float) -> Oracle:
+        """The same for a part of a search, which may spend no more than a share of the budget."""
+        return replace(self, itself=replace(self.itself, budget=round(share * self.itself.budget)))
+
     def valid(self, x_cf: Tensor, rows: Tensor, *, narrowly: Tensor | None = None) -> Tensor:
         """Whether the model answers as wanted, shape ``(m,)``; false where the budget of a row is spent.
 

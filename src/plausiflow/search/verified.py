@@ -43,6 +43,8 @@ FINAL_CORNERS, PROMISE = 32, 1e-3
 SURE_CORNERS, FEW_CORNERS = 96, 16
 """Corners that decide whether an answer must go back, and those that decide how far."""
 TRIED_AGAIN = 2
+SEARCHED = 0.5
+"""Share of the budget that is for the search; the rest is for corners of what it finds."""
 BACK = (0.15, 0.4, 0.7, 1.0)
 ITERATIONS = 40
 SPARSE_MARGIN = 0.3
@@ -94,7 +96,8 @@ class VerifiedSearch:
         return Candidates.joined(*parts) if parts else task.candidates(task.y_target[:0], task.x[:0])
 
     def _some(self, task: Task, bank: RealRows, rows: Tensor, keep: int) -> Candidates:
-        strict, most = task, max(self.finalists, keep)
+        most, full = max(self.finalists, keep), _oracle(task)
+        strict = task = replace(task, oracle=full.sparing(SEARCHED))
         task = replace(task, allowance=replace(task.allowance, max_changes=None))
         real = bank.near(task, rows, max(NEAREST, keep), among=max(NEAREST, keep))
         if self.any_answer:
@@ -120,7 +123,7 @@ class VerifiedSearch:
         best = before.best(1)
         if self.evolution is not None:
             best = self.evolution.run(task, best, sparse=self.base.sparsity is not None)
-        best = _steadied(task, best, Candidates.joined(before.best(1), real.best(1)))
+        best = _steadied(replace(task, oracle=full), best, Candidates.joined(before.best(1), real.best(1)))
         others = before[before.cost >= _spread(task, best.rows, best.cost)[before.rows]]
         return Candidates.joined(best, others).distinct().best(keep)
 
@@ -218,7 +221,7 @@ def _held(task: Task, candidates: Candidates) -> _Held:
 
 
 def _nearer(task: Task, real: Candidates, found: Candidates) -> Candidates:
-    """Verified real rows ``real``, moved towards their row: the cheapest of some steps that is an answer."""
+    """Verified real rows ``real``, moved towards their row in steps, as far as these are answers."""
     few = real.best(MOVED)
     start = task.layout.with_codes(task.x[few.rows], task.layout.codes(few.x))
     best = _spread(task, found.rows, found.cost)[few.rows]
@@ -228,7 +231,10 @@ def _nearer(task: Task, real: Candidates, found: Candidates) -> Candidates:
     of = torch.arange(len(few)).repeat_interleave(STEPS - 1)
     between = task.candidates(few.rows[of], points)
     tried = task.checked(replace(between, x=on_grid(task, between)))
-    cheapest = replace(tried, rows=of).answers.best(1)
+    # As far as every step is an answer: one beyond a gap is likely to stand alone.
+    fine = torch.isfinite(tried.cost).view(len(few), STEPS - 1)
+    unbroken = fine.flip(1).cumprod(dim=1).flip(1).bool().flatten()
+    cheapest = replace(tried, rows=of)[unbroken].best(1)
     return _held(task, task.candidates(few.rows[cheapest.rows], cheapest.x)).candidates
 
 
