@@ -36,7 +36,11 @@ ONLY_IN = {
     "ray": {"scale/ray.py", "benchmark/executors.py"},
     "fastapi": {"service/app.py"},
     "typer": {
-        f"cli/{name}.py" for name in ("__init__", "options", "benchmarks", "table_benchmarks", "paper")
+        f"cli/{name}.py"
+        for name in (
+            *("__init__", "options", "benchmarks", "table_benchmarks", "paper"),
+            *("table_options", "fitting", "explaining", "serving"),
+        )
     },
 }
 

@@ -17,6 +17,16 @@ _shown: ContextVar[bool] = ContextVar("a bar is on the screen", default=False)
 
 
 @contextmanager
+def silent() -> Iterator[None]:
+    """No bars within: for work that nobody watches."""
+    token = _shown.set(True)
+    try:
+        yield
+    finally:
+        _shown.reset(token)
+
+
+@contextmanager
 def progress_bar(label: str, total: int, *, show: bool = True) -> Iterator[Advance]:
     """A bar that goes away when it is done.
 

@@ -1,17 +1,23 @@
-"""The command line: ``plausiflow demo``, ``plausiflow datasets``, ``plausiflow benchmark ...``."""
+"""The command line: ``plausiflow fit``, ``explain``, ``serve``, ``demo``, ``datasets``, ``benchmark ...``.
+
+Exit codes: 0 done; 2 what was given cannot be used, told on one line of standard error; 1 anything else;
+130 interrupted.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import torch
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from plausiflow.cli import benchmarks, paper, table_benchmarks
+from plausiflow.cli import benchmarks, explaining, fitting, paper, serving, table_benchmarks
 from plausiflow.cli.options import Seed, benchmark
 from plausiflow.data import catalog, tables
 from plausiflow.demo import run as run_demo
@@ -20,32 +26,74 @@ from plausiflow.errors import PlausiflowError
 __all__ = ["app", "benchmarks", "paper", "table_benchmarks"]
 
 
+_UsageError: Any = typer.BadParameter.__bases__[0]
+
+
+@contextmanager
+def _one_line(debug: bool = False) -> Iterator[None]:
+    """Show an error as one line with its remedy, not as a trace.
+
+    Also one that nobody raised on purpose: a trace says little to people who do not write code.
+    """
+    try:
+        yield
+    except (typer.Exit, typer.Abort, BrokenPipeError):
+        raise
+    except KeyboardInterrupt as interrupt:
+        _end("stopped; a file is written whole or not at all.", 130, interrupt)
+    except _UsageError as error:
+        text = error.format_message()
+        if "\n" in text:  # the whole help, for want of a command
+            raise
+        path = getattr(error.ctx, "command_path", "plausiflow")
+        _end(f"{text.rstrip('.')}. See: {path} --help", 2, error)
+    except Exception as error:
+        if debug:
+            raise
+        if isinstance(error, PlausiflowError | OSError):
+            _end(str(error), 2, error)
+        text = f"unexpected {type(error).__name__}: {error}".rstrip(".")
+        advice = "This is a bug. Run `plausiflow --debug ...` and report what it prints."
+        _end(f"{text}. {advice}", 1, error)
+
+
+def _end(text: str, code: int, error: BaseException) -> NoReturn:
+    line = " ".join(text.replace(":\n- ", ": ").replace("\n- ", "; ").split())
+    typer.secho(f"plausiflow: {line}", err=True, fg=typer.colors.RED)
+    raise typer.Exit(code) from error
+
+
 class _Commands(typer.core.TyperGroup):
-    """Shows our own errors as one line with their remedy, not as a trace."""
+    """Shows errors as one line."""
+
+    def make_context(self, *args: Any, **settings: Any) -> Any:  # noqa: ANN401
+        with _one_line():
+            return super().make_context(*args, **settings)
 
     def invoke(self, ctx: Any) -> object:  # noqa: ANN401
-        try:
+        with _one_line(bool(ctx.params.get("debug"))):
             return super().invoke(ctx)
-        except PlausiflowError as error:
-            if ctx.params.get("debug"):
-                raise
-            typer.secho(f"plausiflow: {error}", err=True, fg=typer.colors.RED)
-            raise typer.Exit(2) from error
 
 
 app = typer.Typer(
+    name="plausiflow",
     cls=_Commands,
     no_args_is_help=True,
     help="Counterfactual explanations that could be real: the closest row that a model decides otherwise, "
-    "and that is dense under a normalizing flow of the data.\n\nStart with: plausiflow demo",
+    "and that is dense under a normalizing flow of the data.\n\nStart with: plausiflow demo. For your own "
+    "table: plausiflow fit --help",
     pretty_exceptions_enable=False,
 )
+for module, command in ((fitting, fitting.fit), (explaining, explaining.explain), (serving, serving.serve)):
+    app.command(epilog="\n\n".join(("Examples:", *module.EXAMPLES)))(command)
 app.add_typer(benchmark, name="benchmark")
 
 
 @app.callback()
 def main(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the whole trace of an error.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the trace of an error; the exit code is then 1.")
+    ] = False,
 ) -> None:
     """Counterfactual explanations that could be real."""
     # Small batches: a second thread would mostly spin, and be counted where processor seconds are compared.

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from plausiflow.benchmark import labels, mixed, models, peers, sparsity
+from plausiflow.benchmark import labels, mixed, models, peers, serving, sparsity
 from plausiflow.benchmark.cases import STUDIED, TableSelection
 from plausiflow.benchmark.study import read_json
 from plausiflow.cli.options import (
@@ -167,3 +167,36 @@ def benchmark_models(
     )
     if page is not None:
         models.write_page(kept, page)
+
+
+@benchmark.command("serving")
+def benchmark_serving(
+    names: Names = "loans",
+    clients: Annotated[int, typer.Option("--clients", help="Clients that ask at once.")] = serving.CLIENTS,
+    requests: Annotated[
+        int, typer.Option("--requests", help="Single-row requests in all.")
+    ] = serving.REQUESTS,
+    alone: Annotated[
+        int | None,
+        typer.Option("--alone", help="Requests where rows are explained one by one; default: as many."),
+    ] = None,
+    seed: Seed = 0,
+    json: Json = None,
+    page: Page = None,
+    reuse: Reuse = None,
+) -> None:
+    """The service under load: throughput, waiting times, answers held against the library's own.
+
+    Example: plausiflow benchmark serving --clients 16 --requests 200 --alone 50
+    """
+    selection = serving.LoadSelection(
+        tables=split(names), clients=clients, requests=requests, alone=alone, seed=seed
+    )
+    kept = report(
+        read_json(*reuse) if reuse else serving.run(selection),
+        serving.COLUMNS,
+        "The service under load",
+        json,
+    )
+    if page is not None:
+        serving.write_page(kept, page)

@@ -9,7 +9,8 @@ as a bias; a search that moves nothing but numbers computes it once.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -60,10 +61,12 @@ class StackedMAF(nn.Module):
         u = (numbers - self.mean) / self.sd
         log_det = -self.sd.log().sum(dim=2)
         for i, network in enumerate(self.layers):
-            hidden = torch.tanh(network[0](u) + conditions[:, :, i])  # type: ignore[index]
-            for layer in network[1:-1]:  # type: ignore[index]
-                hidden = torch.tanh(layer(hidden))
-            shift, raw = network[-1](hidden).chunk(2, dim=2)  # type: ignore[index]
+            first, *middle, last = cast(Iterable[_Linear], network)
+            # Small batches pay for every call: layers have no hooks, so that theirs are made directly.
+            hidden = torch.tanh(first.forward(u) + conditions[:, :, i])
+            for layer in middle:
+                hidden = torch.tanh(layer.forward(hidden))
+            shift, raw = last.forward(hidden).chunk(2, dim=2)
             log_scale = raw / (1 + (raw / self.bound).abs())
             u = u * log_scale.exp() + shift
             log_det = log_det + log_scale.sum(dim=2)

@@ -1,0 +1,175 @@
+"""The file of rules, ``rules.toml``: what may change, and what columns are.
+
+``docs/rules.md`` has the form. Everything that is wrong with a file is said at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from plausiflow.constraints import Immutable, Linear, MaxChanges, Rule, rule_from_dict
+from plausiflow.data.features import KINDS
+from plausiflow.errors import InvalidInputError
+
+KEYS = (
+    "immutable", "increasing", "decreasing", "range", "allowed", "linear", "max_changes", "kinds", "orders",
+    "weights",
+)  # fmt: skip
+_LISTS = ("immutable", "increasing", "decreasing", "linear")
+_TABLES = ("range", "allowed", "kinds", "orders", "weights")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RulesFile:
+    """What a file of rules says; without a file, nothing.
+
+    Attributes:
+        constraints: The rules.
+        kinds: Of columns that are not what they look like.
+        orders: Levels of ordered categories, lowest first.
+        weights: What changes cost.
+    """
+
+    constraints: tuple[Rule, ...] = ()
+    kinds: Mapping[str, Any] = field(default_factory=dict)
+    orders: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+
+def read_rules(path: Path, columns: Sequence[str]) -> RulesFile:
+    """Read a file of rules.
+
+    Args:
+        path: Of the file.
+        columns: The features of the table, which rules may name.
+
+    Raises:
+        InvalidInputError: The file cannot be read; the message lists everything.
+    """
+    entries = _parsed(path)
+    problems = [_unknown("key", key, KEYS) for key in entries if key not in KEYS]
+    for key in _LISTS:
+        if key in entries and not _is_texts(entries[key]):
+            problems.append(f"`{key}` must be a list of texts; got {entries.pop(key)!r}")
+    for key in _TABLES:
+        if key in entries and not isinstance(entries[key], dict):
+            problems.append(f"`{key}` must be a table, [{key}], by column; got {entries.pop(key)!r}")
+    rules = []
+    for place, written in _written(entries):
+        try:
+            rule = rule_from_dict(_with_bounds(written))
+        except InvalidInputError as error:
+            problems.append(f"{place}: {str(error).rstrip('.')}")
+            continue
+        problems += [f"{place}: {_unknown('column', n, columns)}" for n in _named(rule) if n not in columns]
+        rules.append(rule)
+    kinds, orders, weights = (entries.get(key, {}) for key in ("kinds", "orders", "weights"))
+    problems += _column_problems(kinds, orders, weights, columns)
+    if problems:
+        raise InvalidInputError(
+            f"{path} has {len(problems)} {'problem' if len(problems) == 1 else 'problems'}:\n- "
+            + "\n- ".join(problems)
+        )
+    return RulesFile(constraints=tuple(rules), kinds=kinds, orders=orders, weights=weights)
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise InvalidInputError(f"There is no file of rules {path}. Give the name of a TOML file.")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInputError(
+            f'{path} is no TOML: {error}. Texts stand between double quotes, as in immutable = ["age"].'
+        ) from error
+
+
+def _written(entries: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Rules as objects, and where each stands in the file."""
+    if entries.get("immutable"):
+        yield "immutable", {"rule": "Immutable", "features": entries["immutable"]}
+    for key, rule in (("increasing", "Increasing"), ("decreasing", "Decreasing")):
+        for name in entries.get(key, ()):
+            yield key, {"rule": rule, "feature": name}
+    for name, bounds in entries.get("range", {}).items():
+        yield f"range.{name}", {"rule": "Range", "feature": name, "bounds": bounds}
+    for name, values in entries.get("allowed", {}).items():
+        moves = isinstance(values, dict) or (
+            isinstance(values, list) and any(isinstance(value, list) for value in values)
+        )
+        yield f"allowed.{name}", {
+            "rule": "Allowed", "feature": name, "transitions" if moves else "values": values,
+        }  # fmt: skip
+    for text in entries.get("linear", ()):
+        yield "linear", {"rule": "Linear", "text": text}
+    if "max_changes" in entries:
+        yield "max_changes", {"rule": "MaxChanges", "limit": entries["max_changes"]}
+
+
+def _with_bounds(written: dict[str, Any]) -> dict[str, Any]:
+    """A range by its two ends, however these are written."""
+    if "bounds" not in written:
+        return written
+    bounds = written.pop("bounds")
+    if isinstance(bounds, list) and len(bounds) == 2:
+        bounds = {"lo": bounds[0], "hi": bounds[1]}
+    if not isinstance(bounds, dict) or not bounds or not set(bounds) <= {"lo", "hi"}:
+        raise InvalidInputError(
+            f"a range is [smallest, largest], or a table with `lo`, `hi` or both; got {bounds!r}"
+        )
+    return written | bounds
+
+
+def _column_problems(
+    kinds: Mapping[str, Any], orders: Mapping[str, Any], weights: Mapping[str, Any], columns: Sequence[str]
+) -> list[str]:
+    given = {"kinds": kinds, "orders": orders, "weights": weights}
+    problems = [
+        f"{key}: {_unknown('column', name, columns)}"
+        for key, table in given.items()
+        for name in table
+        if name not in columns
+    ]
+    problems += [
+        f"kinds.{name}: {_unknown('kind', kind, KINDS)}" for name, kind in kinds.items() if kind not in KINDS
+    ]
+    problems += [
+        f"orders.{name} must be a list of levels, lowest first; got {levels!r}"
+        for name, levels in orders.items()
+        if not isinstance(levels, list)
+    ]
+    problems += [
+        f"weights.{name} must be a number; got {weight!r}"
+        for name, weight in weights.items()
+        if isinstance(weight, bool) or not isinstance(weight, int | float)
+    ]
+    return problems
+
+
+def _named(rule: Rule) -> tuple[str, ...]:
+    """The columns that a rule names."""
+    match rule:
+        case Immutable(features=names):
+            return names
+        case Linear(relation=relation):
+            return tuple(relation.coefficients)
+        case MaxChanges():
+            return ()
+        case _:
+            return (rule.feature,)
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _unknown(what: str, value: object, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(str(value), known, n=1)
+    if close:
+        return f"there is no {what} {value!r}; did you mean {close[0]!r}?"
+    return f"there is no {what} {value!r}; there are {', '.join(known[:12])}{' and more' * (len(known) > 12)}"

@@ -1,0 +1,214 @@
+"""Tables in files: CSV and Parquet, told by their suffix.
+
+Every line of a CSV file has as many cells as its header, or the file is refused: a line that was cut off is
+no row. Its rows are numbered from 1, unless its first column has no name: pandas writes its index so.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from plausiflow.cli.places import placed
+from plausiflow.cli.texts import as_text, column_like, column_of
+from plausiflow.data.schema import Schema, frame_problems
+from plausiflow.errors import InvalidInputError, MissingExtraError
+
+SUFFIXES = (".csv", ".parquet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialect:
+    """How CSV files are written.
+
+    Attributes:
+        separator: Between cells; ``tab`` for a tabulator.
+        encoding: Of files that are read; what is written is UTF-8.
+    """
+
+    separator: str = ","
+    encoding: str = "utf-8"
+
+    def __post_init__(self) -> None:
+        if len(self.character) != 1 or self.character in '"\r\n':
+            raise InvalidInputError(
+                f"--separator must be one character, or `tab`; got {self.separator!r}. Most files have ',' "
+                "or ';'."
+            )
+        try:
+            "".encode(self.encoding)
+        except LookupError:
+            raise InvalidInputError(
+                f"--encoding must be one that Python knows, such as utf-8, latin-1 or utf-16; got "
+                f"{self.encoding!r}."
+            ) from None
+
+    @property
+    def character(self) -> str:
+        """Between cells."""
+        return "\t" if self.separator == "tab" else self.separator
+
+
+def read_table(path: Path, dialect: Dialect, schema: Schema | None = None) -> pd.DataFrame:
+    """The rows of a file.
+
+    Args:
+        path: Of a CSV or Parquet file.
+        dialect: Of a CSV file.
+        schema: Of the training table, where it is known: its columns are read as they were there, and others
+            as text. The dtypes of a Parquet file are its own.
+
+    Raises:
+        InvalidInputError: There is no such file, or it cannot be read.
+    """
+    check_suffix(path)
+    if not path.exists():
+        near = sorted(other.name for other in path.parent.glob("*") if other.suffix in SUFFIXES)
+        close = difflib.get_close_matches(path.name, near, n=1)
+        raise InvalidInputError(f"There is no file {path}.{f' Did you mean {close[0]}?' if close else ''}")
+    if not path.is_file():
+        raise InvalidInputError(f"{path} is a directory; a CSV or Parquet file is expected. Name the file.")
+    frame = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path, dialect, schema)
+    problems = frame_problems(frame)
+    if problems:
+        raise InvalidInputError(f"{path} cannot be used: {'; '.join(problems)}.")
+    if not len(frame):
+        raise InvalidInputError(f"{path} has a header and no rows. Give a file with rows.")
+    return frame
+
+
+def write_table(frame: pd.DataFrame, path: Path, dialect: Dialect) -> None:
+    """Write a table, whole or not at all; its index is left out."""
+    with placed(path) as beside:
+        if path.suffix == ".csv":
+            frame.to_csv(beside, index=False, sep=dialect.character, errors="backslashreplace")
+            return
+        try:
+            _homogeneous(frame).to_parquet(beside, index=False)
+        except ImportError as error:
+            raise MissingExtraError("pyarrow", "files", "Writing Parquet files") from error
+
+
+def check_suffix(path: Path) -> None:
+    """Raise unless this is the name of a file that can be read and written."""
+    if path.suffix not in SUFFIXES:
+        raise InvalidInputError(
+            f"Tables are files that end in {' or '.join(SUFFIXES)}; got {path}. Save it as CSV, or give "
+            "another name."
+        )
+
+
+def require_columns(names: Iterable[str], known: Sequence[str], where: str) -> None:
+    """Raise unless all names are columns; close ones are told."""
+    problems = []
+    for name in dict.fromkeys(names):
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            problems.append(f"no column {name!r}{f' (did you mean {close[0]!r}?)' if close else ''}")
+    if problems:
+        listed = ", ".join(known[:30]) + (" and more" if len(known) > 30 else "")
+        raise InvalidInputError(f"{where} has {', '.join(problems)}; its columns are {listed}.")
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    try:
+        frame = pd.read_parquet(path)
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "files", "Reading Parquet files") from error
+    except (ValueError, OSError, KeyError, TypeError) as error:
+        text = " ".join(str(error).split())[:200]
+        raise InvalidInputError(
+            f"{path} cannot be read as Parquet: {text}. Write it anew, such as frame.to_parquet(...)."
+        ) from error
+    if isinstance(frame.index, pd.RangeIndex):
+        frame.index = pd.RangeIndex(1, len(frame) + 1)
+    return frame
+
+
+def _read_csv(path: Path, dialect: Dialect, schema: Schema | None) -> pd.DataFrame:
+    header, rows = _lines(path, dialect)
+    twice = sorted({name for name in header if header.count(name) > 1 and name})
+    if twice:
+        listed = ", ".join(map(repr, twice))
+        raise InvalidInputError(f"{path} has more than one column named {listed}. Rename or delete them.")
+    if "" in header[1:]:
+        number = header.index("", 1) + 1
+        raise InvalidInputError(f"Column {number} of {path} has no name. Give it one in the first line.")
+    known = {feature.name: feature for feature in schema.features} if schema else {}
+    columns = {}
+    for number, name in enumerate(header):
+        texts = [row[number] for row in rows]
+        if name in known:
+            columns[name] = column_like(known[name], texts)
+        else:
+            columns[name] = column_of(name, texts) if schema is None or not name else as_text(name, texts)
+    frame = pd.DataFrame(columns, index=pd.RangeIndex(len(rows)))
+    if "" in columns:
+        return frame.set_index("").rename_axis(None)
+    return frame.set_axis(pd.RangeIndex(1, len(rows) + 1), axis=0)
+
+
+def _lines(path: Path, dialect: Dialect) -> tuple[list[str], list[list[str]]]:
+    """Names of the columns, and the cells of each row."""
+    lines = csv.reader(
+        io.StringIO(_text(path, dialect), newline=""), delimiter=dialect.character, strict=True
+    )
+    rows: list[list[str]] = []
+    try:
+        header = [name.strip() for name in next(lines, [])]
+        if not any(header):
+            raise InvalidInputError(f"{path} has no header. Write the names of columns in its first line.")
+        for row in filter(None, lines):
+            if len(row) != len(header):
+                raise InvalidInputError(
+                    f"Line {lines.line_num} of {path} has {len(row)} cells, and the header {len(header)}. "
+                    f"Put cells that hold {dialect.character!r} between double quotes, or complete the line."
+                )
+            rows.append(row)
+    except csv.Error as error:
+        raise InvalidInputError(
+            f"Line {lines.line_num} of {path} cannot be read: {error}. Look for an unclosed double quote."
+        ) from error
+    other = next((mark for mark in (";", "\t", ",", "|") if mark in header[0]), None)
+    if len(header) == 1 and other is not None:
+        shown = "tab" if other == "\t" else other
+        raise InvalidInputError(
+            f"{path} has one column, {header[0][:60]!r}: its cells seem to be separated by {other!r}. Add "
+            f"--separator '{shown}'."
+        )
+    return header, rows
+
+
+def _text(path: Path, dialect: Dialect) -> str:
+    content = path.read_bytes()
+    if not content.strip():
+        raise InvalidInputError(f"{path} is empty. Give a file with a header and rows.")
+    try:
+        text = content.decode(dialect.encoding).removeprefix("\ufeff")
+    except UnicodeError as error:
+        start = error.start if isinstance(error, UnicodeDecodeError) else 0
+        line = content.count(b"\n", 0, start) + 1
+        guess = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin-1"
+        raise InvalidInputError(
+            f"{path} is not {dialect.encoding} text: line {line} has the byte "
+            f"0x{content[start]:02x}. Save it as UTF-8, or add --encoding {guess}."
+        ) from error
+    if "\0" in text:
+        raise InvalidInputError(f"{path} is no text: it holds zero bytes. Save it as CSV in UTF-8.")
+    return text
+
+
+def _homogeneous(frame: pd.DataFrame) -> pd.DataFrame:
+    """Columns of objects of one type each, as Parquet needs them; others as text."""
+    mixed = [
+        name
+        for name, column in frame.items()
+        if column.dtype == object and len({type(cell) for cell in column.dropna()}) > 1
+    ]
+    return frame.assign(**{str(name): frame[name].map(str, na_action="ignore") for name in mixed})

@@ -1,0 +1,58 @@
+// Elements of the page. Text goes in as text only, never as markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+const ICONS = {
+  locked: "M5 9V6.5a4 4 0 0 1 8 0V9m-9 0h10v7H4z",
+  open: "M5 9V6.5a4 4 0 0 1 7.7-1.5M4 9h10v7H4z",
+  range: "M2 9h14M2 5v8m14-8v8M6 6.5 3.5 9 6 11.5m6-5L14.5 9 12 11.5",
+};
+
+export function make(tag, attributes, ...inside) {
+  return filled(document.createElement(tag), attributes, inside);
+}
+
+export function draw(tag, attributes, ...inside) {
+  return filled(document.createElementNS(SVG, tag), attributes, inside);
+}
+
+function filled(element, attributes, inside) {
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, String(value));
+  }
+  element.append(...inside.flat(Infinity).filter((part) => part !== null && part !== undefined && part !== ""));
+  return element;
+}
+
+export const place = (id) => document.getElementById(id);
+
+export function icon(name) {
+  return draw("svg", { class: "icon", viewBox: "0 0 18 18", "aria-hidden": "true" }, draw("path", { d: ICONS[name] }));
+}
+
+const RULES = "Immutable|Increasing|Decreasing|Range|Allowed|Linear|MaxChanges";
+const CODE = new RegExp(String.raw`\x60([^\x60]*)\x60|((?:${RULES})\((?:"(?:[^"\\]|\\.)*"|[^()"])*\))`);
+
+/** Text in which rules, and what stands between backticks, look like code. */
+export function marked(text) {
+  const found = CODE.exec(text);
+  if (!found) return [text];
+  const rest = text.slice(found.index + found[0].length);
+  return [text.slice(0, found.index), make("code", null, found[1] ?? found[2]), ...marked(rest)];
+}
+
+/** A name that may be broken where a word begins, as in NumTradesOpen. */
+export function breakable(name) {
+  return name.split(/(?<=[a-z0-9])(?=[A-Z])/).flatMap((word, i) => (i ? [make("wbr"), word] : [word]));
+}
+
+/** Calls that come in quick succession become one, so many milliseconds after the last. */
+export function settled(milliseconds, call) {
+  let waiting;
+  return (...given) => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => call(...given), milliseconds);
+  };
+}

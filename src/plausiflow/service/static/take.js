@@ -1,0 +1,86 @@
+// The question and its answers as JSON, and the question as Python.
+
+import { make } from "./dom.js";
+
+const SAID = 2000;
+
+export class Take {
+  constructor(element) {
+    this.texts = { JSON: () => "", Python: () => "" };
+    this.shown = make("pre", { tabindex: 0, "aria-label": "What is copied" });
+    this.state = make("span", { class: "quiet", role: "status" });
+    const copies = Object.keys(this.texts).map((name) => make("button", {
+      type: "button", class: "plain", id: `copy-${name.toLowerCase()}`, onclick: () => this.copy(name),
+    }, `Copy as ${name}`));
+    element.replaceChildren(make("p", { class: "under" }, copies, this.state), this.shown);
+    this.buttons = copies;
+    this.show(null, null, null);
+  }
+
+  /** What `model` was asked, a body of the service, and what it answered; nothing before that. */
+  show(model, body, explanation) {
+    const none = body === null;
+    for (const button of this.buttons) button.disabled = none;
+    this.shown.hidden = none;
+    if (none) return;
+    this.texts.JSON = () => JSON.stringify({ model: model.name, question: body, explanation }, null, 2);
+    this.texts.Python = () => python(model, body);
+    this.shown.textContent = this.texts.Python();
+  }
+
+  async copy(name) {
+    const text = this.texts[name]();
+    this.shown.textContent = text;
+    const done = await copied(text, this.shown);
+    this.state.textContent = done ? `Copied as ${name}.` : "Select the text below and copy it.";
+    setTimeout(() => { this.state.textContent = ""; }, SAID);
+  }
+}
+
+/** Copies a text; without a secure connection the clipboard is not there, and the text is selected instead. */
+async function copied(text, element) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    getSelection().selectAllChildren(element);
+    return document.execCommand("copy");
+  }
+}
+
+/** Code that asks the same question of the same explainer. */
+export function python(model, { instances, target, parameters }) {
+  const { locked, ranges, k, confidence, min_probability: least } = parameters;
+  const cells = Object.entries(instances[0]).map(([name, value]) => `    ${literal(name)}: ${literal(value)},`);
+  const range = ([name, bounds]) => `pf.Range(${[name, ...bounds].map(literal).join(", ")})`;
+  const rules = Object.entries(ranges).map(range);
+  const wanted = Array.isArray(target) ? `(${target.map(literal).join(", ")})` : literal(target);
+  const options = [`k=${k}`];
+  if (locked.length) options.push(`locked=[${locked.map(literal).join(", ")}]`);
+  if (rules.length) options.push(`constraints=[${rules.join(", ")}]`);
+  if (least !== undefined) options.push(`min_probability=${literal(least)}`);
+  if (confidence === null && model.confidence !== null) options.push("second_opinion=False");
+  return [
+    "import pandas as pd",
+    "import plausiflow as pf",
+    "",
+    `explainer = pf.Explainer.load(${literal(model.name)})  # the folder that is served`,
+    "row = pd.DataFrame([{",
+    ...cells,
+    "}])",
+    "result = explainer.explain(",
+    "    row,",
+    `    target=${wanted},`,
+    ...options.map((option) => `    ${option},`),
+    ")",
+    "print(result.sentences.iloc[0])",
+    "print(result.alternatives)",
+    "",
+  ].join("\n");
+}
+
+function literal(value) {
+  if (value === null || value === undefined) return "None";
+  if (typeof value === "boolean") return value ? "True" : "False";
+  return JSON.stringify(value);
+}

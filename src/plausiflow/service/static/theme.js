@@ -1,0 +1,21 @@
+// Light or dark: as the system says, or as chosen here.
+
+const KEPT = "plausiflow-theme";
+const dark = matchMedia("(prefers-color-scheme: dark)");
+
+export function startTheme(button, onChange) {
+  const show = () => {
+    const chosen = localStorage.getItem(KEPT), now = chosen ?? (dark.matches ? "dark" : "light");
+    if (chosen) document.documentElement.dataset.theme = chosen;
+    button.textContent = now === "dark" ? "Light" : "Dark";
+    button.setAttribute("aria-label", `Use ${now === "dark" ? "light" : "dark"} colours`);
+    onChange();
+  };
+  button.addEventListener("click", () => {
+    const now = document.documentElement.dataset.theme ?? (dark.matches ? "dark" : "light");
+    localStorage.setItem(KEPT, now === "dark" ? "light" : "dark");
+    show();
+  });
+  dark.addEventListener("change", show);
+  show();
+}

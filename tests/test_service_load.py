@@ -1,0 +1,204 @@
+"""Servers in processes of their own, under load, at overload and told to end; answers are the library's."""
+
+import json
+import socket
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from plausiflow.benchmark import cases
+from plausiflow.benchmark import serving as study
+from plausiflow.benchmark.load import NAME, ask, difference
+from plausiflow.densities import mixed
+from plausiflow.errors import InvalidInputError
+from plausiflow.service import ServiceSettings
+from plausiflow.service.server import serve
+from processes import wait_for
+from serving import instances, people, running
+
+ROWS = 20
+
+
+@pytest.fixture(scope="module")
+def served():
+    return {NAME: people()[0]}
+
+
+@pytest.fixture(scope="module")
+def questions():
+    return [{"instances": [row], "target": "yes"} for row in instances(people()[1].iloc[:ROWS])]
+
+
+@pytest.fixture(scope="module")
+def library():
+    """What the library says of the same rows, each alone in its request."""
+    explainer, frame = people()
+    rows = json.loads(explainer.explain(frame.iloc[:ROWS], "yes").to_json())["rows"]
+    return [{**row, "row": 0} for row in rows]
+
+
+def wrong_answers(replies, library):
+    """Answers that are not the library's to 1e-5."""
+    right = [reply for reply in replies if reply.status == 200]
+    return [r for r in right if not difference(r.answer, library[r.question]) < 1e-5]
+
+
+def test_eight_clients_get_the_answers_of_the_library_and_none_is_lost(tmp_path, served, questions, library):
+    with running(tmp_path, served) as server:
+        replies = ask(server.address, questions, 100, 8)
+    assert [reply.status for reply in replies] == [200] * 100
+    assert wrong_answers(replies, library) == []
+    assert server.wait() == 0
+    lines = [line for line in server.lines() if line["status"] == 200]
+    assert {line["id"] for line in lines} == {reply.number for reply in replies}
+    assert max(line["batch"] for line in lines) > 1, "requests were answered together"
+
+
+def test_a_server_that_is_told_to_end_under_load_answers_what_it_has_accepted(
+    tmp_path, served, questions, library
+):
+    with running(tmp_path, served) as server:
+        replies = ask(server.address, questions, 400, 16, lambda n: server.terminate() if n == 24 else None)
+        assert server.wait() == 0
+    got = {reply.number for reply in replies if reply.status == 200}
+    accepted = {line["id"] for line in server.lines()}
+    assert {reply.status for reply in replies} == {200, 0}, "the others found nobody"
+    assert got == accepted
+    assert 24 < len(got) < 400
+    assert wrong_answers(replies, library) == []
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(server.address)
+
+
+def test_at_overload_requests_are_refused_at_once_and_taken_again_afterwards(
+    tmp_path, served, questions, library
+):
+    few = ServiceSettings(max_rows=2, queue_rows=2)
+    with running(tmp_path, served, settings=few) as server:
+        replies = ask(server.address, questions, 60, 16)
+        after = ask(server.address, questions, 5, 1)
+    statuses = [reply.status for reply in replies]
+    assert set(statuses) == {200, 503}
+    assert wrong_answers(replies, library) == []
+    assert [reply.status for reply in after] == [200] * 5
+    waits = sorted(reply.seconds for reply in replies)
+    assert waits[statuses.count(503) // 2] < 1, "a refusal does not wait"
+    assert server.wait() == 0
+
+
+def test_a_client_that_goes_away_and_one_that_sends_nothing_hold_up_nobody(tmp_path, served, questions):
+    with running(tmp_path, served, settings=ServiceSettings(time_limit=3)) as server:
+        host, port = server.address.removeprefix("http://").rstrip("/").split(":")
+        body = json.dumps(questions[0]).encode()
+        first = f"POST /v1/models/{NAME}:explain HTTP/1.1"
+        more = ("Host: localhost", "Content-Type: application/json", f"Content-Length: {len(body)}")
+        head = "\r\n".join((first, *more, "", "")).encode()
+        silent = socket.create_connection((host, int(port)))
+        silent.sendall(head)
+        for sent in (body, body, body, body[:5], body[:5]):
+            with socket.create_connection((host, int(port))) as leaving:
+                leaving.sendall(head + sent)
+        assert ask(server.address, questions, 4, 2)[-1].status == 200
+        assert b" 408 " in silent.recv(1000), "the body did not come in time"
+        silent.close()
+        wait_for(lambda: len(server.lines()) == 10)
+        assert httpx.get(f"{server.address}metrics").text.count("plausiflow_queue_rows 0.0") == 1
+    assert server.wait() == 0
+    assert server.lines("error") == []
+
+
+def test_a_body_in_pieces_that_never_ends_is_cut_off_at_the_limit(tmp_path, served):
+    def endless():
+        while True:
+            yield b" " * 1000
+
+    with running(tmp_path, served, settings=ServiceSettings(max_body=10_000)) as server:
+        headers = {"Content-Type": "application/json"}
+        with httpx.Client(base_url=server.address) as client:
+            try:
+                status = client.post(
+                    f"/v1/models/{NAME}:predict", content=endless(), headers=headers
+                ).status_code
+            except (httpx.WriteError, httpx.ReadError):
+                status = 413  # it was still sending when the connection was closed
+            assert client.get("/healthz").status_code == 200
+        assert status == 413
+        assert server.lines()[0]["status"] == 413
+
+
+def test_a_port_that_is_taken_is_refused_with_the_remedy(served):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(InvalidInputError, match="another `port`"),
+    ):
+        serve(served, port=taken.getsockname()[1])
+
+
+def test_an_address_that_others_can_reach_needs_a_token(served):
+    with pytest.raises(InvalidInputError, match="token"):
+        serve(served, host="0.0.0.0", port=0)
+
+
+def test_the_page_is_there_as_soon_as_the_address_is_told(served, tmp_path):
+    with running(tmp_path, served) as server:
+        with httpx.Client(base_url=server.address) as client:
+            assert client.get("/readyz").json() == {"status": "ready"}
+            assert client.get("/").headers["content-type"].startswith("text/html")
+            assert client.get("/", headers={"Host": "evil.example"}).status_code == 421
+        assert server.lines("listening")[0]["address"] == server.address
+
+
+def test_the_study_of_the_load_measures_each_way_to_be_asked(
+    tmp_path, served, questions, library, monkeypatch
+):
+    """Servers are forked here, which spares the seconds of an import."""
+
+    @contextmanager
+    def forked_server(folder, *options):
+        given = dict(zip(options[::2], map(int, options[1::2]), strict=True))
+        names = {name.removeprefix("--").replace("-", "_"): value for name, value in given.items()}
+        place = tmp_path / str(time.monotonic_ns())
+        place.mkdir()
+        with running(place, served, settings=ServiceSettings(**names)) as server:
+            yield Forked(server)
+
+    class Forked(study.Server):
+        def __init__(self, server):
+            super().__init__(self, server.address, server.log)
+            object.__setattr__(self, "terminate", server.terminate)
+            object.__setattr__(self, "wait", lambda seconds: server.wait())
+
+    monkeypatch.setattr(study, "serving", forked_server)
+    selection = study.LoadSelection(clients=8, requests=24, alone=8)
+    rows = list(study._Load(questions, library, selection).rows(tmp_path))
+    together, one, crowded, ended = rows
+    assert [row["method"] for row in rows] == ["together", "one by one", "too many", "ended"]
+    assert [row["answered"] for row in (together, one)] == [24, 8]
+    assert one["batch"] == 1.0 < together["batch"]
+    assert all(row["errors"] == row["lost"] == 0 for row in rows)
+    assert all(row["difference"] < 1e-5 for row in rows)
+    assert crowded["answered"] + crowded["refused"] == 24
+    assert ended["answered"] >= 6
+
+
+def test_a_study_of_nothing_is_refused():
+    with pytest.raises(InvalidInputError, match="`clients` must be at least 1"):
+        study.LoadSelection(clients=0)
+
+
+@pytest.mark.slow
+def test_the_whole_study_runs_on_a_fitted_explainer(monkeypatch):
+    for name in ("FLOW_TRAINING", "LEVELS_TRAINING"):
+        monkeypatch.setattr(mixed, name, replace(getattr(mixed, name), epochs=4))
+    cases.fitted.cache_clear()
+    selection = study.LoadSelection(rows=20, train=300, clients=16, requests=48, alone=8)
+    together, one, crowded, ended = study.run(selection)
+    cases.fitted.cache_clear()
+    assert together["answered"] == 48
+    assert one["ratio"] > 2
+    assert crowded["refused"] > 0
+    assert ended["lost"] == 0
+    assert max(row["difference"] for row in (together, one, crowded, ended)) < 1e-5
