@@ -279,6 +279,18 @@ def test_settings_are_checked_before_anything_is_learned(setting, values):
             Explainer(LinearClassifier(), **{setting: value})
 
 
+def test_a_seed_of_numpy_is_the_same_seed():
+    x, y = (
+        FRAME[["age", "job"]].iloc[:60],
+        (FRAME["age"].iloc[:60] > FRAME["age"].iloc[:60].median()).map(str),
+    )
+    made = [
+        Explainer(LinearClassifier(), confidence=None, judges=0, random_state=seed).fit(x, y)
+        for seed in (3, np.int64(3))
+    ]
+    pd.testing.assert_frame_equal(made[0].predict_proba(x), made[1].predict_proba(x))
+
+
 def test_all_wrong_settings_are_named_at_once():
     with pytest.raises(InvalidInputError, match=r"`plausibility` must.*`margin` must.*`judges` must"):
         Explainer(LinearClassifier(), plausibility="much", margin=3, judges=-1)

@@ -145,6 +145,7 @@ class Explainer:
             for name, given in ((name, getattr(self, name)) for name in names)
         }
         raise_unless(fine, {name: getattr(self, name) for name in fine})
+        self.random_state = int(self.random_state)
 
     def __repr__(self) -> str:
         name = type(self.model).__name__
