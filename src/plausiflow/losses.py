@@ -19,6 +19,8 @@ is per row: ``(n, ...) -> (n,)``.
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -140,14 +142,18 @@ def validity_value(logits: Tensor, y_target: Tensor, margin: float) -> Tensor:
         y_target: Wanted classes, shape ``(n,)``.
         margin: :math:`\epsilon`.
     """
-    margin = 2 * margin if logits.shape[-1] == 2 else margin
-    rival = _without_target(logits, y_target).amax(dim=-1)
-    log_p_rival = rival - torch.logsumexp(logits, dim=-1)
-    gap = _of_target(logits, y_target) - rival
+    if logits.shape[-1] == 2:
+        margin = 2 * margin
+        gap = (logits[..., 1] - logits[..., 0]) * (2 * y_target - 1)
+        minus_log_p_rival = F.softplus(gap)
+    else:
+        rival = _without_target(logits, y_target).amax(dim=-1)
+        gap = _of_target(logits, y_target) - rival
+        minus_log_p_rival = torch.logsumexp(logits, dim=-1) - rival
     if margin == 0:
         return gap
     # log(1 + margin / p) = softplus(log(margin) - log(p)), finite for any p
-    return gap - F.softplus(torch.log(torch.as_tensor(margin, dtype=logits.dtype)) - log_p_rival)
+    return gap - F.softplus(minus_log_p_rival + math.log(margin))
 
 
 def plausibility_value(log_prob: Tensor, log_delta: Tensor) -> Tensor:

@@ -76,6 +76,15 @@ Starts = Callable[[Tensor], Tensor]
 """``rows -> (m, k, d)``: up to k starts for each of the problem's ``rows``, NaN where there are fewer."""
 
 
+@runtime_checkable
+class Prepares(Protocol):
+    """A plausibility that can prepare itself for rows of known classes, so that searches wait less for it."""
+
+    def scorer(self, y: Tensor) -> RowFunction:
+        """The score of candidates for rows with these classes ``(n,)``."""
+        ...
+
+
 @dataclass(frozen=True)
 class Constraint:
     """``value(x_cf, rows) >= 0``.

@@ -28,7 +28,8 @@ from plausiflow.densities.members import Member, stack, train_members
 from plausiflow.densities.thresholds import held_out_thresholds, spread_of, weighted_quantile
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.frozen import Frozen
-from plausiflow.training import check_query, check_rows
+from plausiflow.protocols import RowFunction
+from plausiflow.training import check_classes, check_query, check_rows
 
 
 @dataclass(kw_only=True, eq=False)
@@ -136,11 +137,14 @@ class CrossFitEnsemble:
 
     def member_log_probs(self, x: Tensor, y: Tensor) -> Tensor:
         """Each member's log-density, shape ``(M, n)``, in one batched call; keeps the graph."""
-        stacked = self.stacked(x)
+        self.stacked(x)
         check_query(x, y, self.flows_[0].n_features_, self.n_classes)
+        return self._log_probs(x, y)
+
+    def _log_probs(self, x: Tensor, y: Tensor) -> Tensor:
         if len(x) == 0:
             return x.sum(dim=1).expand(self.members, 0)
-        log_probs: Tensor = stacked(x, self.known(y))
+        log_probs: Tensor = self.stacked(x)(x, self.known(y))
         return log_probs if self.rule_ is None else log_probs + self.rule_(x, y)
 
     def member_scores(self, x: Tensor, y: Tensor) -> Tensor:
@@ -154,6 +158,21 @@ class CrossFitEnsemble:
     def score(self, x: Tensor, y: Tensor) -> Tensor:
         """The members' scores aggregated, minus the margin of the class, shape ``(n,)``."""
         return self.aggregated(self.member_scores(x, y)) - self.bar(x, y)
+
+    def scorer(self, y: Tensor) -> RowFunction:
+        """The score of candidates for rows with these classes ``(n,)``, which are checked here and once."""
+        check_classes(y, self.n_classes)
+        thresholds, margin = self.thresholds_.to(y.device)[:, y], self.margin_.to(y.device)[y]
+
+        def score(x_cf: Tensor, rows: Tensor) -> Tensor:
+            own = y[rows]
+            scores = self._log_probs(x_cf, own) - thresholds[:, rows].to(x_cf)
+            bar = margin[rows].to(x_cf)
+            if self.context is not None:
+                bar = bar + self.context(x_cf, own)
+            return self.aggregated(scores) - bar
+
+        return score
 
     def bar(self, x: Tensor, y: Tensor) -> Tensor:
         """What aggregated scores are held against: margin, and threshold for what x is given, ``(n,)``."""

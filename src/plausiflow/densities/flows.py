@@ -31,6 +31,7 @@ from zuko.flows.coupling import GeneralCouplingTransform
 from zuko.flows.gaussianization import ElementWiseTransform
 from zuko.nn import MaskedLinear
 
+from plausiflow.densities.stacked import StackedMAF
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.frozen import Frozen
 from plausiflow.losses import negative_log_likelihood
@@ -75,6 +76,7 @@ class ConditionalFlow:
     n_features_: int = field(init=False, default=0, repr=False)
     n_classes_: int = field(init=False, default=0, repr=False)
     _frozen: Frozen[_Flow] | None = field(init=False, default=None, repr=False)
+    _quick: Frozen[StackedMAF] | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.architecture not in ARCHITECTURES:
@@ -106,11 +108,19 @@ class ConditionalFlow:
 
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
         r""":math:`\log p(x | y)`, shape ``(n,)``; follows the dtype and device of ``x``."""
-        flow = self.frozen(x)
+        self.frozen(x)
         check_query(x, y, self.n_features_, self.n_classes_)
+        return self.unchecked_log_prob(x, y)
+
+    def unchecked_log_prob(self, x: Tensor, y: Tensor) -> Tensor:
+        """The same for what was checked before; an autoregressive flow is evaluated by our own code."""
         if len(x) == 0:  # zuko cannot reshape a table without rows
             return x.sum(dim=1)
-        log_prob: Tensor = flow(x, y)
+        if self.architecture == "maf":
+            self._quick = self._quick or Frozen(StackedMAF([self]))
+            log_prob: Tensor = self._quick(x)(x, y)[0]
+        else:
+            log_prob = self.frozen(x)(x, y)
         return log_prob
 
     def to_latent(self, x: Tensor, y: Tensor) -> Tensor:
@@ -180,7 +190,7 @@ class ConditionalFlow:
 
     def _adopt(self, flow: _Flow, n_features: int, n_classes: int) -> Self:
         self.n_features_, self.n_classes_ = n_features, n_classes
-        self._frozen = Frozen(flow, finish=_merge_masks)
+        self._frozen, self._quick = Frozen(flow, finish=_merge_masks), None
         return self
 
 

@@ -1,22 +1,26 @@
-"""Several masked autoregressive flows of one shape, evaluated in one batched call.
+r"""Several masked autoregressive flows of one shape, evaluated in one batched call.
 
 The members' weights are stacked along a first dimension, so that a layer of all members is one batched matrix
 product: small batches, which pay for the number of operations and not for their size, cost hardly more than
 with one member. What a row is given (its class, its categories) enters the first layer of each network only,
 as a bias; a search that moves nothing but numbers computes it once.
+
+Each of the T transforms maps u to :math:`u e^{a(u)} + b(u)`, where a and b come from a masked network, and a
+is softly bounded: :math:`a = r / (1 + |r| / bound)`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from plausiflow.densities.flows import ConditionalFlow
+if TYPE_CHECKING:
+    from plausiflow.densities.flows import ConditionalFlow
 
 
 class StackedMAF(nn.Module):
@@ -24,6 +28,8 @@ class StackedMAF(nn.Module):
 
     mean: Tensor
     sd: Tensor
+    volume: Tensor
+    context: Tensor
 
     def __init__(self, members: Sequence[ConditionalFlow]) -> None:
         super().__init__()
@@ -33,66 +39,131 @@ class StackedMAF(nn.Module):
         self.bound = members[0].log_scale_bound
         self.register_buffer("mean", torch.stack([flow.mean for flow in flows])[:, None])
         self.register_buffer("sd", torch.stack([flow.sd for flow in flows])[:, None])
-        networks = [
+        self.register_buffer("volume", -self.sd.log() - 0.5 * math.log(2 * math.pi))
+        linear = [
             [list(transform.hyper)[::2] for transform in flow.flow.transform.transforms] for flow in flows
         ]
-        n_context = self.n_classes + len(self.given)
-        self.layers = nn.ModuleList(
-            nn.ModuleList(
-                _Linear([network[i][j] for network in networks], n_context, j, len(networks[0][i]))
-                for j in range(len(networks[0][i]))
+        transforms, self.depth = range(len(linear[0])), len(linear[0][0])
+        for j in range(self.depth):
+            layers = [[network[i][j] for network in linear] for i in transforms]
+            weight = torch.stack([torch.stack([layer.weight.mT for layer in own]) for own in layers])
+            bias = torch.stack([torch.stack([layer.bias[None] for layer in own]) for own in layers])
+            if j == 0:
+                weight, context = _without_context(weight, len(self.own))
+                context[..., : self.n_classes, :] += bias  # a row has exactly one class
+                self.register_buffer("context", context)
+            if j == self.depth - 1:  # shifts, then scales
+                order = torch.arange(weight.shape[-1]).view(-1, 2).T.flatten()
+                weight, bias = weight[..., order], bias[..., order]
+            self.register_buffer(f"weight_{j}", weight.contiguous())
+            self.register_buffer(f"bias_{j}", bias.contiguous())
+        self._networks: list[_Network] | None = None
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> StackedMAF:
+        """Torch's: moves the buffers; what is at hand of them is of no use any more."""
+        self._networks = None
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+    @property
+    def networks(self) -> list[_Network]:
+        """Weights and biases of each transform, at hand: looking them up would cost small batches dearly."""
+        if self._networks is None:
+            weights, biases = (
+                [list(getattr(self, f"{name}_{j}").unbind()) for j in range(self.depth)]
+                for name in ("weight", "bias")
             )
-            for i in range(len(networks[0]))
-        )
+            self._networks = [
+                _Network([layer[i] for layer in weights], [layer[i] for layer in biases])
+                for i in range(len(self.context))
+            ]
+        return self._networks
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Log-densities of rows ``(n, d)`` given classes ``(n,)``, shape ``(M, n)``."""
         return self.log_prob(x[:, self.own] if self.given else x, self.conditions(x, y))
 
     def conditions(self, x: Tensor, y: Tensor) -> Tensor:
-        """What the rows are given, as biases of the first layers, shape ``(M, n, transforms, hidden)``."""
+        """What the rows are given, as biases of the first layers, shape ``(T, M, n, hidden)``."""
         if not self.given:
-            return torch.stack([network[0].context[:, y] for network in self.layers], dim=2)  # type: ignore[index]
-        context = torch.cat([F.one_hot(y, self.n_classes).to(x), x[:, self.given]], dim=1)
-        return torch.stack([context @ network[0].context for network in self.layers], dim=2)  # type: ignore[index]
+            return self.context[:, :, y]
+        return torch.cat([F.one_hot(y, self.n_classes).to(x), x[:, self.given]], dim=1) @ self.context
 
     def log_prob(self, numbers: Tensor, conditions: Tensor) -> Tensor:
         """Log-densities of the columns that are modelled ``(n, own)`` under conditions, shape ``(M, n)``."""
-        u = (numbers - self.mean) / self.sd
-        log_det = -self.sd.log().sum(dim=2)
-        for i, network in enumerate(self.layers):
-            first, *middle, last = cast(Iterable[_Linear], network)
-            # Small batches pay for every call: layers have no hooks, so that theirs are made directly.
-            hidden = torch.tanh(first.forward(u) + conditions[:, :, i])
-            for layer in middle:
-                hidden = torch.tanh(layer.forward(hidden))
-            shift, raw = last.forward(hidden).chunk(2, dim=2)
-            log_scale = raw / (1 + (raw / self.bound).abs())
-            u = u * log_scale.exp() + shift
-            log_det = log_det + log_scale.sum(dim=2)
-        return log_det - 0.5 * (u * u).sum(dim=2) - 0.5 * len(self.own) * math.log(2 * math.pi)
+        if torch.is_grad_enabled() and numbers.requires_grad and not conditions.requires_grad:
+            log_prob: Tensor = _LogDensity.apply(numbers, conditions, self)  # type: ignore[no-untyped-call]
+            return log_prob
+        return self.passed(numbers, conditions)[0]
+
+    def passed(self, numbers: Tensor, conditions: Tensor) -> tuple[Tensor, Tensor, list[_Pass]]:
+        """Log-densities ``(M, n)``, latents ``(M, n, own)``, and what is computed on the way."""
+        u, total, passes = (numbers - self.mean) / self.sd, self.volume, []
+        for (weights, biases), condition in zip(self.networks, conditions.unbind(), strict=True):
+            hidden = [torch.tanh(torch.baddbmm(condition, u, weights[0]))]
+            for weight, bias in zip(weights[1:-1], biases[1:-1], strict=True):
+                hidden.append(torch.tanh(torch.baddbmm(bias, hidden[-1], weight)))
+            shift, raw = torch.baddbmm(biases[-1], hidden[-1], weights[-1]).chunk(2, dim=2)
+            damp = 1 + raw.abs() / self.bound
+            log_scale = raw / damp
+            scale = log_scale.exp()
+            passes.append(_Pass(u, hidden, damp, scale))
+            u, total = torch.addcmul(shift, u, scale), total + log_scale
+        return torch.addcmul(total, u, u, value=-0.5).sum(dim=2), u, passes
 
 
-class _Linear(nn.Module):
-    """One layer of all members; the first knows its context, the last gives shifts, then scales."""
+class _Network(NamedTuple):
+    """A transform's layers: weights ``(M, inputs, outputs)`` and biases ``(M, 1, outputs)``."""
 
-    weight: Tensor
-    bias: Tensor
-    context: Tensor
+    weights: list[Tensor]
+    biases: list[Tensor]
 
-    def __init__(self, members: Sequence[nn.Linear], n_context: int, number: int, count: int) -> None:
-        super().__init__()
-        weight, bias = torch.stack([m.weight for m in members]), torch.stack([m.bias for m in members])
-        if number == count - 1:
-            order = torch.arange(weight.shape[1]).view(-1, 2).T.flatten()
-            weight, bias = weight[:, order], bias[:, order]
-        if number == 0:
-            n_features = weight.shape[2] - n_context
-            self.register_buffer("context", weight[:, :, n_features:].mT.contiguous())
-            # A number that is alone depends on no other: zuko's network sees nothing but the context.
-            weight = weight[:, :, :n_features] if n_features else torch.zeros_like(weight[:, :, :1])
-        self.register_buffer("weight", weight.mT.contiguous())
-        self.register_buffer("bias", bias[:, None])
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        return torch.baddbmm(self.bias, hidden.expand(len(self.weight), -1, -1), self.weight)
+class _Pass(NamedTuple):
+    """What a transform has computed: its input, hidden layers, damping of its log-scales, and scales."""
+
+    u: Tensor
+    hidden: list[Tensor]
+    damp: Tensor
+    scale: Tensor
+
+
+class _LogDensity(torch.autograd.Function):
+    """The same log-densities with their gradient written down: half the time where rows are few.
+
+    The gradient of the gradient, where somebody wants it, is left to torch.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, numbers: Tensor, conditions: Tensor, flow: StackedMAF) -> Tensor:  # noqa: ANN401
+        log_prob, ctx.latent, ctx.passes = flow.passed(numbers, conditions)
+        ctx.flow = flow
+        ctx.save_for_backward(numbers, conditions)
+        return log_prob
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
+        numbers, conditions = ctx.saved_tensors
+        flow: StackedMAF = ctx.flow
+        if torch.is_grad_enabled():
+            log_prob = flow.passed(numbers, conditions)[0]
+            return torch.autograd.grad(log_prob, numbers, outer[0], create_graph=True)[0], None, None
+        share = outer[0][..., None]
+        gradient = -ctx.latent * share
+        for (weights, _), done in zip(reversed(flow.networks), reversed(ctx.passes), strict=True):
+            scaled = gradient * done.scale
+            steep = torch.addcmul(share, scaled, done.u) / (done.damp * done.damp)
+            inner = torch.cat([gradient, steep], dim=2)
+            for weight, hidden in zip(reversed(weights[1:]), reversed(done.hidden), strict=True):
+                inner = torch.bmm(inner, weight.mT)
+                inner = torch.addcmul(inner, inner * hidden, hidden, value=-1)
+            gradient = torch.baddbmm(scaled, inner, weights[0].mT)
+        return (gradient / flow.sd).sum(dim=0), None, None
+
+
+def _without_context(weight: Tensor, n_features: int) -> tuple[Tensor, Tensor]:
+    """The first layer's part for what is modelled, and that for what is given, ``(T, M, inputs, hidden)``."""
+    # A number that is alone depends on no other: zuko's network sees nothing but the context.
+    if n_features == 1:
+        return torch.zeros_like(weight[..., :1, :]), weight.clone()
+    return weight[..., :n_features, :], weight[..., n_features:, :].clone()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
 from plausiflow.losses import plausibility_value
-from plausiflow.protocols import Density
+from plausiflow.protocols import Density, Plausibility, Prepares, RowFunction
 from plausiflow.training import check_classes, check_rows
 
 FEW_ROWS = 20
@@ -99,6 +99,12 @@ class Thresholded:
         """Log-density minus threshold, shape ``(n,)``: plausible where not negative."""
         return plausibility_value(self.density.log_prob(x, y), self.log_delta(y).to(x))
 
+    def scorer(self, y: Tensor) -> RowFunction:
+        """The score of candidates for rows with these classes ``(n,)``, which are checked here and once."""
+        log_prob = getattr(self.density, "unchecked_log_prob", self.density.log_prob)
+        bar = self.log_delta(y)
+        return lambda x_cf, rows: plausibility_value(log_prob(x_cf, y[rows]), bar[rows].to(x_cf))
+
     def state(self) -> dict[str, Tensor]:
         """Everything learned, the density's as well, as tensors; :meth:`load_state` takes it back."""
         inner: dict[str, Tensor] = self.density.state()  # type: ignore[attr-defined]
@@ -111,6 +117,13 @@ class Thresholded:
         self.density = self.density.load_state(inner)  # type: ignore[attr-defined]
         self.log_delta_ = state["log_delta"].clone()
         return self
+
+
+def scorer_of(plausibility: Plausibility, y: Tensor) -> RowFunction:
+    """The score of candidates for rows with these classes ``(n,)``, as a search asks for it."""
+    if isinstance(plausibility, Prepares):
+        return plausibility.scorer(y)
+    return lambda x_cf, rows: plausibility.score(x_cf, y[rows])
 
 
 def quantile_of(values: Tensor, q: float) -> Tensor:

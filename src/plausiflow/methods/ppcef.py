@@ -15,6 +15,7 @@ from torch import Tensor
 from plausiflow.classifiers import LinearClassifier, predict
 from plausiflow.densities import ConditionalFlow, CrossFitEnsemble, Thresholded
 from plausiflow.densities.flows import ARCHITECTURES, Architecture
+from plausiflow.densities.thresholds import scorer_of
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.losses import (
     cross_entropy,
@@ -222,15 +223,14 @@ class PPCEF(Method):
 
     def _problem(self, x: Tensor, y_target: Tensor) -> Problem:
         lower, upper = self._bounds(x)
+        score = scorer_of(self.scored_by(), y_target)
         constraints = {
             "validity": Constraint(lambda x_cf, rows: self._validity(x_cf, y_target[rows]), VALIDITY_AIM),
-            "plausibility": Constraint(
-                lambda x_cf, rows: self._score(x_cf, y_target[rows]), PLAUSIBILITY_AIM
-            ),
+            "plausibility": Constraint(score, PLAUSIBILITY_AIM),
         }
         penalties: dict[str, RowFunction] = {
             "validity": lambda x_cf, rows: self._validity_loss(x_cf, y_target[rows]),
-            "plausibility": lambda x_cf, rows: (-self._score(x_cf, y_target[rows])).clamp_min(0),
+            "plausibility": lambda x_cf, rows: (-score(x_cf, rows)).clamp_min(0),
         }
         weights = None if self.weights is None else self.weights.to(x)
         return Problem(

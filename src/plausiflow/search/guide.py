@@ -84,7 +84,7 @@ class Guide:
                     constant = constant + stacked.levels(x_cf, known)
 
                 def quick(numbers: Tensor, which: Tensor) -> Tensor:
-                    scores = flow.log_prob(numbers, conditions[:, which]) + constant[:, which]
+                    scores = flow.log_prob(numbers, conditions[:, :, which]) + constant[:, which]
                     if rule is not None:
                         scores = scores + rule(assembled(x_cf[which], columns, numbers), y[which])
                     return self._held(scores, rows[which])

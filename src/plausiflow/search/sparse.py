@@ -1,11 +1,11 @@
 """Fewer changes for a little more cost: put features back, freeze them, and solve the rest again.
 
 Where many numbers have changed, the search is first repeated with weights that make small changes dear and
-large ones cheap, a few times over, which gathers the change in few features; the small ones are then put
-back. After that, each round tries, for every candidate at once, to put back each changed category and some of
-the changed numbers: every one where few have changed, else the smallest third, sixth and one. Of the attempts
-that stay within the slack, the one that puts most features back is taken. (Putting back without solving again
-does nothing: a plausible answer has few features to spare.)
+large ones cheap, more so each time, which gathers the change in few features; each time's small ones are then
+put back. After that, each round tries, for every candidate at once, to put back each changed category and
+some of the changed numbers: every one where few have changed, else the smallest third, sixth and one. Of the
+attempts that stay within the slack, the one that puts most features back is taken. (Putting back without
+solving again does nothing: a plausible answer has few features to spare.)
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from plausiflow.search.task import Candidates, Task
 FEW = 4
 """Up to so many changed numbers, each is tried alone."""
 ROUNDS, ITERATIONS = 10, 25
-STRENGTHS = ((0.02, 1.0), (0.02, 1.5), (0.02, 2.0), (0.005, 2.0))
+STRENGTHS = ((0.02, 1.0), (0.02, 1.5), (0.02, 2.0), (0.02, 2.0), (0.005, 2.0), (0.005, 2.0))
 """Size of a small change, in units of the range, and how much dearer it becomes than a large one."""
-REPEATS, SMALL = 2, 0.01
+SMALL, TOLERANCE = 0.01, 1e-3
 ROUNDING = 0.15
 """What many changed numbers on grids cost more once they are rounded, as a share: putting them back saves it.
 Measured on heloc, where answers that keep all changes end about a tenth dearer."""
@@ -38,51 +38,52 @@ def sparsified(task: Task, candidates: Candidates, slack: float) -> Candidates:
     many = (~state.keep & torch.tensor(gridded, device=state.keep.device)).sum(dim=1) > FEW
     limit = candidates.cost * (1 + slack) * torch.where(many, 1 + ROUNDING, 1.0)
     most = task.allowance.max_changes
-    gathered = candidates
-    for strength in STRENGTHS:
-        gathered = _gather(task, state, gathered, limit, strength)
+    _gather(task, state, limit)
     active = torch.arange(len(candidates), device=candidates.x.device)
     for _ in range(ROUNDS if most is None else max(ROUNDS, len(task.layout.blocks))):
         attempts = _attempts(task, state, active)
         if len(attempts.of) == 0:
             break
-        tried = task.solved(attempts.candidates, keep=attempts.keep, iterations=ITERATIONS, curvature=8.0)
-        back = attempts.keep.sum(dim=1) - state.keep[attempts.of].sum(dim=1)
-        bound = limit[attempts.of]
-        if most is not None:
-            over = (~state.keep[attempts.of]).sum(dim=1) > most
-            bound = torch.where(over, torch.inf, bound)
-        fine = torch.isfinite(tried.cost) & (tried.cost <= bound)
-        # Most features back first, then the cheapest: a batch never decides.
-        rank = torch.where(fine, tried.cost - 1e6 * back, torch.inf)
-        order = _first(attempts.of, rank, len(candidates))
-        taken = order[torch.isfinite(rank[order])]
-        if len(taken) == 0:
+        tried = task.solved(
+            attempts.candidates, keep=attempts.keep, iterations=ITERATIONS, curvature=8.0, tolerance=TOLERANCE
+        )
+        active = state.take(attempts, tried, limit, most)
+        if len(active) == 0:
             break
-        active = attempts.of[taken]
-        state.put(active, tried[taken], attempts.keep[taken])
     return state.candidates
 
 
-def _gather(
-    task: Task, state: _State, candidates: Candidates, limit: Tensor, strength: tuple[float, float]
-) -> Candidates:
-    """Gather the change in few numbers; the state takes what has fewer changes and is within limits."""
+def _gather(task: Task, state: _State, limit: Tensor) -> None:
+    """Gather the change in few numbers; the state takes what has fewest changes and is within limits."""
     blocks, most = task.layout.blocks, task.allowance.max_changes
     places = [j for j, block in enumerate(blocks) if block.number in set(task.numbers)]
     many = ((~state.keep[:, places]).sum(dim=1) > FEW).nonzero()[:, 0]
     if most is not None:
         many = ((~state.keep).sum(dim=1) > most).nonzero()[:, 0]
     if len(many) == 0 or not places:
-        return candidates
-    own, factual = candidates[many], task.x[candidates.rows[many]][:, task.numbers]
-    small, power = strength
-    for _ in range(REPEATS):
+        return
+    own, points = state.candidates[many], []
+    factual = task.x[own.rows][:, task.numbers]
+    for small, power in STRENGTHS:
         size = (own.x[:, task.numbers] - factual).abs()
         weights = (1 + size.amax(dim=1, keepdim=True) / small) ** power / (1 + size / small) ** power
-        solved = task.solved(own, weights=weights.clamp_max(1e4), iterations=ITERATIONS, curvature=8.0)
+        solved = task.solved(
+            own, weights=weights.clamp_max(1e4), iterations=ITERATIONS, curvature=8.0, tolerance=TOLERANCE
+        )
         found = torch.isfinite(solved.cost)
         own = replace(own, x=torch.where(found[:, None], solved.x, own.x))
+        points.append(own)
+    # Small changes are put back for all strengths at once: one long search costs less than many short ones.
+    attempts = _small_ones_back(task, state, many.repeat(len(points)), Candidates.joined(*points), places)
+    tried = task.solved(
+        attempts.candidates, keep=attempts.keep, iterations=ITERATIONS, curvature=8.0, tolerance=TOLERANCE
+    )
+    state.take(attempts, tried, limit, most)
+
+
+def _small_ones_back(task: Task, state: _State, of: Tensor, own: Candidates, places: list[int]) -> _Attempts:
+    """Candidates with small changes of numbers put back; where changes are limited, all but the largest."""
+    factual, most = task.x[own.rows][:, task.numbers], task.allowance.max_changes
     size = (own.x[:, task.numbers] - factual).abs()
     keep = task.layout.changed(own.x, task.x[own.rows]).logical_not()
     back = size < SMALL
@@ -91,16 +92,10 @@ def _gather(
         rank = size.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
         back |= rank >= (most - others)[:, None]
     keep[:, places] |= back
-    x = own.x.index_copy(
-        1, torch.tensor(task.numbers, device=own.x.device), torch.where(back, factual, own.x[:, task.numbers])
-    )
-    tried = task.solved(task.candidates(own.rows, x), keep=keep, iterations=ITERATIONS, curvature=8.0)
-    over = (~state.keep[many]).sum(dim=1) > (len(blocks) if most is None else most)
-    bound = torch.where(over, torch.inf, limit[many])
-    fewer = keep.sum(dim=1) > state.keep[many].sum(dim=1)
-    taken = (torch.isfinite(tried.cost) & (tried.cost <= bound) & fewer).nonzero()[:, 0]
-    state.put(many[taken], tried[taken], keep[taken])
-    return replace(candidates, x=candidates.x.index_copy(0, many, own.x))
+    columns = torch.tensor(task.numbers, device=own.x.device)
+    x = own.x.index_copy(1, columns, torch.where(back, factual, own.x[:, task.numbers]))
+    fewer = (keep.sum(dim=1) > state.keep[of].sum(dim=1)).nonzero()[:, 0]
+    return _Attempts(of=of[fewer], keep=keep[fewer], candidates=task.candidates(own.rows[fewer], x[fewer]))
 
 
 @dataclass
@@ -115,6 +110,21 @@ class _State:
         x[where], cost[where] = found.x, found.cost
         self.candidates = replace(self.candidates, x=x, cost=cost)
         self.keep = self.keep.index_copy(0, where, keep)
+
+    def take(self, attempts: _Attempts, tried: Candidates, limit: Tensor, most: int | None) -> Tensor:
+        """Take the best attempt for each candidate that has one within its limit; returns which these are."""
+        back = attempts.keep.sum(dim=1) - self.keep[attempts.of].sum(dim=1)
+        bound = limit[attempts.of]
+        if most is not None:
+            over = (~self.keep[attempts.of]).sum(dim=1) > most
+            bound = torch.where(over, torch.inf, bound)
+        fine = torch.isfinite(tried.cost) & (tried.cost <= bound)
+        # Most features back first, then the cheapest: a batch never decides.
+        rank = torch.where(fine, tried.cost - 1e6 * back, torch.inf)
+        order = _first(attempts.of, rank, len(self.keep))
+        taken = order[torch.isfinite(rank[order])]
+        self.put(attempts.of[taken], tried[taken], attempts.keep[taken])
+        return attempts.of[taken]
 
 
 @dataclass(frozen=True)

@@ -239,6 +239,7 @@ class Task:
         weights: Tensor | None = None,
         iterations: int = 60,
         curvature: float = 4.0,
+        tolerance: float = 1e-4,
     ) -> Candidates:
         """Move the numbers of each candidate, its levels kept, to the cheapest answer near by.
 
@@ -249,10 +250,11 @@ class Task:
             weights: What changes of the ``numbers`` count here, instead of their costs, ``(p, numbers)``.
             iterations: Most iterations of a search.
             curvature: First curvature of a search, in units of the cost's own.
+            tolerance: Relative progress of a search below which an iteration counts as none.
         """
         if not self.numbers:
             return self.checked(candidates, changes=False)
-        solver = replace(self.solver, iterations=iterations)
+        solver = replace(self.solver, iterations=iterations, tolerance=tolerance)
         parts = []
         for start in range(0, len(candidates), CHUNK):
             which = torch.arange(start, min(start + CHUNK, len(candidates)), device=self.x.device)

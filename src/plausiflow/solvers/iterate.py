@@ -1,15 +1,17 @@
-"""One iteration of the SQP: what each row knows, how it moves, and the closest feasible point it has seen."""
+"""One iteration of the SQP: what each search knows, how it moves, and the closest answer it has seen."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from plausiflow.protocols import Problem
-from plausiflow.solvers.quadratic import Quadratic, shortened
+from plausiflow.solvers.evaluation import Evaluated, Evaluation
+from plausiflow.solvers.quadratic import Quadratic, Step
 
 GRID = 2.0**-20
 """Iterates lie on multiples of this (features are on a scale of about one). What a matrix product rounds
@@ -18,185 +20,204 @@ LEAST_CURVATURE = 0.05
 """Learned curvature along a step is at least this share of the cost's own: the inverse may not degenerate."""
 
 
-class Best:
-    """The closest feasible point of each row so far."""
+@dataclass(frozen=True)
+class Rules:
+    """When a search ends.
 
-    def __init__(self, x: Tensor) -> None:
-        self.x = torch.full_like(x, float("nan"))
-        self.cost = x.new_full((len(x),), math.inf)
-        self.gradients = torch.zeros(len(x), dtype=torch.long, device=x.device)
+    Attributes:
+        tolerance: Relative progress below which an iteration counts as none.
+        patience: Iterations without progress before a search ends; two fifths once it has an answer.
+        whole: Let every search take the same operations, whatever it needs, so that a graph can hold them.
+    """
 
-    def offer(self, problem: Problem, state: State, x: Tensor, accepted: Tensor, tolerance: float) -> Tensor:
-        """Take what is accepted, active and closer; returns where it is closer by more than the tolerance."""
-        rows = state.rows
-        self.gradients.index_add_(0, rows, state.active.long())
-        cost = torch.where(accepted & state.active, _cost(problem, rows, x), math.inf)
-        # Several starts of one row may be in the batch: the closest of them is the one that counts.
-        lowest = self.cost.scatter_reduce(0, rows, cost, "amin")
-        better = (cost < self.cost[rows]) & (cost == lowest[rows])
-        significant = cost < self.cost[rows] * (1 - 2 * tolerance)
-        self.x[rows[better]], self.cost[rows[better]] = x[better], cost[better]
-        return significant
+    tolerance: float
+    patience: int
+    whole: bool = False
 
 
 @dataclass
 class State:
-    """One search of each active row: where it is, what it knows, how far it trusts it.
+    """One search each: where it is, what it knows, how far it trusts it. Searches never see each other.
 
     Attributes:
         rows: Which row of the problem each search belongs to, shape ``(n,)``.
+        factual: That row, shape ``(n, d)``.
+        weights: What its changes cost, shape ``(n, d)``.
+        lower: Its smallest allowed values, shape ``(n, d)``; none where nothing is bounded.
+        upper: Its largest allowed values, likewise.
+        free: One where a feature may move, zero where it is frozen, shape ``(n, d)``.
         x: Where it is, shape ``(n, d)``.
+        cost: What that costs, shape ``(n,)``.
         values: Constraint values there, minus their aims, shape ``(n, m)``.
         jacobian: Their gradients, shape ``(n, m, d)``.
         accepted: Whether the point would do as an answer, shape ``(n,)``.
         inverse: Inverse curvature of the Lagrangian, shape ``(n, d, d)``; zero for frozen features.
         penalty: Weights of the constraints in the merit, shape ``(n, m)``.
         radius: Trust radius, shape ``(n,)``.
+        fixed: Features held on a bound, shape ``(n, d)``.
         stalled: Iterations without progress, shape ``(n,)``.
         active: Whether it still searches, shape ``(n,)``.
-        fixed: Features held on a bound, shape ``(n, d)``.
+        best: The closest feasible point that it has seen, NaN before there is one, shape ``(n, d)``.
+        best_cost: What that costs, infinite before there is one, shape ``(n,)``.
+        evaluations: Values and gradients spent, shape ``(n,)``.
     """
 
     rows: Tensor
+    factual: Tensor
+    weights: Tensor
+    lower: Tensor | None
+    upper: Tensor | None
+    free: Tensor
     x: Tensor
+    cost: Tensor
     values: Tensor
     jacobian: Tensor
     accepted: Tensor
     inverse: Tensor
     penalty: Tensor
     radius: Tensor
+    fixed: Tensor
     stalled: Tensor
     active: Tensor
-    fixed: Tensor
+    best: Tensor
+    best_cost: Tensor
+    evaluations: Tensor
 
     @classmethod
-    def begin(cls, problem: Problem, rows: Tensor, start: Tensor, curvature: float, radius: float) -> State:
+    def begin(
+        cls,
+        problem: Problem,
+        evaluation: Evaluation,
+        rows: Tensor,
+        start: Tensor,
+        curvature: float,
+        radius: float,
+    ) -> State:
         """Evaluate the starting points; the curvature is the cost's own times a factor."""
-        n, d = start.shape
-        values, jacobian, accepted = _evaluate(problem, start, rows)
-        weights = problem.weights_of(rows)
-        diagonal = (1 / (curvature * weights)).expand(n, d)
-        if problem.lower is not None and problem.upper is not None:
-            diagonal = diagonal * (problem.upper[rows] > problem.lower[rows])
+        lower, upper = (None if b is None else b[rows] for b in (problem.lower, problem.upper))
+        factual, weights = problem.x[rows], problem.weights_of(rows).expand(start.shape)
+        free = torch.ones_like(start) if lower is None or upper is None else (upper > lower).to(start)
+        cost = _cost(start - factual, weights)
+        at = evaluation(start, rows)
         return cls(
             rows=rows,
+            factual=factual,
+            weights=weights,
+            lower=lower,
+            upper=upper,
+            free=free,
             x=start.clone(),
-            values=values,
-            jacobian=jacobian,
-            accepted=accepted,
-            inverse=torch.diag_embed(diagonal),
-            penalty=torch.full_like(values, 1e-3),
-            radius=start.new_full((n,), radius),
-            stalled=torch.zeros(n, dtype=torch.long, device=start.device),
-            active=torch.ones(n, dtype=torch.bool, device=start.device),
+            cost=cost,
+            values=at.values,
+            jacobian=at.jacobian,
+            accepted=at.accepted,
+            inverse=torch.diag_embed(free / (curvature * weights)),
+            penalty=torch.full_like(at.values, 1e-3),
+            radius=torch.full_like(cost, radius),
             fixed=torch.zeros_like(start, dtype=torch.bool),
+            stalled=torch.zeros_like(rows),
+            active=torch.ones_like(at.accepted),
+            best=torch.where(at.accepted[:, None], start, math.nan),
+            best_cost=torch.where(at.accepted, cost, math.inf),
+            evaluations=torch.ones_like(rows),
         )
 
-    def only(self, mask: Tensor) -> State:
-        """The rows where the mask is true."""
-        return State(**{f.name: getattr(self, f.name)[mask] for f in fields(self)})
+    def only(self, which: Tensor) -> State:
+        """Some of the searches, by number."""
+        parts: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        chosen: dict[str, Any] = {name: None if part is None else part[which] for name, part in parts.items()}
+        return State(**chosen)
 
-    def iterate(self, problem: Problem, best: Best, tolerance: float) -> tuple[Tensor, Tensor]:
-        """One trial of every row; returns the length of the full step and where there was progress."""
-        lower, upper = (None if b is None else b[self.rows] for b in (problem.lower, problem.upper))
-        weights = problem.weights_of(self.rows)
-        cost_gradient = (self.x - problem.x[self.rows]) * weights
+    def iterate(self, evaluation: Evaluation, rules: Rules) -> None:
+        """One trial of every search."""
+        gap = (self.x - self.factual) * self.weights
         program = Quadratic(
-            self.x, self.values, self.jacobian, cost_gradient, self.inverse, self.radius, lower, upper
+            self.x, self.values, self.jacobian, gap, self.inverse, self.radius, self.lower, self.upper
         )
-        answer = program.solve(self.fixed)
-        trial = _on_grid(self.x, shortened(answer.step, self.radius))
-        if lower is not None and upper is not None:
-            trial = torch.minimum(torch.maximum(trial, lower), upper)
-        values, jacobian, feasible = _evaluate(problem, trial, self.rows)
-        closer = best.offer(problem, self, trial, feasible, tolerance)
-
-        step = trial - self.x
-        self.penalty = torch.maximum(0.97 * self.penalty, 1.5 * answer.multipliers + 1e-4)
-        accepted, fall, merit = self._judge(problem, trial, step, values)
-        change = step * weights - ((jacobian - self.jacobian) * answer.multipliers[..., None]).sum(dim=1)
+        answer = program.solve(self.fixed, whole=rules.whole)
         full_length = torch.linalg.vector_norm(answer.step, dim=1)
-        share = torch.linalg.vector_norm(step, dim=1) / full_length.clamp_min(1e-30)
-        self._learn(step, change, answer.force * share[:, None], weights)
-        self.x = torch.where(accepted[:, None], trial, self.x)
-        self.values = torch.where(accepted[:, None], values, self.values)
-        self.jacobian = torch.where(accepted[:, None, None], jacobian, self.jacobian)
-        self.accepted = torch.where(accepted, feasible, self.accepted)
-        self.fixed = answer.fixed & _at_bound(self.x, lower, upper)
-        return full_length, closer | (accepted & (fall > tolerance * merit.clamp_min(1e-8)))
+        share = (self.radius / full_length.clamp_min(1e-30)).clamp_max(1.0)
+        trial = _on_grid(self.x, answer.step * share[:, None])
+        if self.lower is not None and self.upper is not None:
+            trial = torch.clamp(trial, self.lower, self.upper)
+        at, cost = evaluation(trial, self.rows), _cost(trial - self.factual, self.weights)
+        closer = self._keep(trial, cost, at.accepted, rules.tolerance)
+        taken, progress = self._judge(trial - self.x, cost, at, answer, full_length, rules.tolerance)
+        self._move(taken, trial, cost, at, answer)
+        self._retire(closer | progress, full_length, rules)
+
+    def _keep(self, trial: Tensor, cost: Tensor, accepted: Tensor, tolerance: float) -> Tensor:
+        """Keep trials that are answers and closer; returns where they are so by more than the tolerance.
+
+        A search that has ended keeps nothing while it waits for the others: the batch may not matter.
+        """
+        cost = torch.where(accepted & self.active, cost, math.inf)
+        closer = cost < self.best_cost * (1 - 2 * tolerance)
+        self.best = torch.where((cost < self.best_cost)[:, None], trial, self.best)
+        self.best_cost = torch.minimum(cost, self.best_cost)
+        self.evaluations = self.evaluations + self.active
+        return closer
 
     def _judge(
-        self, problem: Problem, trial: Tensor, step: Tensor, values: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Accept the trial if the merit falls as the model promised, and adapt the trust radius."""
+        self, step: Tensor, cost: Tensor, at: Evaluated, answer: Step, full_length: Tensor, tolerance: float
+    ) -> tuple[Tensor, Tensor]:
+        """Accept the trial if the merit falls as the model promised; adapt radius and curvature.
+
+        Returns which trials are accepted, and which of them are progress.
+        """
+        self.penalty = torch.maximum(0.97 * self.penalty, 1.5 * answer.multipliers + 1e-4)
         predicted = self.values + (self.jacobian @ step[..., None])[..., 0]
-        here = 0.5 * _cost(problem, self.rows, self.x) + (self.penalty * (-self.values).clamp_min(0)).sum(
-            dim=1
-        )
-        cost = 0.5 * _cost(problem, self.rows, trial)
-        promised = here - cost - (self.penalty * (-predicted).clamp_min(0)).sum(dim=1)
-        fall = here - cost - (self.penalty * (-values).clamp_min(0)).sum(dim=1)
-        ratio = fall / promised.clamp_min(1e-12)
+        broken = torch.stack([self.values, at.values, predicted]).neg_().clamp_min_(0)
+        here, there, model = (self.penalty * broken).sum(dim=2).unbind()
+        here = here + 0.5 * self.cost
+        fall = here - 0.5 * cost - there
+        ratio = fall / (here - 0.5 * cost - model).clamp_min(1e-12)
         # A fall within rounding of nothing is none: its sign would depend on the batch.
         accepted = (fall > 1e-10 * here) & (ratio > 1e-4)
         length = torch.linalg.vector_norm(step, dim=1)
         grown = torch.where(ratio > 0.6, torch.maximum(self.radius, 2 * length), self.radius)
         kept = torch.where(ratio > 0.2, grown, 0.6 * torch.minimum(self.radius, length))
         self.radius = torch.where(accepted, kept, 0.35 * length).clamp(1e-6, math.sqrt(step.shape[1]))
-        return accepted, fall, here
+        bent = (answer.multipliers[:, None] @ (at.jacobian - self.jacobian))[:, 0]
+        force = answer.force * (length / full_length.clamp_min(1e-30))[:, None]
+        self._learn(step, step * self.weights - bent, force)
+        return accepted, accepted & (fall > tolerance * here.clamp_min(1e-8))
 
-    def _learn(self, step: Tensor, change: Tensor, force: Tensor, weights: Tensor) -> None:
+    def _learn(self, step: Tensor, change: Tensor, force: Tensor) -> None:
         """Damped BFGS update of the inverse curvature, from how the Lagrangian's gradient changes."""
-        free = (self.inverse.diagonal(dim1=1, dim2=2) > 0).to(step)
-        change = torch.nan_to_num(change, posinf=0.0, neginf=0.0) * free
-        force = force * free
-        bent, along = (step * force).sum(dim=1), (step * change).sum(dim=1)
-        damping = torch.where(along < 0.2 * bent, 0.8 * bent / (bent - along).clamp_min(1e-30), 1.0).clamp(
-            0, 1
-        )
-        change = damping[:, None] * change + (1 - damping)[:, None] * force
-        along = (step * change).sum(dim=1)
-        squared = (step * step * weights).sum(dim=1)
+        change = torch.nan_to_num(change, posinf=0.0, neginf=0.0) * self.free
+        force, weighed = force * self.free, step * self.weights
+        bent, along, squared = (step[:, None] @ torch.stack([force, change, weighed], dim=2))[:, 0].unbind(1)
+        damping = (0.8 * bent / (bent - along).clamp_min(1e-30)).clamp(0, 1)
+        damping = torch.where(along < 0.2 * bent, damping, 1.0)
+        along = damping * along + (1 - damping) * bent
         lack = (LEAST_CURVATURE * squared - along).clamp_min(0)
-        change = change + (lack / squared.clamp_min(1e-30))[:, None] * (step * weights)
+        parts = torch.stack([damping, 1 - damping, lack / squared.clamp_min(1e-30)], dim=1)
+        change = (parts[:, None] @ torch.stack([change, force, weighed], dim=1))[:, 0]
         along = along + lack
         usable = (squared > 1e-16) & (along > 1e-18) & (bent > 1e-18)
-        scale = torch.where(usable, 1 / along.clamp_min(1e-30), 0.0)
+        scale = torch.where(usable, 1 / along.clamp_min(1e-30), 0.0)[:, None]
         pulled = (self.inverse @ change[..., None])[..., 0]
-        own = ((1 + scale * (change * pulled).sum(dim=1)) * scale)[:, None] * step - scale[:, None] * pulled
-        left = torch.stack([own, -scale[:, None] * step], dim=2)
-        self.inverse = torch.baddbmm(self.inverse, left, torch.stack([step, pulled], dim=1))
+        own = (1 + scale * (change * pulled).sum(dim=1, keepdim=True)) * scale * step - scale * pulled
+        left = torch.stack([own, -scale * step], dim=2)
+        self.inverse.baddbmm_(left, torch.stack([step, pulled], dim=1))
 
+    def _move(self, taken: Tensor, trial: Tensor, cost: Tensor, at: Evaluated, answer: Step) -> None:
+        """Go where the accepted trials are."""
+        self.x = torch.where(taken[:, None], trial, self.x)
+        self.cost = torch.where(taken, cost, self.cost)
+        self.values = torch.where(taken[:, None], at.values, self.values)
+        self.jacobian = torch.where(taken[:, None, None], at.jacobian, self.jacobian)
+        self.accepted = torch.where(taken, at.accepted, self.accepted)
+        if self.lower is not None and self.upper is not None:
+            self.fixed = answer.fixed & ((self.x <= self.lower) | (self.x >= self.upper))
 
-def _evaluate(problem: Problem, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Constraint values minus aims ``(n, m)``, gradients ``(n, m, d)``, which points are accepted ``(n,)``.
-
-    A tenth of the aim is accepted. Where a constraint is flat there is nothing to steer by, so that its aim
-    is zero there. A value or gradient that is not finite counts as minus infinity.
-    """
-    n, d = x.shape
-    values, gradients, accepted = (
-        [x.new_zeros(n, 0)],
-        [x.new_zeros(n, 0, d)],
-        torch.ones(n, dtype=torch.bool, device=x.device),
-    )
-    for constraint in problem.constraints.values():
-        with torch.enable_grad():
-            point = x.detach().requires_grad_(True)
-            value = constraint.value(point, rows)
-            gradient = (
-                torch.autograd.grad(value.sum(), point)[0] if value.requires_grad else torch.zeros_like(x)
-            )
-        bad = ~(torch.isfinite(value) & torch.isfinite(gradient).all(dim=1))
-        value, gradient = (
-            torch.where(bad, -math.inf, value.detach()),
-            torch.where(bad[:, None], 0.0, gradient),
-        )
-        aim = constraint.aim * (gradient != 0).any(dim=1)
-        accepted = accepted & (value >= 0.1 * aim)
-        values.append((value - aim)[:, None])
-        gradients.append(gradient[:, None])
-    return torch.cat(values, dim=1), torch.cat(gradients, dim=1), accepted
+    def _retire(self, progress: Tensor, full_length: Tensor, rules: Rules) -> None:
+        """End searches that stall or that stand still on an answer."""
+        self.stalled = torch.where(progress, 0, self.stalled + 1)
+        patience = torch.where(torch.isfinite(self.best_cost), rules.patience * 2 // 5, rules.patience)
+        settled = (full_length < 0.3 * rules.tolerance) & self.accepted
+        self.active = self.active & (self.stalled < patience) & ~settled
 
 
 def _on_grid(x: Tensor, step: Tensor) -> Tensor:
@@ -205,11 +226,5 @@ def _on_grid(x: Tensor, step: Tensor) -> Tensor:
     return torch.where(step.abs() < GRID / 2, x, moved)
 
 
-def _cost(problem: Problem, rows: Tensor, x: Tensor) -> Tensor:
-    return ((x - problem.x[rows]) ** 2 * problem.weights_of(rows)).sum(dim=1)
-
-
-def _at_bound(x: Tensor, lower: Tensor | None, upper: Tensor | None) -> Tensor:
-    if lower is None or upper is None:
-        return torch.zeros_like(x, dtype=torch.bool)
-    return (x <= lower) | (x >= upper)
+def _cost(gap: Tensor, weights: Tensor) -> Tensor:
+    return (gap * gap * weights).sum(dim=1)

@@ -18,11 +18,14 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 MAX_MULTIPLIER = 1e4
 MOST_BY_SETS = 6
 PASSES = 4
+MOST_HELD = 32
+"""Most features of a row that are held at once where the number of them may not matter."""
 AT_BOUND = 1e-9
 
 
@@ -35,18 +38,20 @@ class Step:
         multipliers: One per constraint, shape ``(n, m)``.
         force: The gradient of the quadratic model at s, :math:`B s = A^T \lambda - c + \mu`, shape
             ``(n, d)``.
+        reaction: Its part :math:`\mu` that holds features where they are, shape ``(n, d)``.
         fixed: Which features ended on a bound, shape ``(n, d)``.
     """
 
     step: Tensor
     multipliers: Tensor
     force: Tensor
+    reaction: Tensor
     fixed: Tensor
 
     def put(self, rows: Tensor, part: Step) -> None:
         """Overwrite some rows."""
-        self.step[rows], self.multipliers[rows] = part.step, part.multipliers
-        self.force[rows], self.fixed[rows] = part.force, part.fixed
+        for f in fields(self):
+            getattr(self, f.name)[rows] = getattr(part, f.name)
 
 
 @dataclass
@@ -70,101 +75,112 @@ class Quadratic:
         taken: dict[str, Any] = {name: None if part is None else part[rows] for name, part in parts.items()}
         return Quadratic(**taken)
 
-    def solve(self, fixed: Tensor) -> Step:
+    def solve(self, fixed: Tensor, *, whole: bool = False) -> Step:
         """Minimise.
 
-        ``fixed`` (n, d) names features that start on their bound and are held there while the force says so.
+        Args:
+            fixed: Features that start on their bound and are held there while the force says so, ``(n, d)``.
+            whole: Take every row through the same operations, whatever it needs.
         """
         directions = torch.cat([self.jacobian, -self.cost_gradient[:, None]], dim=1).mT
         moved = self.inverse @ directions
-        answer = _reduced(self, moved, None, None)
         if self.lower is None or self.upper is None:
-            return answer
+            return _reduced(self, moved, fixed)
+        size = min(MOST_HELD, self.x.shape[1]) if whole else _most(fixed)
+        answer = _reduced(self, moved, fixed.clone(), size=size)
         displacement = torch.zeros_like(self.x)
-        rows = fixed.any(dim=1).nonzero()[:, 0]
-        for number in range(PASSES):
-            if len(rows):
-                answer.put(rows, _reduced(self[rows], moved[rows], fixed[rows], displacement[rows]))
-            if number == 0:
-                rows = torch.arange(len(self.x), device=self.x.device)
-            if number < PASSES - 1:
-                rows = rows[_update_fixed(self, answer, rows, fixed, displacement)]
-            if not len(rows):
+        if (
+            whole
+        ):  # What still leaves after a second time is cut off, and held from the start in the next step.
+            fixed, displacement, _ = _updated(self, answer, displacement)
+            return _reduced(self, moved, fixed, displacement, size=size)
+        part, rows = self, torch.arange(len(self.x), device=self.x.device)
+        own, of = answer, moved
+        for _ in range(PASSES - 1):
+            fixed, displacement, changed = _updated(part, own, displacement)
+            which = changed.nonzero()[:, 0]
+            if len(which) == 0:
                 break
+            if len(which) < len(rows):
+                part, of, rows = part[which], of[which], rows[which]
+                fixed, displacement = fixed[which], displacement[which]
+            own = _reduced(part, of, fixed, displacement, size=_most(fixed))
+            answer.put(rows, own)
         return answer
 
 
-def _update_fixed(
-    program: Quadratic, answer: Step, rows: Tensor, fixed: Tensor, displacement: Tensor
-) -> Tensor:
-    """Fix what leaves its interval, let go what is pushed inwards; returns which of ``rows`` changed."""
+def _most(fixed: Tensor) -> int:
+    """The largest number of features that a row holds."""
+    return int(fixed.sum(dim=1).max()) if len(fixed) else 0
+
+
+def _updated(program: Quadratic, answer: Step, displacement: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Fix what leaves its interval, let go what is pushed inwards.
+
+    Returns which features are held, how far each is from where it is put, and which rows have changed.
+    """
     assert program.lower is not None
     assert program.upper is not None
-    x, lower, upper = program.x[rows], program.lower[rows], program.upper[rows]
-    step, held = answer.step[rows], fixed[rows]
-    aim = x + shortened(step, program.radius[rows])
-    leaves = ~held & ((aim < lower - AT_BOUND) | (aim > upper + AT_BOUND))
-    reaction = answer.force[rows] - _model_force(program, answer, rows)
-    on_lower, on_upper = x + step <= lower + AT_BOUND, x + step >= upper - AT_BOUND
-    released = held & ((on_lower & ~on_upper & (reaction < 0)) | (on_upper & ~on_lower & (reaction > 0)))
-    target = torch.minimum(torch.maximum(aim, lower), upper) - x
-    displacement[rows] = torch.where(
-        leaves, target, torch.where(released, torch.zeros_like(step), displacement[rows])
-    )
-    fixed[rows] = (held | leaves) & ~released
-    return (leaves | released).any(dim=1)
+    x, lower, upper, held = program.x, program.lower, program.upper, answer.fixed
+    aim = x + shortened(answer.step, program.radius)
+    inside = torch.clamp(aim, lower, upper)
+    leaves = ((aim - inside).abs() > AT_BOUND) & ~held
+    at = x + displacement
+    on_lower, on_upper = at <= lower + AT_BOUND, at >= upper - AT_BOUND
+    inwards = torch.where(on_lower, -answer.reaction, answer.reaction) > 0
+    released = held & inwards & ~(on_lower & on_upper)
+    displacement = torch.where(leaves, inside - x, displacement.masked_fill(released, 0.0))
+    return (held | leaves) & ~released, displacement, (leaves | released).any(dim=1)
 
 
-def _model_force(program: Quadratic, answer: Step, rows: Tensor) -> Tensor:
-    jacobian, multipliers = program.jacobian[rows], answer.multipliers[rows]
-    return (multipliers[:, None] @ jacobian)[:, 0] - program.cost_gradient[rows]
-
-
-def _reduced(program: Quadratic, moved: Tensor, fixed: Tensor | None, displacement: Tensor | None) -> Step:
-    """Solve with the fixed features at their displacement; ``moved`` is W times [A^T, -c]."""
+def _reduced(
+    program: Quadratic, moved: Tensor, fixed: Tensor, displacement: Tensor | None = None, *, size: int = 0
+) -> Step:
+    """Solve with the fixed features, at most ``size``, at their displacement; ``moved`` is W [A^T, -c]."""
     m = program.jacobian.shape[1]
-    offset = correction = None
-    if fixed is not None and displacement is not None:
-        moved, offset, correction = _schur(program.inverse, moved, fixed, displacement)
-    unforced = moved[..., m] if offset is None else moved[..., m] + offset
-    gram = program.jacobian @ moved[..., :m]
-    slack = program.values + (program.jacobian @ unforced[..., None])[..., 0]
-    multipliers = nonnegative_dual(gram, slack)
-    step = unforced + (moved[..., :m] @ multipliers[..., None])[..., 0]
+    forces = None
+    if size:
+        moved, forces = _schur(program.inverse, moved, fixed, displacement, size)
+    product = program.jacobian @ moved
+    multipliers = nonnegative_dual(product[..., :m], program.values + product[..., m])
+    shares = F.pad(multipliers, (0, 1), value=1.0)[..., None]
+    step = (moved @ shares)[..., 0]
     force = (multipliers[:, None] @ program.jacobian)[:, 0] - program.cost_gradient
-    if correction is not None:
-        ones = torch.ones_like(multipliers[:, :1])
-        force = force + (correction @ torch.cat([-multipliers, -ones, ones], dim=1)[..., None])[..., 0]
-    return Step(
-        step,
-        multipliers,
-        force,
-        fixed.clone() if fixed is not None else torch.zeros_like(step, dtype=torch.bool),
-    )
+    reaction = torch.zeros_like(step)
+    if forces is not None:
+        reaction = -(forces[..., : m + 1] @ shares)[..., 0]
+        if displacement is not None:
+            reaction = reaction + forces[..., m + 1]
+        force = force + reaction
+    return Step(step, multipliers, force, reaction, fixed)
 
 
 def _schur(
-    inverse: Tensor, moved: Tensor, fixed: Tensor, displacement: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+    inverse: Tensor, moved: Tensor, fixed: Tensor, displacement: Tensor | None, size: int
+) -> tuple[Tensor, Tensor]:
     """W on the free features given the fixed set S.
 
-    Reduced directions, offset, and the forces W_SS^-1 [directions, displacement].
+    The reduced directions, the last of which takes S to its displacement, and the forces W_SS^-1 [directions,
+    displacement].
     """
-    size = int(fixed.sum(dim=1).max())
-    held, members = fixed.to(inverse).topk(size, dim=1)
+    held, members = fixed.to(inverse).topk(size, dim=1, sorted=False)
     rows = inverse.gather(1, members[..., None].expand(-1, -1, inverse.shape[2]))
-    block = rows.gather(2, members[:, None].expand(-1, size, -1)) * held[:, :, None] * held[:, None, :]
+    block = rows.gather(2, members[:, None].expand(-1, size, -1)) * (held[:, :, None] * held[:, None, :])
     # Ones fill the places beyond a row's own set, and those of frozen features, whose rows in W are zero.
-    block.diagonal(dim1=1, dim2=2).add_((block.diagonal(dim1=1, dim2=2) <= 0).to(block))
+    diagonal = block.diagonal(dim1=1, dim2=2)
+    diagonal.add_((diagonal <= 0).to(block))
     factor, failed = torch.linalg.cholesky_ex(block)
-    if failed.any():
-        factor[failed > 0] = torch.eye(size, dtype=block.dtype, device=block.device)
-    sides = torch.cat([moved, displacement[..., None]], dim=2)
+    unit = torch.eye(size, dtype=block.dtype, device=block.device)
+    factor = torch.where((failed > 0)[:, None, None], unit, factor)
+    sides = moved if displacement is None else torch.cat([moved, displacement[..., None]], dim=2)
     places = members[..., None].expand(-1, -1, sides.shape[2])
-    solved = torch.cholesky_solve(sides.gather(1, places) * held[..., None], factor) * held[..., None]
+    solved = torch.linalg.solve_triangular(factor, sides.gather(1, places) * held[..., None], upper=False)
+    solved = torch.linalg.solve_triangular(factor.mT, solved, upper=True) * held[..., None]
     pulled = rows.mT @ solved
-    forces = torch.zeros_like(sides).scatter_(1, places, solved)
-    return moved - pulled[..., :-1], pulled[..., -1], forces
+    reduced = moved - pulled[..., : moved.shape[2]]
+    if displacement is not None:
+        reduced[..., -1] += pulled[..., -1]
+    return reduced, torch.zeros_like(sides).scatter_(1, places, solved)
 
 
 def nonnegative_dual(gram: Tensor, slack: Tensor) -> Tensor:
@@ -223,21 +239,17 @@ def _dual_by_descent(gram: Tensor, slack: Tensor) -> Tensor:
 
 
 def _dual_of_two(diagonal: Tensor, cross: Tensor, slack: Tensor) -> Tensor:
+    """One constraint alone, where that satisfies the other one too (none is zero of the first); else both."""
     alone = (-slack / diagonal).clamp_min(0)
-    determinant = diagonal[:, 0] * diagonal[:, 1] - cross * cross
-    regular = determinant > 1e-6 * diagonal[:, 0] * diagonal[:, 1]
-    both = (slack.flip(1) * cross[:, None] - slack * diagonal.flip(1)) / torch.where(
-        regular, determinant, 1.0
-    )[:, None]
-    both = torch.where(regular[:, None], both, alone)
-    # Constraint i alone is active if it is violated without forces and its multiplier also satisfies the
-    # other one.
-    enough = (slack < 0) & (slack.flip(1) + cross[:, None] * alone >= -1e-12)
-    none = (slack >= 0).all(dim=1)
-    first = torch.stack([alone[:, 0], torch.zeros_like(cross)], dim=1)
-    second = torch.stack([torch.zeros_like(cross), alone[:, 1]], dim=1)
-    chosen = torch.where(enough[:, :1], first, torch.where(enough[:, 1:], second, both))
-    return torch.where(none[:, None], torch.zeros_like(chosen), chosen)
+    other, cross = slack.flip(1), cross[:, None]
+    enough = other + cross * alone >= -1e-12
+    product = diagonal[:, :1] * diagonal[:, 1:]
+    determinant = product - cross * cross
+    both = (other * cross - slack * diagonal.flip(1)) / determinant
+    both = torch.where(determinant > 1e-6 * product, both, alone)
+    zero = torch.zeros_like(cross)
+    first, second = torch.cat([alone[:, :1], zero], dim=1), torch.cat([zero, alone[:, 1:]], dim=1)
+    return torch.where(enough[:, :1], first, torch.where(enough[:, 1:], second, both))
 
 
 def shortened(step: Tensor, radius: Tensor) -> Tensor:

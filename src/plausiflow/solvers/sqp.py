@@ -10,8 +10,8 @@ classifier and density on every active row:
 2. the quadratic program of that model and the linearised constraints (:mod:`plausiflow.solvers.quadratic`);
 3. a trust region per row, judged by the :math:`\ell_1` merit
    :math:`\text{cost} + \sum_i \nu_i \max(-g_i, 0)`;
-4. the closest feasible iterate of each row is kept. A row retires when its merit stalls, and retired rows
-   leave the batch.
+4. the closest feasible iterate of each search is kept. A search ends when its merit stalls, and those that
+   have ended leave the batch.
 
 Rows never see each other, everything runs in double precision, and iterates lie on a fine grid, so a row gets
 the same answer alone and in any batch.
@@ -19,6 +19,7 @@ the same answer alone and in any batch.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,7 +29,9 @@ from torch import Tensor
 from plausiflow.errors import InvalidInputError
 from plausiflow.progress import progress_bar
 from plausiflow.protocols import Problem, Solution, Starts
-from plausiflow.solvers.iterate import Best, State
+from plausiflow.solvers.evaluation import Evaluation
+from plausiflow.solvers.iterate import Rules, State
+from plausiflow.solvers.replay import Running
 from plausiflow.solvers.starts import bisect
 
 FROM_FACTUAL, FROM_NEIGHBOUR = 4.0, 20.0
@@ -43,14 +46,14 @@ class SQP:
         mode: ``fast`` starts at the factual, and only rows left without an answer start again from feasible
             neighbours; ``quality`` gives every row all starts and keeps the best.
         iterations: Most iterations of one search.
-        patience: Iterations without progress before a row retires; half of it once the row has an answer.
+        patience: Iterations without progress before a search ends; two fifths once it has an answer.
         tolerance: Relative progress below which an iteration counts as none.
         radius: First trust radius.
         trace: Keep every iterate for pictures.
     """
 
     mode: Literal["fast", "quality"] = "fast"
-    iterations: int = 150
+    iterations: int = 100
     patience: int = 10
     tolerance: float = 1e-4
     radius: float = 0.3
@@ -119,25 +122,39 @@ class SQP:
         best: Best,
         path: list[Tensor] | None,
     ) -> None:
-        state = State.begin(problem, rows, start, curvature, self.radius)
-        best.offer(problem, state, state.x, state.accepted, 0.0)
+        evaluation = Evaluation(problem)
+        state = State.begin(problem, evaluation, rows, start, curvature, self.radius)
+        rules = Rules(tolerance=self.tolerance, patience=self.patience)
+        running = Running(state, evaluation, rules, record=path is None)
         with progress_bar("SQP: rows settled", len(rows)) as advance:
             for _ in range(self.iterations):
                 if path is not None:
-                    path.append(_spread(state, path[-1] if path else start))
-                if len(state.rows) == 0:
+                    path.append(_spread(running.state, path[-1] if path else start))
+                if len(running.state.rows) == 0:
                     break
-                length, progress = state.iterate(problem, best, self.tolerance)
-                state.stalled = torch.where(progress, 0, state.stalled + 1)
-                answered = torch.isfinite(best.cost[state.rows])
-                patience = torch.where(answered, self.patience // 2, self.patience)
-                settled = (length < 0.3 * self.tolerance) & state.accepted
-                # A retired row stays so while it waits in the batch for the others: the batch may not matter.
-                state.active = state.active & (state.stalled < patience) & ~settled
-                active = int(state.active.sum())
-                if active < 0.85 * len(state.rows):
-                    advance(len(state.rows) - active, "")
-                    state = state.only(state.active)
+                ended = running.iterate()
+                if ended is not None:
+                    best.take(ended)
+                    advance(len(ended.rows), "")
+        best.take(running.state)
+
+
+class Best:
+    """The closest feasible point of each row, of all its searches."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.x = torch.full_like(x, float("nan"))
+        self.cost = x.new_full((len(x),), math.inf)
+        self.gradients = torch.zeros(len(x), dtype=torch.long, device=x.device)
+
+    def take(self, ended: State) -> None:
+        """Take what searches have found, where it is closer."""
+        rows = ended.rows
+        self.gradients.index_add_(0, rows, ended.evaluations)
+        # Several searches of one row may end at once: the closest of them is the one that counts.
+        lowest = self.cost.scatter_reduce(0, rows, ended.best_cost, "amin")
+        better = (ended.best_cost < self.cost[rows]) & (ended.best_cost == lowest[rows])
+        self.x[rows[better]], self.cost[rows[better]] = ended.best[better], ended.best_cost[better]
 
 
 def _in_double(problem: Problem) -> Problem:

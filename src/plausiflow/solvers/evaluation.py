@@ -1,0 +1,70 @@
+"""Values and gradients of a problem's constraints at a batch of points, in one pass."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from plausiflow.protocols import Problem
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What is known of a batch of points.
+
+    Attributes:
+        values: Constraint values minus their aims, shape ``(n, m)``.
+        jacobian: Their gradients, shape ``(n, m, d)``.
+        accepted: Which points would do as an answer, shape ``(n,)``.
+    """
+
+    values: Tensor
+    jacobian: Tensor
+    accepted: Tensor
+
+
+class Evaluation:
+    """Evaluates the constraints of a problem.
+
+    A tenth of the aim is accepted. Where a constraint is flat there is nothing to steer by, so that its aim
+    is zero there. A value or gradient that is not finite counts as minus infinity.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.functions = [constraint.value for constraint in problem.constraints.values()]
+        self.aims = problem.x.new_tensor([constraint.aim for constraint in problem.constraints.values()])
+
+    def __call__(self, x: Tensor, rows: Tensor) -> Evaluated:
+        """At points ``(n, d)`` for the problem's ``rows``."""
+        values, jacobian = self._differentiated(x, rows)
+        steepness = jacobian.abs().sum(dim=2)
+        bad = ~torch.isfinite(values + steepness)
+        values = values.masked_fill(bad, -math.inf)
+        jacobian = jacobian.masked_fill(bad[..., None], 0.0)
+        aims = (steepness != 0) * self.aims
+        return Evaluated(values - aims, jacobian, (values >= 0.1 * aims).all(dim=1))
+
+    def _differentiated(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Values ``(n, m)`` and gradients ``(n, m, d)``; each constraint has a leaf of its own."""
+        if not self.functions:
+            return x.new_zeros(len(x), 0), x.new_zeros(len(x), 0, x.shape[1])
+        with torch.enable_grad():
+            points = [x.detach().requires_grad_(True) for _ in self.functions]
+            values = [function(point, rows) for function, point in zip(self.functions, points, strict=True)]
+            steep = [i for i, value in enumerate(values) if value.requires_grad]
+            found = (
+                torch.autograd.grad(
+                    [values[i] for i in steep],
+                    [points[i] for i in steep],
+                    [torch.ones_like(values[i]) for i in steep],
+                )
+                if steep
+                else ()
+            )
+        gradients = dict(zip(steep, found, strict=True))
+        flat = torch.zeros_like(x) if len(steep) < len(values) else x
+        slopes = [gradients.get(i, flat) for i in range(len(values))]
+        return torch.stack([value.detach() for value in values], dim=1), torch.stack(slopes, dim=1)
