@@ -232,7 +232,7 @@ def test_gradients_are_counted(two_classes, entry):
 def test_repr_names_the_method_and_its_settings_and_no_training_rows(two_classes, entry):
     method = two_classes.method(entry)
     assert repr(method).startswith(f"{type(method).__name__}(classifier=LinearClassifier(")
-    assert "chunk_size=4096" in repr(method)
+    assert "chunk_size=None" in repr(method)
     assert "tensor(" not in repr(method)
     assert len(repr(method)) < 1000
 

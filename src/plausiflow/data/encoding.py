@@ -111,7 +111,8 @@ class Encoder:
         for name, codec in self._codecs.items():
             x[:, _span(codec)], faults = codec.encode(frame[name])
             for fault in faults:
-                _note(problems, frame[name], fault)
+                if fault[0].any():
+                    _note(problems, frame[name], fault)
         return Encoded(x, problems)
 
     def decode(

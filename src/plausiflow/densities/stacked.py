@@ -69,14 +69,14 @@ class StackedMAF(nn.Module):
     def networks(self) -> list[_Network]:
         """Weights and biases of each transform, at hand: looking them up would cost small batches dearly."""
         if self._networks is None:
-            weights, biases = (
-                [list(getattr(self, f"{name}_{j}").unbind()) for j in range(self.depth)]
-                for name in ("weight", "bias")
-            )
-            self._networks = [
-                _Network([layer[i] for layer in weights], [layer[i] for layer in biases])
-                for i in range(len(self.context))
-            ]
+            self._networks = []
+            for i in range(len(self.context)):
+                weights, biases = (
+                    [getattr(self, f"{name}_{j}")[i] for j in range(self.depth)]
+                    for name in ("weight", "bias")
+                )
+                backwards = [weight.mT.contiguous() for weight in reversed(weights)]
+                self._networks.append(_Network(weights, biases, backwards))
         return self._networks
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ class StackedMAF(nn.Module):
     def passed(self, numbers: Tensor, conditions: Tensor) -> tuple[Tensor, Tensor, list[_Pass]]:
         """Log-densities ``(M, n)``, latents ``(M, n, own)``, and what is computed on the way."""
         u, total, passes = (numbers - self.mean) / self.sd, self.volume, []
-        for (weights, biases), condition in zip(self.networks, conditions.unbind(), strict=True):
+        for (weights, biases, _), condition in zip(self.networks, conditions.unbind(), strict=True):
             hidden = [torch.tanh(torch.baddbmm(condition, u, weights[0]))]
             for weight, bias in zip(weights[1:-1], biases[1:-1], strict=True):
                 hidden.append(torch.tanh(torch.baddbmm(bias, hidden[-1], weight)))
@@ -113,10 +113,14 @@ class StackedMAF(nn.Module):
 
 
 class _Network(NamedTuple):
-    """A transform's layers: weights ``(M, inputs, outputs)`` and biases ``(M, 1, outputs)``."""
+    """A transform's layers: weights ``(M, inputs, outputs)`` and biases ``(M, 1, outputs)``.
+
+    ``backwards`` are the weights transposed, the last layer first.
+    """
 
     weights: list[Tensor]
     biases: list[Tensor]
+    backwards: list[Tensor]
 
 
 class _Pass(NamedTuple):
@@ -150,14 +154,14 @@ class _LogDensity(torch.autograd.Function):
             return torch.autograd.grad(log_prob, numbers, outer[0], create_graph=True)[0], None, None
         share = outer[0][..., None]
         gradient = -ctx.latent * share
-        for (weights, _), done in zip(reversed(flow.networks), reversed(ctx.passes), strict=True):
+        for (_, _, backwards), done in zip(reversed(flow.networks), reversed(ctx.passes), strict=True):
             scaled = gradient * done.scale
             steep = torch.addcmul(share, scaled, done.u) / (done.damp * done.damp)
             inner = torch.cat([gradient, steep], dim=2)
-            for weight, hidden in zip(reversed(weights[1:]), reversed(done.hidden), strict=True):
-                inner = torch.bmm(inner, weight.mT)
+            for weight, hidden in zip(backwards, reversed(done.hidden), strict=False):
+                inner = torch.bmm(inner, weight)
                 inner = torch.addcmul(inner, inner * hidden, hidden, value=-1)
-            gradient = torch.baddbmm(scaled, inner, weights[0].mT)
+            gradient = torch.baddbmm(scaled, inner, backwards[-1])
         return (gradient / flow.sd).sum(dim=0), None, None
 
 

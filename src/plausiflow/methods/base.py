@@ -28,6 +28,8 @@ Target = Policy | int | Tensor | Sequence[int] | npt.NDArray[np.int64]
 """Which outcome is wanted: a policy, one class for all rows, or one class per row ``(n,)``."""
 
 
+ON_PROCESSOR = 4096
+"""Rows that are searched at once on a processor: more would not go faster."""
 _TARGETS = "`y_target` must be 'opposite', 'runner_up', 'paper', a class or one class per row"
 
 
@@ -39,17 +41,18 @@ class Method(ABC):
         classifier: The model that is explained.
         plausibility: What a row's density is held against; without it nothing is called plausible. Methods
             that learn a density themselves take a quantile instead.
-        chunk_size: Most rows searched at once.
+        chunk_size: Most rows searched at once; by default 4,096 on a processor, and on a GPU as many as its
+            free memory is likely to hold (half as many when it does not).
     """
 
     label: ClassVar[str]
 
     classifier: Classifier
     plausibility: Plausibility | float | None = None
-    chunk_size: int = 4096
+    chunk_size: int | None = None
 
     def __post_init__(self) -> None:
-        if self.chunk_size < 1:
+        if self.chunk_size is not None and self.chunk_size < 1:
             raise InvalidInputError(f"`chunk_size` must be at least 1; got {self.chunk_size}.")
 
     def fit(self, x: Tensor, y: Tensor) -> Self:
@@ -80,15 +83,23 @@ class Method(ABC):
                 class per row, or ``paper`` (``|1 - predicted|``, for reproduction only).
         """
         _check_table(x)
-        chunks, wanted = x.split(self.chunk_size), _as_target(y_target, len(x))
-        targets: Sequence[Policy | Tensor] = [wanted] * len(chunks)
-        if isinstance(wanted, Tensor) and wanted.ndim > 0:
-            targets = wanted.split(self.chunk_size)
-        parts = []
-        with progress_bar(f"{self.label}: explaining rows", len(x), show=len(chunks) > 1) as advance:
-            for chunk, target in zip(chunks, targets, strict=True):
-                parts.append(self._explain_chunk(chunk, target))
-                advance(len(chunk), "")
+        wanted, start = _as_target(y_target, len(x)), 0
+        parts: list[Counterfactuals] = []
+        size = self.chunk_size or likely_to_fit(x)
+        with progress_bar(f"{self.label}: explaining rows", len(x), show=len(x) > size) as advance:
+            while start < len(x) or not parts:
+                some = slice(start, start + size)
+                own = wanted[some] if isinstance(wanted, Tensor) and wanted.ndim > 0 else wanted
+                try:
+                    parts.append(self._explain_chunk(x[some], own))
+                except torch.OutOfMemoryError:
+                    if self.chunk_size is not None or size <= ON_PROCESSOR:
+                        raise
+                    size //= 2
+                    torch.cuda.empty_cache()
+                    continue
+                start += size
+                advance(len(x[some]), "")
         return concatenate(parts)
 
     def _explain_chunk(self, x: Tensor, target: Policy | Tensor) -> Counterfactuals:
@@ -114,6 +125,15 @@ class Method(ABC):
             path=None if answer.path is None else _put(answer.path, usable, torch.nan),
         )
         return replace(found, reason=reason)
+
+
+def likely_to_fit(x: Tensor) -> int:
+    """How many rows like these to search at once on their device."""
+    if not x.is_cuda:
+        return ON_PROCESSOR
+    d, reserved = x.shape[1], torch.cuda.memory_reserved(x.device) - torch.cuda.memory_allocated(x.device)
+    free = torch.cuda.mem_get_info(x.device)[0] + reserved
+    return max(ON_PROCESSOR, int(0.6 * free / (20_000 + 800 * d + 32 * d * d)))
 
 
 def _as_target(target: Target, n: int) -> Policy | Tensor:

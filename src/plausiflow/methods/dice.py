@@ -20,6 +20,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
+from plausiflow.methods.base import ON_PROCESSOR
 from plausiflow.methods.box import BoxedMethod
 from plausiflow.methods.wachter import deviation, median
 from plausiflow.methods.wachter_search import RowAdam, settled
@@ -106,7 +107,7 @@ class DiCE(BoxedMethod):
         """
         check_query(x, y_target, x.shape[-1], self.classifier.n_classes)
         found = torch.full((len(x), self.count, x.shape[1]), torch.nan, dtype=x.dtype, device=x.device)
-        for rows in torch.isfinite(x).all(dim=1).nonzero()[:, 0].split(self.chunk_size):
+        for rows in torch.isfinite(x).all(dim=1).nonzero()[:, 0].split(self.chunk_size or ON_PROCESSOR):
             found[rows] = self._answers(x[rows], y_target[rows])
         return found
 

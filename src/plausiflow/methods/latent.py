@@ -21,7 +21,7 @@ from plausiflow.densities import ConditionalFlow
 from plausiflow.densities.flows import ARCHITECTURES, Architecture
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.losses import cross_entropy, l2_distance, validity_value
-from plausiflow.methods.base import Method
+from plausiflow.methods.base import ON_PROCESSOR, Method
 from plausiflow.protocols import Solution
 from plausiflow.training import check_rows
 
@@ -201,7 +201,7 @@ class CeFlow(LatentMethod):
             for k in range(self._map().n_classes_):
                 parts = (
                     self._map().to_latent(part, part.new_full((len(part),), k, dtype=torch.long))
-                    for part in exact.split(self.chunk_size)
+                    for part in exact.split(self.chunk_size or ON_PROCESSOR)
                 )
                 z = torch.cat(list(parts))
                 of_contexts.append(members.T @ z / members.sum(dim=0)[:, None])

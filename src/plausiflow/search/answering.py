@@ -21,7 +21,7 @@ from plausiflow.data.cells import Mask
 from plausiflow.data.encoding import Encoded, Encoder
 from plausiflow.search.finder import Finder
 from plausiflow.search.guide import Guide
-from plausiflow.search.task import Candidates, cheapest
+from plausiflow.search.task import Candidates, change_costs, cheapest
 from plausiflow.search.wanted import Wanted
 
 AT_ONCE, AT_ONCE_TIMED = 1024, 64
@@ -210,16 +210,16 @@ def _verified(
     """What candidates for some rows of the question are once decoded; those that break a rule are gone."""
     of = rows[found.rows]
     before = question.frame.iloc[of.numpy()]
-    decoded = encoder.decode(found.x, like=before)
+    x, everyone = question.encoded.x[of], torch.arange(len(of))
+    decoded = encoder.decode(found.x, like=before, encoded=x)
     again = encoder.encode(decoded)
     locked = None if question.locked is None else question.locked[of.numpy()]
-    filled = encoder.decode(question.encoded.x[of], like=before) if encoder.missing == "impute" else before
+    filled = encoder.decode(x, like=before, encoded=x) if encoder.missing == "impute" else before
     broken = finder.rules.violations(filled, decoded, locked).to_numpy().any(axis=1)
     holds = torch.from_numpy(again.usable & ~broken)
     holds[holds.clone()] = finder.holds(again.x[holds], decoded[holds.numpy()], question.wanted[of[holds]])
-    x, everyone = question.encoded.x[of], torch.arange(len(of))
     guide = Guide.without_margin(finder.plausibility, x, question.wanted.y[of])
-    cost = finder.task(x, question.wanted[of], guide=guide).costs(again.x, everyone)
+    cost = change_costs(finder.rules.layout, finder.weights, x, again.x)
     score = guide.score(again.x, everyone)
     return _Verified(of, again.x, decoded, cost, score).only(holds.nonzero()[:, 0])
 

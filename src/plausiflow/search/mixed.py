@@ -21,7 +21,7 @@ from plausiflow.search.snapping import snapped
 from plausiflow.search.sparse import sparsified
 from plausiflow.search.task import Candidates, Task
 
-ROWS_AT_ONCE = 256
+ROWS_AT_ONCE, FEW_ROWS = 256, 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,13 +84,19 @@ class MixedSearch:
         own = task.candidates(rows, task.x[rows])
         # Real rows' categories with the row's own numbers, where these may stand.
         levelled = task.layout.with_codes(task.x[real.rows], task.layout.codes(real.x))
-        first = Candidates.joined(own, task.candidates(real.rows, levelled), real)
-        found = Candidates.joined(task.solved(first.distinct()), real)
-        if self.flips:
-            turned = beam(task, rows, bank.typical)
-            best = task.x.new_full((len(task),), torch.inf)
-            best.scatter_reduce_(0, found.rows, found.cost, "amin")
-            alone = task.layout.with_codes(task.x[turned.rows], task.layout.codes(turned.x))
-            turned = turned[task.costs(alone, turned.rows) < best[turned.rows]]
-            found = Candidates.joined(found, task.solved(turned))
-        return found.answers.distinct()
+        first = Candidates.joined(own, task.candidates(real.rows, levelled), real).distinct()
+        if not self.flips:
+            return Candidates.joined(task.solved(first), real).answers.distinct()
+        turned = beam(task, rows, bank.typical)
+        alone = task.layout.with_codes(task.x[turned.rows], task.layout.codes(turned.x))
+        flips = task.costs(alone, turned.rows)
+        # A flip that alone costs more than an answer in hand is not worth a search. Few rows do not wait for
+        # that answer: one search of all costs less than two.
+        few = len(rows) <= FEW_ROWS
+        both = task.solved(Candidates.joined(first, turned) if few else first)
+        found = Candidates.joined(both[torch.arange(len(first), device=rows.device)], real)
+        best = task.x.new_full((len(task),), torch.inf)
+        best.scatter_reduce_(0, found.rows, found.cost, "amin")
+        cheap = (flips < best[turned.rows]).nonzero()[:, 0]
+        solved = both[len(first) + cheap] if few else task.solved(turned[cheap])
+        return Candidates.joined(found, solved).answers.distinct()

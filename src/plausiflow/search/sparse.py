@@ -19,10 +19,10 @@ from plausiflow.search.task import Candidates, Task
 
 FEW = 4
 """Up to so many changed numbers, each is tried alone."""
-ROUNDS, ITERATIONS = 10, 25
+ROUNDS, ITERATIONS = 10, 15
 STRENGTHS = ((0.02, 1.0), (0.02, 1.5), (0.02, 2.0), (0.02, 2.0), (0.005, 2.0), (0.005, 2.0))
 """Size of a small change, in units of the range, and how much dearer it becomes than a large one."""
-SMALL, TOLERANCE = 0.01, 1e-3
+SMALL = 0.01
 ROUNDING = 0.15
 """What many changed numbers on grids cost more once they are rounded, as a share: putting them back saves it.
 Measured on heloc, where answers that keep all changes end about a tenth dearer."""
@@ -44,9 +44,7 @@ def sparsified(task: Task, candidates: Candidates, slack: float) -> Candidates:
         attempts = _attempts(task, state, active)
         if len(attempts.of) == 0:
             break
-        tried = task.solved(
-            attempts.candidates, keep=attempts.keep, iterations=ITERATIONS, curvature=8.0, tolerance=TOLERANCE
-        )
+        tried = task.solved(attempts.candidates, keep=attempts.keep, iterations=ITERATIONS, curvature=8.0)
         active = state.take(attempts, tried, limit, most)
         if len(active) == 0:
             break
@@ -67,17 +65,13 @@ def _gather(task: Task, state: _State, limit: Tensor) -> None:
     for small, power in STRENGTHS:
         size = (own.x[:, task.numbers] - factual).abs()
         weights = (1 + size.amax(dim=1, keepdim=True) / small) ** power / (1 + size / small) ** power
-        solved = task.solved(
-            own, weights=weights.clamp_max(1e4), iterations=ITERATIONS, curvature=8.0, tolerance=TOLERANCE
-        )
+        solved = task.solved(own, weights=weights.clamp_max(1e4), iterations=ITERATIONS, curvature=8.0)
         found = torch.isfinite(solved.cost)
         own = replace(own, x=torch.where(found[:, None], solved.x, own.x))
         points.append(own)
     # Small changes are put back for all strengths at once: one long search costs less than many short ones.
     attempts = _small_ones_back(task, state, many.repeat(len(points)), Candidates.joined(*points), places)
-    tried = task.solved(
-        attempts.candidates, keep=attempts.keep, iterations=ITERATIONS, curvature=8.0, tolerance=TOLERANCE
-    )
+    tried = task.solved(attempts.candidates, keep=attempts.keep, iterations=ITERATIONS, curvature=8.0)
     state.take(attempts, tried, limit, most)
 
 

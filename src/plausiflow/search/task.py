@@ -84,6 +84,23 @@ class Candidates:
         return first.sort().values
 
 
+def change_costs(layout: Layout, weights: Tensor, x: Tensor, x_cf: Tensor) -> Tensor:
+    """What it costs to change rows ``(p, width)`` into others, with a weight for each feature, ``(p,)``."""
+    weight_of = {block.name: weight for block, weight in zip(layout.blocks, weights.tolist(), strict=True)}
+    numbers = {b.number: weight_of[b.name] for b in layout.blocks if b.number is not None}
+    gap = x_cf[:, list(numbers)] - x[:, list(numbers)]
+    steps = (layout.codes(x_cf) - layout.codes(x)).to(x)
+    flat, graded = torch.zeros_like(steps[:1]), torch.zeros_like(steps[:1])
+    for j, block in enumerate(layout.with_levels):
+        if block.number is None and block.ordered:
+            graded[:, j] = weight_of[block.name] / max(1, len(block.levels) - 1) ** 2
+        elif block.number is None:
+            flat[:, j] = weight_of[block.name]
+    squared = (gap * gap * x.new_tensor(list(numbers.values()))).sum(dim=1)
+    squared = squared + (steps * steps * graded).sum(dim=1)
+    return squared.sqrt() + ((steps != 0) * flat).sum(dim=1)
+
+
 def _in_chunks(check: Callable[[Tensor, Tensor], Tensor], x: Tensor, rows: Tensor) -> Tensor:
     parts = [check(*some) for some in zip(x.split(CHUNK), rows.split(CHUNK), strict=True)]
     return torch.cat(parts) if len(x) else torch.zeros(0, dtype=torch.bool, device=x.device)
@@ -164,19 +181,7 @@ class Task:
 
     def costs(self, x_cf: Tensor, rows: Tensor) -> Tensor:
         """What candidates ``(p, width)`` for some rows cost, shape ``(p,)``."""
-        x, squared, flat = self.x[rows], x_cf.new_zeros(len(x_cf)), x_cf.new_zeros(len(x_cf))
-        codes, own = self.layout.codes(x_cf), self.layout.codes(x)
-        position = {block.name: j for j, block in enumerate(self.layout.with_levels)}
-        for weight, block in zip(self.weights.to(x), self.layout.blocks, strict=True):
-            if block.number is not None:
-                squared = squared + weight * (x_cf[:, block.number] - x[:, block.number]) ** 2
-            else:
-                steps = (codes[:, position[block.name]] - own[:, position[block.name]]).to(x)
-                if block.ordered:
-                    squared = squared + weight * (steps / max(1, len(block.levels) - 1)) ** 2
-                else:
-                    flat = flat + weight * (steps != 0)
-        return squared.sqrt() + flat
+        return change_costs(self.layout, self.weights, self.x[rows], x_cf)
 
     @torch.no_grad()
     def shortfalls(self, x_cf: Tensor, rows: Tensor) -> Tensor:
@@ -237,9 +242,9 @@ class Task:
         keep: Tensor | None = None,
         deeper: float = 0.0,
         weights: Tensor | None = None,
-        iterations: int = 60,
+        iterations: int = 40,
         curvature: float = 4.0,
-        tolerance: float = 1e-4,
+        tolerance: float = 1e-3,
     ) -> Candidates:
         """Move the numbers of each candidate, its levels kept, to the cheapest answer near by.
 

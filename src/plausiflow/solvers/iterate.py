@@ -27,11 +27,13 @@ class Rules:
     Attributes:
         tolerance: Relative progress below which an iteration counts as none.
         patience: Iterations without progress before a search ends; two fifths once it has an answer.
+        vain: Iterations without any answer before a search ends.
         whole: Let every search take the same operations, whatever it needs, so that a graph can hold them.
     """
 
     tolerance: float
     patience: int
+    vain: int
     whole: bool = False
 
 
@@ -45,7 +47,6 @@ class State:
         weights: What its changes cost, shape ``(n, d)``.
         lower: Its smallest allowed values, shape ``(n, d)``; none where nothing is bounded.
         upper: Its largest allowed values, likewise.
-        free: One where a feature may move, zero where it is frozen, shape ``(n, d)``.
         x: Where it is, shape ``(n, d)``.
         cost: What that costs, shape ``(n,)``.
         values: Constraint values there, minus their aims, shape ``(n, m)``.
@@ -67,7 +68,6 @@ class State:
     weights: Tensor
     lower: Tensor | None
     upper: Tensor | None
-    free: Tensor
     x: Tensor
     cost: Tensor
     values: Tensor
@@ -105,7 +105,6 @@ class State:
             weights=weights,
             lower=lower,
             upper=upper,
-            free=free,
             x=start.clone(),
             cost=cost,
             values=at.values,
@@ -166,39 +165,45 @@ class State:
         Returns which trials are accepted, and which of them are progress.
         """
         self.penalty = torch.maximum(0.97 * self.penalty, 1.5 * answer.multipliers + 1e-4)
-        predicted = self.values + (self.jacobian @ step[..., None])[..., 0]
+        predicted = torch.baddbmm(self.values[..., None], self.jacobian, step[..., None])[..., 0]
         broken = torch.stack([self.values, at.values, predicted]).neg_().clamp_min_(0)
-        here, there, model = (self.penalty * broken).sum(dim=2).unbind()
-        here = here + 0.5 * self.cost
-        fall = here - 0.5 * cost - there
-        ratio = fall / (here - 0.5 * cost - model).clamp_min(1e-12)
+        here, there, model = broken.mul_(self.penalty).sum(dim=2).unbind()
+        here = torch.add(here, self.cost, alpha=0.5)
+        left = torch.sub(here, cost, alpha=0.5)
+        fall = left - there
+        ratio = fall / (left - model).clamp_min(1e-12)
         # A fall within rounding of nothing is none: its sign would depend on the batch.
         accepted = (fall > 1e-10 * here) & (ratio > 1e-4)
         length = torch.linalg.vector_norm(step, dim=1)
         grown = torch.where(ratio > 0.6, torch.maximum(self.radius, 2 * length), self.radius)
         kept = torch.where(ratio > 0.2, grown, 0.6 * torch.minimum(self.radius, length))
         self.radius = torch.where(accepted, kept, 0.35 * length).clamp(1e-6, math.sqrt(step.shape[1]))
-        bent = (answer.multipliers[:, None] @ (at.jacobian - self.jacobian))[:, 0]
+        bent = torch.bmm(answer.multipliers[:, None], at.jacobian - self.jacobian)[:, 0]
+        weighed = step * self.weights
         force = answer.force * (length / full_length.clamp_min(1e-30))[:, None]
-        self._learn(step, step * self.weights - bent, force)
+        self._learn(step, weighed, weighed - bent, force)
         return accepted, accepted & (fall > tolerance * here.clamp_min(1e-8))
 
-    def _learn(self, step: Tensor, change: Tensor, force: Tensor) -> None:
-        """Damped BFGS update of the inverse curvature, from how the Lagrangian's gradient changes."""
-        change = torch.nan_to_num(change, posinf=0.0, neginf=0.0) * self.free
-        force, weighed = force * self.free, step * self.weights
-        bent, along, squared = (step[:, None] @ torch.stack([force, change, weighed], dim=2))[:, 0].unbind(1)
+    def _learn(self, step: Tensor, weighed: Tensor, change: Tensor, force: Tensor) -> None:
+        """Damped BFGS update of the inverse curvature, from how the Lagrangian's gradient changes.
+
+        A frozen feature has no part in it: its step is zero, and so are its row and column of the inverse.
+        """
+        products = torch.bmm(torch.stack([force, change, weighed], dim=1), step[..., None])
+        bent, along, squared = products.unbind(dim=1)
         damping = (0.8 * bent / (bent - along).clamp_min(1e-30)).clamp(0, 1)
         damping = torch.where(along < 0.2 * bent, damping, 1.0)
-        along = damping * along + (1 - damping) * bent
+        along = torch.lerp(bent, along, damping)
         lack = (LEAST_CURVATURE * squared - along).clamp_min(0)
-        parts = torch.stack([damping, 1 - damping, lack / squared.clamp_min(1e-30)], dim=1)
-        change = (parts[:, None] @ torch.stack([change, force, weighed], dim=1))[:, 0]
+        change = torch.lerp(force, change, damping)
+        change = torch.addcmul(change, lack / squared.clamp_min(1e-30), weighed)
         along = along + lack
         usable = (squared > 1e-16) & (along > 1e-18) & (bent > 1e-18)
-        scale = torch.where(usable, 1 / along.clamp_min(1e-30), 0.0)[:, None]
-        pulled = (self.inverse @ change[..., None])[..., 0]
-        own = (1 + scale * (change * pulled).sum(dim=1, keepdim=True)) * scale * step - scale * pulled
+        scale = torch.where(usable, 1 / along.clamp_min(1e-30), 0.0)
+        pulled = torch.bmm(self.inverse, change[..., None])
+        stretch = 1 + scale * torch.bmm(change[:, None], pulled)[..., 0]
+        pulled = pulled[..., 0]
+        own = scale * (stretch * step - pulled)
         left = torch.stack([own, -scale * step], dim=2)
         self.inverse.baddbmm_(left, torch.stack([step, pulled], dim=1))
 
@@ -215,9 +220,11 @@ class State:
     def _retire(self, progress: Tensor, full_length: Tensor, rules: Rules) -> None:
         """End searches that stall or that stand still on an answer."""
         self.stalled = torch.where(progress, 0, self.stalled + 1)
-        patience = torch.where(torch.isfinite(self.best_cost), rules.patience * 2 // 5, rules.patience)
+        answered = torch.isfinite(self.best_cost)
+        patience = torch.where(answered, rules.patience * 2 // 5, rules.patience)
         settled = (full_length < 0.3 * rules.tolerance) & self.accepted
-        self.active = self.active & (self.stalled < patience) & ~settled
+        hopeful = answered | (self.evaluations <= rules.vain)
+        self.active = self.active & (self.stalled < patience) & hopeful & ~settled
 
 
 def _on_grid(x: Tensor, step: Tensor) -> Tensor:

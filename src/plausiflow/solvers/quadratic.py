@@ -38,20 +38,21 @@ class Step:
         multipliers: One per constraint, shape ``(n, m)``.
         force: The gradient of the quadratic model at s, :math:`B s = A^T \lambda - c + \mu`, shape
             ``(n, d)``.
-        reaction: Its part :math:`\mu` that holds features where they are, shape ``(n, d)``.
+        reaction: Its part :math:`\mu` that holds features where they are, shape ``(n, d)``; none where no
+            feature is held.
         fixed: Which features ended on a bound, shape ``(n, d)``.
     """
 
     step: Tensor
     multipliers: Tensor
     force: Tensor
-    reaction: Tensor
+    reaction: Tensor | None
     fixed: Tensor
 
     def put(self, rows: Tensor, part: Step) -> None:
         """Overwrite some rows."""
-        for f in fields(self):
-            getattr(self, f.name)[rows] = getattr(part, f.name)
+        self.step[rows], self.multipliers[rows] = part.step, part.multipliers
+        self.force[rows], self.fixed[rows] = part.force, part.fixed
 
 
 @dataclass
@@ -83,7 +84,7 @@ class Quadratic:
             whole: Take every row through the same operations, whatever it needs.
         """
         directions = torch.cat([self.jacobian, -self.cost_gradient[:, None]], dim=1).mT
-        moved = self.inverse @ directions
+        moved = torch.bmm(self.inverse, directions)
         if self.lower is None or self.upper is None:
             return _reduced(self, moved, fixed)
         size = min(MOST_HELD, self.x.shape[1]) if whole else _most(fixed)
@@ -125,6 +126,8 @@ def _updated(program: Quadratic, answer: Step, displacement: Tensor) -> tuple[Te
     aim = x + shortened(answer.step, program.radius)
     inside = torch.clamp(aim, lower, upper)
     leaves = ((aim - inside).abs() > AT_BOUND) & ~held
+    if answer.reaction is None:
+        return leaves, torch.where(leaves, inside - x, 0.0), leaves.any(dim=1)
     at = x + displacement
     on_lower, on_upper = at <= lower + AT_BOUND, at >= upper - AT_BOUND
     inwards = torch.where(on_lower, -answer.reaction, answer.reaction) > 0
@@ -141,14 +144,14 @@ def _reduced(
     forces = None
     if size:
         moved, forces = _schur(program.inverse, moved, fixed, displacement, size)
-    product = program.jacobian @ moved
+    product = torch.bmm(program.jacobian, moved)
     multipliers = nonnegative_dual(product[..., :m], program.values + product[..., m])
     shares = F.pad(multipliers, (0, 1), value=1.0)[..., None]
-    step = (moved @ shares)[..., 0]
-    force = (multipliers[:, None] @ program.jacobian)[:, 0] - program.cost_gradient
-    reaction = torch.zeros_like(step)
+    step = torch.bmm(moved, shares)[..., 0]
+    force = torch.bmm(multipliers[:, None], program.jacobian)[:, 0] - program.cost_gradient
+    reaction = None
     if forces is not None:
-        reaction = -(forces[..., : m + 1] @ shares)[..., 0]
+        reaction = -torch.bmm(forces[..., : m + 1], shares)[..., 0]
         if displacement is not None:
             reaction = reaction + forces[..., m + 1]
         force = force + reaction
@@ -163,24 +166,30 @@ def _schur(
     The reduced directions, the last of which takes S to its displacement, and the forces W_SS^-1 [directions,
     displacement].
     """
-    held, members = fixed.to(inverse).topk(size, dim=1, sorted=False)
-    rows = inverse.gather(1, members[..., None].expand(-1, -1, inverse.shape[2]))
-    block = rows.gather(2, members[:, None].expand(-1, size, -1)) * (held[:, :, None] * held[:, None, :])
+    sides = moved if displacement is None else torch.cat([moved, displacement[..., None]], dim=2)
+    everywhere = size >= inverse.shape[1]
+    if everywhere:  # Every feature has a place of its own.
+        held, rows, block, own = fixed.to(inverse), inverse, inverse, sides
+    else:
+        held, members = fixed.to(inverse).topk(size, dim=1, sorted=False)
+        rows = inverse.gather(1, members[..., None].expand(-1, -1, inverse.shape[2]))
+        block = rows.gather(2, members[:, None].expand(-1, size, -1))
+        places = members[..., None].expand(-1, -1, sides.shape[2])
+        own = sides.gather(1, places)
+    block = block * (held[:, :, None] * held[:, None, :])
     # Ones fill the places beyond a row's own set, and those of frozen features, whose rows in W are zero.
     diagonal = block.diagonal(dim1=1, dim2=2)
-    diagonal.add_((diagonal <= 0).to(block))
+    diagonal.add_(diagonal <= 0)
     factor, failed = torch.linalg.cholesky_ex(block)
-    unit = torch.eye(size, dtype=block.dtype, device=block.device)
+    unit = torch.eye(len(block[0]), dtype=block.dtype, device=block.device)
     factor = torch.where((failed > 0)[:, None, None], unit, factor)
-    sides = moved if displacement is None else torch.cat([moved, displacement[..., None]], dim=2)
-    places = members[..., None].expand(-1, -1, sides.shape[2])
-    solved = torch.linalg.solve_triangular(factor, sides.gather(1, places) * held[..., None], upper=False)
+    solved = torch.linalg.solve_triangular(factor, own * held[..., None], upper=False)
     solved = torch.linalg.solve_triangular(factor.mT, solved, upper=True) * held[..., None]
-    pulled = rows.mT @ solved
+    pulled = torch.bmm(rows.mT, solved)
     reduced = moved - pulled[..., : moved.shape[2]]
     if displacement is not None:
         reduced[..., -1] += pulled[..., -1]
-    return reduced, torch.zeros_like(sides).scatter_(1, places, solved)
+    return reduced, solved if everywhere else torch.zeros_like(sides).scatter_(1, places, solved)
 
 
 def nonnegative_dual(gram: Tensor, slack: Tensor) -> Tensor:
@@ -240,16 +249,16 @@ def _dual_by_descent(gram: Tensor, slack: Tensor) -> Tensor:
 
 def _dual_of_two(diagonal: Tensor, cross: Tensor, slack: Tensor) -> Tensor:
     """One constraint alone, where that satisfies the other one too (none is zero of the first); else both."""
-    alone = (-slack / diagonal).clamp_min(0)
+    alone = (slack / diagonal).neg_().clamp_min_(0)
     other, cross = slack.flip(1), cross[:, None]
-    enough = other + cross * alone >= -1e-12
-    product = diagonal[:, :1] * diagonal[:, 1:]
-    determinant = product - cross * cross
-    both = (other * cross - slack * diagonal.flip(1)) / determinant
+    enough = torch.addcmul(other, cross, alone) >= -1e-12
+    product = diagonal.prod(dim=1, keepdim=True)
+    determinant = torch.addcmul(product, cross, cross, value=-1)
+    both = torch.addcmul(other * cross, slack, diagonal.flip(1), value=-1) / determinant
     both = torch.where(determinant > 1e-6 * product, both, alone)
-    zero = torch.zeros_like(cross)
-    first, second = torch.cat([alone[:, :1], zero], dim=1), torch.cat([zero, alone[:, 1:]], dim=1)
-    return torch.where(enough[:, :1], first, torch.where(enough[:, 1:], second, both))
+    first, second = enough[:, :1], enough[:, 1:]
+    only = alone * torch.cat([first, second & ~first], dim=1)
+    return torch.where(first | second, only, both)
 
 
 def shortened(step: Tensor, radius: Tensor) -> Tensor:

@@ -17,9 +17,9 @@ from torch import Tensor
 from plausiflow.solvers.evaluation import Evaluation
 from plausiflow.solvers.iterate import Rules, State
 
-MOST_SEARCHES = 16_384
+MOST_SEARCHES = 65_536
 """More searches at once keep the device busy as they are."""
-FEW_SEARCHES = 256
+FEW_SEARCHES = 1_024
 """So few cost no more than fewer: leaving some out would only cost a recording."""
 BETWEEN_LOOKS = 6
 
@@ -72,7 +72,7 @@ class Running:
         if self._recorded is None:
             worth = active < 0.85 * n
         else:
-            worth = active == 0 or (n > FEW_SEARCHES and active < 0.4 * n)
+            worth = active == 0 or (n > FEW_SEARCHES and active < 0.3 * n)
         if not worth:
             return None
         ended = self.state.only((~self.state.active).nonzero()[:, 0])

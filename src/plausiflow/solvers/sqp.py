@@ -36,6 +36,8 @@ from plausiflow.solvers.starts import bisect
 
 FROM_FACTUAL, FROM_NEIGHBOUR = 4.0, 20.0
 """First curvature, in units of the cost's own: searches from a feasible neighbour begin more carefully."""
+CLOSEST = 2
+"""Feasible neighbours that a row starts from where time counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,7 @@ class SQP:
             neighbours; ``quality`` gives every row all starts and keeps the best.
         iterations: Most iterations of one search.
         patience: Iterations without progress before a search ends; two fifths once it has an answer.
+        vain: Iterations without any answer before a search ends whose row has other starts to turn to.
         tolerance: Relative progress below which an iteration counts as none.
         radius: First trust radius.
         trace: Keep every iterate for pictures.
@@ -55,6 +58,7 @@ class SQP:
     mode: Literal["fast", "quality"] = "fast"
     iterations: int = 100
     patience: int = 10
+    vain: int = 40
     tolerance: float = 1e-4
     radius: float = 0.3
     trace: bool = False
@@ -70,7 +74,8 @@ class SQP:
         rows = torch.arange(len(exact.x), device=exact.x.device)
         best = Best(exact.x)
         path: list[Tensor] | None = [] if self.trace else None
-        self._search(exact, rows, exact.x, FROM_FACTUAL, best, path)
+        vain = self.iterations if starts is None else self.vain
+        self._search(exact, rows, exact.x, best, FROM_FACTUAL, vain=vain, path=path)
         if starts is not None:
             again = rows if self.mode == "quality" else rows[~torch.isfinite(best.cost)]
             if len(again):
@@ -84,7 +89,7 @@ class SQP:
         exact = _in_double(problem)
         best = Best(exact.x)
         rows = torch.arange(len(exact.x), device=exact.x.device)
-        self._search(exact, rows, start.double(), curvature, best, None)
+        self._search(exact, rows, start.double(), best, curvature)
         return Solution(x=best.x, gradients=best.gradients)
 
     def _checked(self, problem: Problem, exact: Problem, x: Tensor, starts: Starts | None) -> Tensor:
@@ -106,25 +111,38 @@ class SQP:
         return answer
 
     def _search_from(self, problem: Problem, rows: Tensor, starts: Tensor, best: Best) -> None:
-        """Search from up to k points per row ``(m, k, d)``, each first moved towards the factual."""
+        """Search from up to k points per row ``(m, k, d)``, each first moved towards the factual.
+
+        Where time counts, only the closest two are then taken. A row that has no start and no answer is
+        searched once more from the factual, with all iterations there are.
+        """
         usable = torch.isfinite(starts).all(dim=2)
-        owners, points = rows[:, None].expand_as(usable)[usable], starts[usable]
-        if len(points):
-            points = bisect(problem, problem.x[owners], points, owners)
-            self._search(problem, owners, points, FROM_NEIGHBOUR, best, None)
+        owners = rows[:, None].expand_as(usable)
+        if usable.any():
+            starts[usable] = bisect(problem, problem.x[owners[usable]], starts[usable], owners[usable])
+            distance = torch.linalg.vector_norm(starts - problem.x[rows][:, None], dim=2).nan_to_num(math.inf)
+            count = min(CLOSEST if self.mode == "fast" else len(starts[0]), len(starts[0]))
+            near = distance.topk(count, dim=1, largest=False)
+            chosen = torch.zeros_like(usable).scatter_(1, near.indices, True) & usable
+            self._search(problem, owners[chosen], starts[chosen], best, FROM_NEIGHBOUR)
+        alone = rows[~usable.any(dim=1) & ~torch.isfinite(best.cost[rows])]
+        if len(alone) and self.vain < self.iterations:
+            self._search(problem, alone, problem.x[alone], best, FROM_FACTUAL)
 
     def _search(
         self,
         problem: Problem,
         rows: Tensor,
         start: Tensor,
-        curvature: float,
         best: Best,
-        path: list[Tensor] | None,
+        curvature: float,
+        *,
+        vain: int | None = None,
+        path: list[Tensor] | None = None,
     ) -> None:
         evaluation = Evaluation(problem)
         state = State.begin(problem, evaluation, rows, start, curvature, self.radius)
-        rules = Rules(tolerance=self.tolerance, patience=self.patience)
+        rules = Rules(tolerance=self.tolerance, patience=self.patience, vain=vain or self.iterations)
         running = Running(state, evaluation, rules, record=path is None)
         with progress_bar("SQP: rows settled", len(rows)) as advance:
             for _ in range(self.iterations):
