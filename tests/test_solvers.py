@@ -17,6 +17,8 @@ from plausiflow.losses import l2_distance
 from plausiflow.methods import PPCEF
 from plausiflow.protocols import Constraint, Problem
 from plausiflow.solvers import SQP, Bank, PenaltyAdam
+from plausiflow.solvers.evaluation import Evaluation
+from plausiflow.solvers.iterate import Rules, State
 from plausiflow.solvers.quadratic import Quadratic, nonnegative_dual
 from plausiflow.solvers.starts import bisect
 from plausiflow.training import Training
@@ -291,6 +293,70 @@ def test_the_bounded_program_equals_slsqp(seed, d):
         # optimum, never below.
         assert own >= best.fun - 1e-6 * scale
         assert own <= best.fun + 0.25 * scale
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000), d=st.integers(2, 40), held=st.floats(0, 1))
+def test_a_program_taken_through_all_operations_has_the_answer_of_two_passes(seed, d, held):
+    """What a graph records, against the conditions of the optimum given what is held."""
+    generator = torch.Generator().manual_seed(seed)
+    n = 5
+    root = torch.randn(n, d, d, generator=generator) / d**0.5 + 2 * torch.eye(d)
+    curvature, x = root @ root.mT, torch.rand(n, d, generator=generator)
+    fixed = torch.rand(n, d, generator=generator) < held / 2
+    x[fixed] = x[fixed].round()
+    jacobian, values = torch.randn(n, 1, d, generator=generator), -0.1 * torch.rand(n, 1, generator=generator)
+    cost, bounds = torch.randn(n, d, generator=generator), (torch.zeros(n, d), torch.ones(n, d))
+    program = Quadratic(
+        x, values, jacobian, cost, torch.linalg.inv(curvature), torch.full((n,), 1e9), *bounds
+    )
+    answer = program.solve(fixed, whole=True)
+    held_ones = answer.fixed & (answer.fixed.cumsum(dim=1) <= 32)
+    at = (x + answer.step)[held_ones]
+    assert (torch.minimum(at, 1 - at).abs() < 1e-9).all() or d > 32
+    gap = curvature @ answer.step[..., None] - answer.force[..., None]
+    assert gap.abs().max() < 1e-6 * answer.force.abs().max().clamp_min(1)
+    reached = values + (jacobian @ answer.step[..., None])[..., 0]
+    tight = answer.multipliers * reached
+    assert (tight[answer.multipliers < 1e3].abs() < 1e-6).all()
+
+
+def test_a_search_through_all_operations_comes_as_close(two_moons):
+    x, y, classifier, plausibility = two_moons
+    method = PPCEF(classifier=classifier, plausibility=plausibility, lower=-1.5, upper=2.5)
+    problem = method._problem(x[:40].double(), 1 - y[:40])
+    evaluation, rows = Evaluation(problem), torch.arange(40)
+    best = {}
+    for whole in (False, True):
+        state = State.begin(evaluation, rows, problem.x, 4.0, 0.3)
+        for _ in range(40):
+            state.iterate(evaluation, Rules(tolerance=1e-4, patience=10, vain=40, whole=whole))
+        best[whole] = state.best_cost
+    found = torch.isfinite(best[False]) & torch.isfinite(best[True])
+    assert found.sum() >= 36
+    torch.testing.assert_close(best[True][found], best[False][found], rtol=1e-2, atol=1e-4)
+
+
+def test_values_and_gradients_of_all_constraints_come_in_one_pass():
+    problem = Problem(
+        x=torch.zeros(3, 2),
+        constraints={
+            "line": Constraint(lambda x, rows: 2 * x[:, 0] - 1, 0.5),
+            "constant": Constraint(lambda x, rows: torch.ones(len(x)), 0.5),
+            "broken": Constraint(lambda x, rows: torch.where(rows == 1, torch.nan, x[:, 1]), 0.1),
+            "infinite slope": Constraint(lambda x, rows: (x[:, 1] - rows).abs().sqrt(), 0.0),
+        },
+    )
+    x = torch.tensor([[1.0, 0.5], [1.0, 2.0], [0.0, 2.0]])
+    at = Evaluation(problem)(x, torch.arange(3))
+    # A constant has no aim, for there is nothing to steer by; what is not finite is minus infinity.
+    expected = torch.tensor(
+        [[0.5, 1.0, 0.4, 0.5**0.5], [0.5, 1.0, -torch.inf, 1.0], [-1.5, 1.0, 1.9, -torch.inf]]
+    )
+    torch.testing.assert_close(at.values, expected)
+    torch.testing.assert_close(at.jacobian[0], torch.tensor([[2.0, 0], [0, 0], [0, 1], [0, 0.5**0.5]]))
+    assert (at.jacobian[1, 2] == 0).all()
+    assert at.accepted.tolist() == [True, False, False]
 
 
 def test_bisection_stays_feasible_and_comes_closer():

@@ -29,12 +29,18 @@ class Evaluated:
 class Evaluation:
     """Evaluates the constraints of a problem.
 
+    Attributes:
+        problem: Whose constraints these are.
+        recordable: Whether that needs no word from the processor on the way, once somebody has looked.
+
     A tenth of the aim is accepted. Where a constraint is flat there is nothing to steer by, so that its aim
     is zero there. A value or gradient that is not finite counts as minus infinity.
     """
 
     def __init__(self, problem: Problem) -> None:
         self.functions = [constraint.value for constraint in problem.constraints.values()]
+        self.problem = problem
+        self.recordable: bool | None = None
         self.aims = problem.x.new_tensor([constraint.aim for constraint in problem.constraints.values()])
 
     def __call__(self, x: Tensor, rows: Tensor) -> Evaluated:

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plausiflow.protocols import Problem
 from plausiflow.solvers.evaluation import Evaluated, Evaluation
 from plausiflow.solvers.quadratic import Quadratic, Step
 
@@ -85,15 +84,10 @@ class State:
 
     @classmethod
     def begin(
-        cls,
-        problem: Problem,
-        evaluation: Evaluation,
-        rows: Tensor,
-        start: Tensor,
-        curvature: float,
-        radius: float,
+        cls, evaluation: Evaluation, rows: Tensor, start: Tensor, curvature: float, radius: float
     ) -> State:
         """Evaluate the starting points; the curvature is the cost's own times a factor."""
+        problem = evaluation.problem
         lower, upper = (None if b is None else b[rows] for b in (problem.lower, problem.upper))
         factual, weights = problem.x[rows], problem.weights_of(rows).expand(start.shape)
         free = torch.ones_like(start) if lower is None or upper is None else (upper > lower).to(start)

@@ -30,25 +30,22 @@ class Running:
     def __init__(self, state: State, evaluation: Evaluation, rules: Rules, *, record: bool = True) -> None:
         self.state, self.evaluation, self.rules = state, evaluation, rules
         self._recorded: Recorded | None = None
-        self._may_record = None if record and state.x.is_cuda else False
+        self._record = record and state.x.is_cuda
         self._since_look = 0
 
     def iterate(self) -> State | None:
         """One iteration of all; gives the searches that have ended when it is time to leave them out."""
-        if self._may_record is not False and len(self.state.rows) <= MOST_SEARCHES:
-            if self._may_record is None:
-                self._may_record = self._rehearse()
-            elif self._recorded is None:
-                self._recorded = Recorded(self.state, self.evaluation, self.rules)
-                self._recorded.replay()
-            else:
-                self._recorded.replay()
-            self._since_look = (self._since_look + 1) % BETWEEN_LOOKS
-            if self._may_record and self._since_look:
-                return None
-        if self._recorded is None:
+        if not self._record or len(self.state.rows) > MOST_SEARCHES or self.evaluation.recordable is False:
             self.state.iterate(self.evaluation, self.rules)
-        return self._without_ended()
+            return self._without_ended()
+        if self.evaluation.recordable is None:
+            self.evaluation.recordable = self._rehearse()
+            return None
+        if self._recorded is None:
+            self._recorded = Recorded(self.state, self.evaluation, self.rules)
+        self._recorded.replay()
+        self._since_look = (self._since_look + 1) % BETWEEN_LOOKS
+        return None if self._since_look else self._without_ended()
 
     def _rehearse(self) -> bool:
         """An iteration as it would be recorded: whether models need no word from the processor on the way.

@@ -56,9 +56,9 @@ class SQP:
     """
 
     mode: Literal["fast", "quality"] = "fast"
-    iterations: int = 100
+    iterations: int = 80
     patience: int = 10
-    vain: int = 40
+    vain: int = 30
     tolerance: float = 1e-4
     radius: float = 0.3
     trace: bool = False
@@ -71,15 +71,16 @@ class SQP:
     def solve(self, problem: Problem, starts: Starts | None = None) -> Solution:
         """Search from the factuals, then from ``starts`` for the rows that need it."""
         exact = _in_double(problem)
+        evaluation = Evaluation(exact)
         rows = torch.arange(len(exact.x), device=exact.x.device)
         best = Best(exact.x)
         path: list[Tensor] | None = [] if self.trace else None
         vain = self.iterations if starts is None else self.vain
-        self._search(exact, rows, exact.x, best, FROM_FACTUAL, vain=vain, path=path)
+        self._search(evaluation, rows, exact.x, best, FROM_FACTUAL, vain=vain, path=path)
         if starts is not None:
             again = rows if self.mode == "quality" else rows[~torch.isfinite(best.cost)]
             if len(again):
-                self._search_from(exact, again, starts(again).double(), best)
+                self._search_from(evaluation, again, starts(again).double(), best)
         answer = self._checked(problem, exact, best.x, starts)
         return Solution(x=answer, gradients=best.gradients, path=torch.stack(path) if path else None)
 
@@ -87,9 +88,10 @@ class SQP:
     def improve(self, problem: Problem, start: Tensor, *, curvature: float = FROM_FACTUAL) -> Solution:
         """Search from one given point for each row ``(n, d)``, and from nowhere else; in double precision."""
         exact = _in_double(problem)
+        evaluation = Evaluation(exact)
         best = Best(exact.x)
         rows = torch.arange(len(exact.x), device=exact.x.device)
-        self._search(exact, rows, start.double(), best, curvature)
+        self._search(evaluation, rows, start.double(), best, curvature)
         return Solution(x=best.x, gradients=best.gradients)
 
     def _checked(self, problem: Problem, exact: Problem, x: Tensor, starts: Starts | None) -> Tensor:
@@ -110,13 +112,13 @@ class SQP:
             answer[failed[use]] = candidate[use]
         return answer
 
-    def _search_from(self, problem: Problem, rows: Tensor, starts: Tensor, best: Best) -> None:
+    def _search_from(self, evaluation: Evaluation, rows: Tensor, starts: Tensor, best: Best) -> None:
         """Search from up to k points per row ``(m, k, d)``, each first moved towards the factual.
 
         Where time counts, only the closest two are then taken. A row that has no start and no answer is
         searched once more from the factual, with all iterations there are.
         """
-        usable = torch.isfinite(starts).all(dim=2)
+        problem, usable = evaluation.problem, torch.isfinite(starts).all(dim=2)
         owners = rows[:, None].expand_as(usable)
         if usable.any():
             starts[usable] = bisect(problem, problem.x[owners[usable]], starts[usable], owners[usable])
@@ -124,14 +126,14 @@ class SQP:
             count = min(CLOSEST if self.mode == "fast" else len(starts[0]), len(starts[0]))
             near = distance.topk(count, dim=1, largest=False)
             chosen = torch.zeros_like(usable).scatter_(1, near.indices, True) & usable
-            self._search(problem, owners[chosen], starts[chosen], best, FROM_NEIGHBOUR)
+            self._search(evaluation, owners[chosen], starts[chosen], best, FROM_NEIGHBOUR)
         alone = rows[~usable.any(dim=1) & ~torch.isfinite(best.cost[rows])]
         if len(alone) and self.vain < self.iterations:
-            self._search(problem, alone, problem.x[alone], best, FROM_FACTUAL)
+            self._search(evaluation, alone, problem.x[alone], best, FROM_FACTUAL)
 
     def _search(
         self,
-        problem: Problem,
+        evaluation: Evaluation,
         rows: Tensor,
         start: Tensor,
         best: Best,
@@ -140,8 +142,7 @@ class SQP:
         vain: int | None = None,
         path: list[Tensor] | None = None,
     ) -> None:
-        evaluation = Evaluation(problem)
-        state = State.begin(problem, evaluation, rows, start, curvature, self.radius)
+        state = State.begin(evaluation, rows, start, curvature, self.radius)
         rules = Rules(tolerance=self.tolerance, patience=self.patience, vain=vain or self.iterations)
         running = Running(state, evaluation, rules, record=path is None)
         with progress_bar("SQP: rows settled", len(rows)) as advance:
