@@ -80,6 +80,27 @@ def test_second_opinion_is_true_or_false(explainer, poor):
         explainer.explain(poor, "yes", second_opinion="no")
 
 
+@pytest.mark.parametrize("device", ["tpu", "mps", "cuda:99", 3, None, "meta"])
+def test_a_device_that_is_not_there_is_refused(explainer, poor, device):
+    with pytest.raises(InvalidInputError, match=r"`device` must be 'auto', 'cpu', or a CUDA device"):
+        explainer.explain(poor, "yes", device=device)
+
+
+def test_the_processor_may_be_named(explainer, poor):
+    expected = explainer.explain(poor, "yes").counterfactuals
+    pd.testing.assert_frame_equal(explainer.explain(poor, "yes", device="cpu").counterfactuals, expected)
+
+
+def test_a_task_that_is_moved_is_the_same_task(explainer, poor):
+    finder, x = explainer.finder_, explainer.encoder_.encode(poor).x
+    task = finder.task(x, torch.ones(len(x)).long(), frame=poor)
+    moved = task.to(torch.device("cpu"))
+    rows = torch.arange(len(x))
+    assert torch.equal(moved.shortfalls(x, rows), task.shortfalls(x, rows))
+    assert torch.equal(moved.allowance.lower, task.allowance.lower)
+    assert torch.equal(moved.guide.at(rows[:2]).bar, task.guide.bar[:2])
+
+
 @pytest.fixture(scope="module")
 def loans():
     return pf.load_table("loans").split(150, 15)

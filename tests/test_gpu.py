@@ -3,10 +3,13 @@
 import pytest
 import torch
 
+import plausiflow as pf
 from plausiflow.classifiers import NODE, LinearClassifier, MLPClassifier
 from plausiflow.densities import GMM, KDE, ConditionalFlow, CrossFitEnsemble, Thresholded
 from plausiflow.methods import PPCEF
 from plausiflow.metrics import Context, evaluate
+from plausiflow.search import finder
+from plausiflow.search.mixed import MixedSearch
 from plausiflow.solvers import SQP, PenaltyAdam, replay
 from plausiflow.training import Training
 
@@ -155,3 +158,36 @@ def test_a_chunk_that_does_not_fit_is_halved(rows, linear, flow, monkeypatch):
     assert len(found.x) == len(x)
     assert max(sizes) > 10_000 >= sizes[-1]
     assert torch.equal(found.feasible, whole.feasible)
+
+
+@pytest.mark.parametrize("name", ["loans", "german_credit"])
+def test_a_table_is_explained_on_cuda_as_on_the_processor(name):
+    try:
+        train, test = pf.load_table(name).split(500, 60)
+    except pf.DataNotFoundError as error:
+        pytest.skip(str(error))
+    explainer = pf.Explainer(MLPClassifier(hidden=(16,), training=ENOUGH), confidence=None, judges=0)
+    explainer.fit(train.x, train.y)
+    there, here = (explainer.explain(test.x, device=device) for device in ("cuda", "cpu"))
+    assert (there.status["status"] == here.status["status"]).mean() >= 0.98
+    assert (there.status["status"] == "found").mean() > 0.5
+    assert there.figures["cost"].mean() == pytest.approx(here.figures["cost"].mean(), rel=0.01)
+
+
+def test_many_rows_of_a_table_go_to_cuda_by_themselves(monkeypatch):
+    train, test = pf.load_table("loans").split(400, 40)
+    explainer = pf.Explainer(LinearClassifier(training=ENOUGH), confidence=None, judges=0)
+    explainer.fit(train.x, train.y)
+    devices = []
+    run = MixedSearch.run
+
+    def seen(self, task, *arguments, **options):
+        devices.append(task.x.device.type)
+        return run(self, task, *arguments, **options)
+
+    monkeypatch.setattr(MixedSearch, "run", seen)
+    monkeypatch.setattr(finder, "MANY_ROWS", 20)
+    explainer.explain(test.x)
+    assert devices[0] == "cuda"
+    explainer.explain(test.x.iloc[:3])
+    assert devices[-1] == "cpu"

@@ -229,6 +229,7 @@ class Explainer:
         relaxed: bool = False,
         constraints: Sequence[Rule] = (),
         second_opinion: bool = True,
+        device: str = "auto",
     ) -> Explanations:
         """A verdict for every row, and counterfactuals where there are any.
 
@@ -246,6 +247,8 @@ class Explainer:
             relaxed: Where there is no answer, give the nearest miss, valid and allowed but less plausible.
             constraints: More rules, for these rows only, such as ``Range("income", 0, 5000)``.
             second_opinion: Whether answers keep the margin that ``confidence`` asks for.
+            device: Where to search: ``cpu``, ``cuda``, or ``auto``, which is CUDA where there is such a
+                device, rows are many and the model has gradients.
         """
         encoder, model, finder = self._fitted()
         check_asked(
@@ -254,9 +257,10 @@ class Explainer:
             relaxed=relaxed,
             min_probability=min_probability,
             second_opinion=second_opinion,
+            device=device,
             numbers=bool(self.aim_.edges),
         )
-        finder = with_rules(finder, constraints)
+        finder = replace(with_rules(finder, constraints), device=str(device))
         started = time.monotonic()
         before = (model.asked.calls, model.asked.rows) if isinstance(model, BlackBox) else (0, 0)
         encoded, outputs = self._read(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -133,13 +134,20 @@ class Allowance:
 
     def at(self, rows: Tensor) -> Allowance:
         """The same for some rows, each as often as it is named; ``rows`` is long, shape ``(k,)``."""
+        return self._each(lambda part: part[rows])
+
+    def to(self, device: torch.device) -> Allowance:
+        """The same on a device."""
+        return self._each(lambda part: part.to(device))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Allowance:
         return replace(
             self,
-            x=self.x[rows],
-            lower=self.lower[rows],
-            upper=self.upper[rows],
-            levels=self.levels[rows],
-            possible=self.possible[rows],
-            offsets=self.offsets[rows],
-            binding=self.binding[rows],
+            x=change(self.x),
+            lower=change(self.lower),
+            upper=change(self.upper),
+            levels=change(self.levels),
+            possible=change(self.possible),
+            offsets=change(self.offsets),
+            binding=change(self.binding),
         )

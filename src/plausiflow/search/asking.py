@@ -34,6 +34,7 @@ def check_asked(
     relaxed: object,
     min_probability: object,
     second_opinion: object,
+    device: object,
     numbers: bool,
 ) -> None:
     """Raise unless arguments of ``explain`` can be used; ``numbers``: of a model that predicts one."""
@@ -42,6 +43,7 @@ def check_asked(
         "time_limit": ("seconds, 0 or more, or None", time_limit is None or number(time_limit) >= 0),
         "relaxed": ("True or False", isinstance(relaxed, bool | np.bool_)),
         "second_opinion": ("True or False", isinstance(second_opinion, bool | np.bool_)),
+        "device": ("'auto', 'cpu', or a CUDA device that is there, such as 'cuda'", is_device(device)),
         "min_probability": (
             "a probability between 0 and 1, or None, and None where a number is predicted",
             min_probability is None or (0 < number(min_probability) < 1 and not numbers),
@@ -52,9 +54,21 @@ def check_asked(
         "time_limit": time_limit,
         "relaxed": relaxed,
         "second_opinion": second_opinion,
+        "device": device,
         "min_probability": min_probability,
     }
     raise_unless(fine, given)
+
+
+def is_device(name: object) -> bool:
+    """Whether searches can run there."""
+    if name in ("auto", "cpu"):
+        return True
+    try:
+        device = torch.device(name)  # type: ignore[call-overload]
+    except (RuntimeError, TypeError):
+        return False
+    return device.type == "cuda" and (device.index or 0) < torch.cuda.device_count()
 
 
 def with_rules(finder: Finder, constraints: Sequence[Rule]) -> Finder:

@@ -28,6 +28,8 @@ from plausiflow.solvers import SQP
 
 ROWS_ASKED_WHY, RULES_ASKED = 200, 12
 LOCKS = "the lock on some features"
+MANY_ROWS = 512
+"""So many are faster on a GPU."""
 
 
 class Anything:
@@ -51,6 +53,8 @@ class Finder:
         weights: Cost of each feature, in the order of the layout's blocks.
         search: How thoroughly to search.
         itself: The model itself, where it has no gradients.
+        device: Where searches run: ``auto`` is a CUDA device where there is one and rows are many. A model
+            without gradients is asked on the processor.
     """
 
     rules: Rules
@@ -61,6 +65,7 @@ class Finder:
     wider_bank: RealRows | None = None
     search: MixedSearch | VerifiedSearch = field(default_factory=MixedSearch)
     itself: Itself | None = None
+    device: str = "auto"
 
     def task(
         self,
@@ -115,10 +120,19 @@ class Finder:
         that need no margin, ``quick`` where few answers are expected.
         """
         bank = self.wider_bank if wider and self.wider_bank is not None else self.bank
-        search = self.search.quicker() if quick else self.search
+        search, home = self.search.quicker() if quick else self.search, task.x.device
+        task = task.to(self._place(len(task)))
         if count == 1:
-            return search.run(task, bank, keep=search.finalists)
-        return diverse(task, bank, search, count)
+            return search.run(task, bank, keep=search.finalists).to(home)
+        return diverse(task, bank, search, count).to(home)
+
+    def _place(self, rows: int) -> torch.device:
+        """Where so many rows are searched."""
+        if self.itself is not None:
+            return torch.device("cpu")
+        if self.device == "auto":
+            return torch.device("cuda" if rows >= MANY_ROWS and torch.cuda.is_available() else "cpu")
+        return torch.device(self.device)
 
     def blocking(
         self,

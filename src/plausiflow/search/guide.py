@@ -62,6 +62,13 @@ class Guide:
         other.left_out = None if self.left_out is None else self.left_out[rows]
         return other
 
+    def to(self, device: torch.device) -> Guide:
+        """The same on a device."""
+        other = copy.copy(self)
+        other.y_target, other.bar = self.y_target.to(device), self.bar.to(device)
+        other.left_out = None if self.left_out is None else self.left_out.to(device)
+        return other
+
     def score(self, x_cf: Tensor, rows: Tensor) -> Tensor:
         """Scores of candidates ``(m, d)`` for the rows ``(m,)``, shape ``(m,)``; keeps the graph."""
         y = self.y_target[rows]

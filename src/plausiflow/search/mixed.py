@@ -21,7 +21,7 @@ from plausiflow.search.snapping import snapped
 from plausiflow.search.sparse import sparsified
 from plausiflow.search.task import Candidates, Task
 
-ROWS_AT_ONCE, FEW_ROWS = 256, 4
+ROWS_AT_ONCE, ROWS_ON_GPU, FEW_ROWS = 256, 16_384, 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,8 @@ class MixedSearch:
         """Up to ``keep`` answers for each row of the task, cheapest first."""
         parts = []
         with progress_bar("Searching rows", len(task)) as advance:
-            for rows in torch.arange(len(task), device=task.x.device).split(ROWS_AT_ONCE):
+            at_once = ROWS_ON_GPU if task.x.is_cuda else ROWS_AT_ONCE
+            for rows in torch.arange(len(task), device=task.x.device).split(at_once):
                 parts.append(self._some(task, bank, rows[task.allowance.possible[rows]], keep))
                 advance(len(rows), "")
         return Candidates.joined(*parts) if parts else task.candidates(task.y_target[:0], task.x[:0])

@@ -53,6 +53,10 @@ class Candidates:
     def __getitem__(self, which: Tensor) -> Candidates:
         return Candidates(rows=self.rows[which], x=self.x[which], cost=self.cost[which])
 
+    def to(self, device: torch.device) -> Candidates:
+        """The same on a device."""
+        return Candidates(rows=self.rows.to(device), x=self.x.to(device), cost=self.cost.to(device))
+
     @property
     def answers(self) -> Candidates:
         """Those that are."""
@@ -148,6 +152,17 @@ class Task:
 
     def __len__(self) -> int:
         return len(self.x)
+
+    def to(self, device: torch.device) -> Task:
+        """The same on a device; the model itself is not asked there."""
+        return replace(
+            self,
+            x=self.x.to(device),
+            wanted=self.wanted.to(device),
+            guide=self.guide.to(device),
+            allowance=self.allowance.to(device),
+            weights=self.weights.to(device),
+        )
 
     @property
     def y_target(self) -> Tensor:

@@ -48,6 +48,10 @@ class Wanted:
     def __getitem__(self, rows: Tensor) -> Wanted:
         return Wanted(*(None if part is None else part[rows] for part in self._parts()))  # type: ignore[arg-type]
 
+    def to(self, device: torch.device) -> Wanted:
+        """The same on a device."""
+        return Wanted(*(None if part is None else part.to(device) for part in self._parts()))  # type: ignore[arg-type]
+
     def held(self, firmer: Tensor) -> Wanted:
         """The same, but farther than needed by so much ``(n,)``."""
         return replace(self, firmer=firmer)
