@@ -17,9 +17,10 @@ from plausiflow.losses import l2_distance
 from plausiflow.methods import PPCEF
 from plausiflow.protocols import Constraint, Problem
 from plausiflow.solvers import SQP, Bank, PenaltyAdam
+from plausiflow.solvers.dual import nonnegative_dual
 from plausiflow.solvers.evaluation import Evaluation
 from plausiflow.solvers.iterate import Rules, State
-from plausiflow.solvers.quadratic import Quadratic, nonnegative_dual
+from plausiflow.solvers.quadratic import Quadratic
 from plausiflow.solvers.starts import bisect
 from plausiflow.training import Training
 

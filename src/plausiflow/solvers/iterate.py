@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from plausiflow.solvers.evaluation import Evaluated, Evaluation
-from plausiflow.solvers.quadratic import Quadratic, Step
+from plausiflow.solvers.quadratic import Quadratic, Step, product
 
 GRID = 2.0**-20
 """Iterates lie on multiples of this (features are on a scale of about one). What a matrix product rounds
@@ -159,7 +159,7 @@ class State:
         Returns which trials are accepted, and which of them are progress.
         """
         self.penalty = torch.maximum(0.97 * self.penalty, 1.5 * answer.multipliers + 1e-4)
-        predicted = torch.baddbmm(self.values[..., None], self.jacobian, step[..., None])[..., 0]
+        predicted = self.values + product(self.jacobian, step[..., None])[..., 0]
         broken = torch.stack([self.values, at.values, predicted]).neg_().clamp_min_(0)
         here, there, model = broken.mul_(self.penalty).sum(dim=2).unbind()
         here = torch.add(here, self.cost, alpha=0.5)
@@ -172,7 +172,7 @@ class State:
         grown = torch.where(ratio > 0.6, torch.maximum(self.radius, 2 * length), self.radius)
         kept = torch.where(ratio > 0.2, grown, 0.6 * torch.minimum(self.radius, length))
         self.radius = torch.where(accepted, kept, 0.35 * length).clamp(1e-6, math.sqrt(step.shape[1]))
-        bent = torch.bmm(answer.multipliers[:, None], at.jacobian - self.jacobian)[:, 0]
+        bent = product(answer.multipliers[:, None], at.jacobian - self.jacobian)[:, 0]
         weighed = step * self.weights
         force = answer.force * (length / full_length.clamp_min(1e-30))[:, None]
         self._learn(step, weighed, weighed - bent, force)
@@ -183,7 +183,7 @@ class State:
 
         A frozen feature has no part in it: its step is zero, and so are its row and column of the inverse.
         """
-        products = torch.bmm(torch.stack([force, change, weighed], dim=1), step[..., None])
+        products = product(torch.stack([force, change, weighed], dim=1), step[..., None])
         bent, along, squared = products.unbind(dim=1)
         damping = (0.8 * bent / (bent - along).clamp_min(1e-30)).clamp(0, 1)
         damping = torch.where(along < 0.2 * bent, damping, 1.0)
@@ -195,7 +195,7 @@ class State:
         usable = (squared > 1e-16) & (along > 1e-18) & (bent > 1e-18)
         scale = torch.where(usable, 1 / along.clamp_min(1e-30), 0.0)
         pulled = torch.bmm(self.inverse, change[..., None])
-        stretch = 1 + scale * torch.bmm(change[:, None], pulled)[..., 0]
+        stretch = 1 + scale * product(change[:, None], pulled)[..., 0]
         pulled = pulled[..., 0]
         own = scale * (stretch * step - pulled)
         left = torch.stack([own, -scale * step], dim=2)

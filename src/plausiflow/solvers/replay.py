@@ -19,8 +19,8 @@ from plausiflow.solvers.iterate import Rules, State
 
 MOST_SEARCHES = 65_536
 """More searches at once keep the device busy as they are."""
-FEW_SEARCHES = 1_024
-"""So few cost no more than fewer: leaving some out would only cost a recording."""
+FEW_SEARCHES, MANY_SEARCHES = 1_024, 16_384
+"""So few cost no more than fewer: leaving some out would only cost a recording. So many cost more."""
 BETWEEN_LOOKS = 6
 
 
@@ -67,10 +67,12 @@ class Running:
     def _without_ended(self) -> State | None:
         active, n = int(self.state.active.sum()), len(self.state.rows)
         if self._recorded is None:
-            worth = active < 0.85 * n
+            share = 0.95
+        elif n > FEW_SEARCHES:
+            share = 0.7 if n > MANY_SEARCHES else 0.3
         else:
-            worth = active == 0 or (n > FEW_SEARCHES and active < 0.3 * n)
-        if not worth:
+            share = 0.0
+        if active > share * n:
             return None
         ended = self.state.only((~self.state.active).nonzero()[:, 0])
         self.state, self._recorded = self.state.only(self.state.active.nonzero()[:, 0]), None

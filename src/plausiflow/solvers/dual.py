@@ -1,0 +1,82 @@
+r"""The small dual of each SQP step: multipliers of a few constraints, batched over rows.
+
+:math:`\min_{\lambda \ge 0} \tfrac12 \lambda^\top M \lambda + r^\top \lambda`, with M the constraints' gradients
+seen through the inverse curvature and r what they have left without forces.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+MAX_MULTIPLIER = 1e4
+MOST_BY_SETS = 6
+
+
+def nonnegative_dual(gram: Tensor, slack: Tensor) -> Tensor:
+    r"""Minimise :math:`\tfrac12 \lambda^T M \lambda + r^T \lambda` over :math:`\lambda \ge 0`, batched.
+
+    Two constraints have a closed form over their four active sets. With a few more, that solution is tried
+    first, and where another constraint is broken by it all active sets are; many take cyclic coordinate
+    descent.
+
+    Args:
+        gram: M, positive semi-definite, shape ``(n, m, m)``.
+        slack: r, shape ``(n, m)``.
+    """
+    diagonal = gram.diagonal(dim1=1, dim2=2).clamp_min(1e-12)
+    m = slack.shape[1]
+    if m < 2:
+        return (-slack / diagonal).clamp(0, MAX_MULTIPLIER)
+    of_two = _dual_of_two(diagonal[:, :2], gram[:, 0, 1], slack[:, :2]).clamp(0, MAX_MULTIPLIER)
+    if m == 2:
+        return of_two
+    multipliers = torch.cat([of_two, torch.zeros_like(slack[:, 2:])], dim=1)
+    residual = slack + (gram @ multipliers[..., None])[..., 0]
+    broken = (residual[:, 2:] < -1e-12).any(dim=1).nonzero()[:, 0]
+    if len(broken):
+        solve = _dual_by_sets if m <= MOST_BY_SETS else _dual_by_descent
+        multipliers[broken] = solve(gram[broken], slack[broken]).clamp(0, MAX_MULTIPLIER)
+    return multipliers
+
+
+def _dual_by_sets(gram: Tensor, slack: Tensor) -> Tensor:
+    """The best of the solutions with each set of active constraints and no others, exactly."""
+    m = slack.shape[1]
+    numbers = torch.arange(2**m, device=slack.device)
+    sets = ((numbers[:, None] >> torch.arange(m, device=slack.device)) & 1).to(slack)
+    scale = gram.diagonal(dim1=1, dim2=2).amax(dim=1).clamp_min(1e-12)[:, None, None, None]
+    both = sets[:, :, None] * sets[:, None, :]
+    ridge = torch.diag_embed((1 - sets) + 1e-9 * sets)
+    system = gram[:, None] / scale * both + ridge
+    found: Tensor = torch.linalg.solve_ex(system, (-slack[:, None] / scale[..., 0] * sets)[..., None])[0][
+        ..., 0
+    ]
+    value = 0.5 * (found * (found @ gram)).sum(dim=2) + (found * slack[:, None]).sum(dim=2)
+    wrong = ~torch.isfinite(found).all(dim=2) | (found < 0).any(dim=2)
+    best = value.masked_fill(wrong, torch.inf).argmin(dim=1)
+    return found[torch.arange(len(found), device=found.device), best]
+
+
+def _dual_by_descent(gram: Tensor, slack: Tensor) -> Tensor:
+    diagonal = gram.diagonal(dim1=1, dim2=2).clamp_min(1e-12)
+    multipliers = torch.zeros_like(slack)
+    for _ in range(50 * slack.shape[1]):
+        for i in range(slack.shape[1]):
+            residual = slack[:, i] + (gram[:, i] * multipliers).sum(dim=1)
+            multipliers[:, i] = (multipliers[:, i] - residual / diagonal[:, i]).clamp(0, MAX_MULTIPLIER)
+    return multipliers
+
+
+def _dual_of_two(diagonal: Tensor, cross: Tensor, slack: Tensor) -> Tensor:
+    """One constraint alone, where that satisfies the other one too (none is zero of the first); else both."""
+    alone = (slack / diagonal).neg_().clamp_min_(0)
+    other, cross = slack.flip(1), cross[:, None]
+    enough = torch.addcmul(other, cross, alone) >= -1e-12
+    product = diagonal.prod(dim=1, keepdim=True)
+    determinant = torch.addcmul(product, cross, cross, value=-1)
+    both = torch.addcmul(other * cross, slack, diagonal.flip(1), value=-1) / determinant
+    both = torch.where(determinant > 1e-6 * product, both, alone)
+    first, second = enough[:, :1], enough[:, 1:]
+    only = alone * torch.cat([first, second & ~first], dim=1)
+    return torch.where(first | second, only, both)
