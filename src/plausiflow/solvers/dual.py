@@ -1,7 +1,7 @@
 r"""The small dual of each SQP step: multipliers of a few constraints, batched over rows.
 
-:math:`\min_{\lambda \ge 0} \tfrac12 \lambda^\top M \lambda + r^\top \lambda`, with M the constraints' gradients
-seen through the inverse curvature and r what they have left without forces.
+:math:`\min_{\lambda \ge 0} \tfrac12 \lambda^\top M \lambda + r^\top \lambda`, with M the gradients of the
+constraints seen through the inverse curvature, and r what they have left without forces.
 """
 
 from __future__ import annotations
