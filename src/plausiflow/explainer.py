@@ -247,8 +247,7 @@ class Explainer:
             relaxed: Where there is no answer, give the nearest miss, valid and allowed but less plausible.
             constraints: More rules, for these rows only, such as ``Range("income", 0, 5000)``.
             second_opinion: Whether answers keep the margin that ``confidence`` asks for.
-            device: Where to search: ``cpu``, ``cuda``, or ``auto``, which is CUDA where there is such a
-                device, rows are many and the model has gradients.
+            device: Where to search; ``auto`` is CUDA if it is there, rows are many, the model has gradients.
         """
         encoder, model, finder = self._fitted()
         check_asked(

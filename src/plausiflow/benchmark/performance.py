@@ -1,6 +1,6 @@
 """``plausiflow benchmark performance``: every study of speed and closeness in one go.
 
-It is written to ``docs/performance.md``.
+It is written to ``docs/performance.md``. The sections of ``plausiflow benchmark speed`` on that page stay.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from pathlib import Path
 import torch
 
 from plausiflow.benchmark import densities, published, solvers
+from plausiflow.benchmark.cases import kept_section
+from plausiflow.benchmark.speed_page import MARKS
 from plausiflow.benchmark.study import (
     Row,
     Selection,
@@ -102,13 +104,15 @@ def write(path: Path, selection: Selection, reference: Path | None, report: Call
     minutes = (time.perf_counter() - start) / 60
     head = (
         "# Performance\n\n"
-        "Written by `plausiflow benchmark performance`; every number comes from that one run.\n"
+        "Written by `plausiflow benchmark performance`; every number comes from that one run, but for the\n"
+        "sections on speed at the end, which are runs of their own.\n"
         f"Commit {environment()['commit']}, torch {environment()['torch']}, "
         f"Python {platform.python_version()}, one thread, seed {selection.seed}, {minutes:.0f} minutes.\n"
         "Processor seconds on a shared machine: compare them within a table.\n"
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join([head, *sections]))
+    speed = [f"{kept_section(path, mark)}\n" for mark in MARKS.values()]
+    path.write_text("\n".join([head, *sections, *speed]))
 
 
 def _as_markdown(docstring: str) -> str:

@@ -6,9 +6,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.markdown import Markdown
 
-from plausiflow.benchmark import densities, figures, judged, performance, published, solvers
-from plausiflow.benchmark.study import read_json
+from plausiflow.benchmark import densities, figures, judged, performance, published, solvers, speed
+from plausiflow.benchmark.speed_models import CLASSIFIERS, DENSITIES
+from plausiflow.benchmark.speed_page import sections, write_page
+from plausiflow.benchmark.speed_plan import STUDIES, SpeedSelection
+from plausiflow.benchmark.study import read_json, write_json
 from plausiflow.benchmark.tables import print_table
 from plausiflow.cli.options import (
     ALL,
@@ -18,6 +23,7 @@ from plausiflow.cli.options import (
     Names,
     Page,
     Reference,
+    Reuse,
     Rows,
     Seed,
     benchmark,
@@ -131,6 +137,68 @@ def benchmark_performance(
     selection = selected(names, "lr", folds, seed, rows)
     performance.write(out, selection, reference, lambda title: typer.echo(f"{title}: done"))
     typer.echo(f"Page: {out}")
+
+
+@benchmark.command("speed")
+def benchmark_speed(
+    device: Annotated[
+        str, typer.Option("--device", help="cpu, cuda, or auto: CUDA where there is such a device.")
+    ] = "auto",
+    sizes: Annotated[
+        str,
+        typer.Option(
+            "--sizes", help="Rows explained at once, such as 1,100; default: up to 10,000, on CUDA 1,000,000."
+        ),
+    ] = "",
+    models: Annotated[str, typer.Option("--classifiers", help="Some of the default.")] = ",".join(
+        CLASSIFIERS
+    ),
+    kinds: Annotated[
+        str, typer.Option("--densities", help="Some of the default: one flow, the ensemble.")
+    ] = ",".join(DENSITIES),
+    studies: Annotated[str, typer.Option("--studies", help="Which tables.")] = ",".join(STUDIES),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small models and few rows, to see that everything runs.")
+    ] = False,
+    threads: Annotated[int, typer.Option("--threads", help="Of torch.")] = 1,
+    cache: Annotated[
+        Path | None, typer.Option("--cache", help="Where models are kept, also for another machine.")
+    ] = None,
+    seed: Seed = 0,
+    json: Json = None,
+    page: Page = None,
+    reuse: Reuse = None,
+) -> None:
+    """Rows per second, one row's cost, what these grow with, and the ratio to the paper's solver.
+
+    A machine without this command line runs `python -m plausiflow.benchmark.speed`. Example:
+    plausiflow benchmark speed --device cpu --sizes 1,100 --studies batch,single
+    """
+    try:
+        numbers = tuple(int(size) for size in split(sizes))
+    except ValueError as error:
+        raise typer.BadParameter(f"--sizes takes whole numbers like 1,100; got {sizes!r}") from error
+    selection = SpeedSelection(
+        device=device,
+        sizes=numbers,
+        classifiers=split(models),
+        densities=split(kinds),
+        studies=split(studies),
+        quick=quick,
+        threads=threads,
+        seed=seed,
+        cache=cache,
+    )
+    rows = read_json(*reuse) if reuse else speed.collected(speed.run(selection), json)
+    console = Console(width=None if Console().is_terminal else 220)
+    for text in sections(rows).values():
+        console.print(Markdown(text))
+    if json is not None:
+        write_json(rows, json)
+        typer.echo(f"Rows: {json}")
+    if page is not None:
+        write_page(rows, page)
+        typer.echo(f"Written: {page}")
 
 
 @benchmark.command("frontier")
