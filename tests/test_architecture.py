@@ -24,7 +24,7 @@ LAYERS = {
     4: {"report", "methods"},
     3: {"search", "metrics", "plots", "persistence"},
     2: {"solvers", "densities", "classifiers", "constraints", "verdicts"},
-    1: {"losses", "counterfactuals", "training", "frozen", "settings", "data"},
+    1: {"losses", "counterfactuals", "training", "frozen", "settings", "data", "workers"},
     0: {"protocols", "errors", "progress"},
 }
 LAYER = {room: layer for layer, rooms in LAYERS.items() for room in rooms}
@@ -33,13 +33,13 @@ ONLY_IN = {
     "zuko": {"densities/flows.py"},
     "matplotlib": {"plots.py", "benchmark/figures.py"},
     "cvxpy": {"methods/artelt.py"},
-    "ray": {"scale/ray.py", "benchmark/executors.py"},
+    "ray": {"workers/ray.py"},
     "fastapi": {"service/app.py"},
     "typer": {
         f"cli/{name}.py"
         for name in (
             *("__init__", "options", "benchmarks", "table_benchmarks", "paper"),
-            *("table_options", "fitting", "explaining", "serving"),
+            *("table_options", "fitting", "explaining", "batching", "serving"),
         )
     },
 }

@@ -29,9 +29,9 @@ from plausiflow.cli.places import placed
 from plausiflow.cli.rules_file import read_rules
 from plausiflow.cli.table_options import interval, range_of, target_of
 from plausiflow.cli.tables import Dialect, read_table, write_table
-from plausiflow.cli.texts import column_like, column_of
 from plausiflow.data.schema import Schema
 from plausiflow.data.tables import loans_table
+from plausiflow.data.texts import column_like, column_of
 from plausiflow.densities import mixed
 from plausiflow.errors import InvalidInputError
 from plausiflow.persistence import estimators
@@ -1056,10 +1056,11 @@ def test_a_place_that_cannot_be_written_is_one_line(folder, explainer, tmp_path,
 
 def test_every_option_that_the_documentation_names_exists(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    helps = "".join(done(*command, "--help").stdout for command in ((), ("fit",), ("explain",), ("serve",)))
+    commands = ((), ("fit",), ("explain",), ("batch",), ("serve",), ("benchmark", "batch"))
+    helps = "".join(done(*command, "--help").stdout for command in commands)
     named = {
         name
-        for page in ("cli.md", "rules.md")
+        for page in ("cli.md", "rules.md", "scale.md")
         for name in re.findall(r"--[a-z][a-z-]*", (DOCS / page).read_text())
     }
     assert len(named) > 20

@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from plausiflow.benchmark import executors, runner
-from plausiflow.benchmark.executors import Inline, Lost, Processes, Ray, Returned, Started
+from plausiflow.benchmark import runner
 from plausiflow.benchmark.runner import TIMES, Outcome, Pace, Task, in_order, run
 from plausiflow.benchmark.store import locked
 from plausiflow.benchmark.study import environment
-from plausiflow.errors import InvalidInputError, MissingExtraError
+from plausiflow.errors import InvalidInputError
+from plausiflow.workers import Processes, Ray
 from processes import forked, wait_for
 
 TESTS = Path(__file__).parent
@@ -427,44 +427,9 @@ def test_workers_are_gone_after_a_run(in_processes):
     wait_for(lambda: not any(map(is_alive, workers)))
 
 
-def test_a_worker_stays_with_a_group_then_takes_one_that_nobody_has():
-    groups = ["a", "a", "b", "b", "c", "c"]
-    queue = executors._Queue(range(6), groups.__getitem__)
-    one, two = queue.take(), queue.take()
-    assert (one, two) == (0, 2)
-    queue.returned(one, None)
-    assert queue.take(one) == 1
-    queue.returned(1, None)
-    assert queue.take(1) == 4
-    assert queue.take() == 3  # every group is somebody's: the first that waits
-    queue.lost(3, "it died")
-    assert queue.waiting == [5, 3]
-    assert queue.take(4) == 5
-    assert queue.take(4) == 3
-    assert queue.lost(3, "it died") == [Lost(3, "tried 2 times, the last time it died")]
-    assert queue.left == 3
-
-
 def test_what_workers_cannot_import_is_refused_before_anything_runs(tmp_path):
     with pytest.raises(InvalidInputError, match=r"import what they do; they cannot: .*not a lambda"):
         run([task()], tmp_path, lambda task: {}, executor=Processes(workers=1))
-
-
-def test_a_number_of_workers_must_be_positive():
-    for executor in (Processes, Ray):
-        with pytest.raises(InvalidInputError, match="`workers` must be at least 1; got 0"):
-            executor(workers=0)
-
-
-def test_inline_tells_what_happens_in_order():
-    events = list(Inline().run(str, [5, 6], hash))
-    assert events == [Started(0), Returned(0, "5"), Started(1), Returned(1, "6")]
-
-
-def test_ray_is_asked_for_by_name_where_it_is_not_installed(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtraError, match=r"plausiflow\[ray\]"):
-        next(Ray().run(str, [1], hash))
 
 
 # Slow: interpreters of their own.
@@ -544,17 +509,6 @@ def test_a_task_that_kills_every_worker_is_given_up_and_leaves_no_process(tmp_pa
     assert re.match(r"Lost: tried 2 times, the last time its process was ended by SIGKILL", errors[1])
     assert work.count("begin", tasks[1]) == work.count("child", tasks[1]) == 2
     wait_for(lambda: not any(map(is_alive, pids(work.log))))
-
-
-def gone(*_) -> None:
-    os._exit(7)
-
-
-@pytest.mark.slow
-def test_workers_that_cannot_start_are_an_error(monkeypatch):
-    monkeypatch.setattr(executors, "_serve", gone)
-    with pytest.raises(executors.WorkerError, match=r"end before they have started.*__main__"):
-        list(Processes(workers=1).run(str, [1], hash))
 
 
 @pytest.mark.slow

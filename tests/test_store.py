@@ -1,5 +1,7 @@
 """Fitted models come back bit for bit, are fitted once for all processes, and survive bad files and kills."""
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -340,8 +342,8 @@ def test_a_process_that_is_killed_while_it_writes_leaves_no_half_file(tmp_path, 
 
 def test_a_file_system_without_locks_is_no_obstacle(tmp_path, monkeypatch):
     def refuse(file, how):
-        raise OSError(module.errno.ENOSYS, "no locks here")
+        raise OSError(errno.ENOSYS, "no locks here")
 
-    monkeypatch.setattr(module.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     assert not Store(tmp_path).keep("odd", {}, {}, lambda: ({}, {})).found
     assert Store(tmp_path).keep("odd", {}, {}, lambda: ({}, {})).found

@@ -36,7 +36,7 @@ from plausiflow.persistence import KINDS, Origin, Parts, load, reading, save
 from plausiflow.protocols import Plausibility
 from plausiflow.report import explainer_table
 from plausiflow.search.answering import Answers, Question
-from plausiflow.search.asking import check_asked, read_rows, scores, with_rules
+from plausiflow.search.asking import check_asked, check_settings, read_rows, scores, with_rules
 from plausiflow.search.choosing import cheapest_of
 from plausiflow.search.finder import Finder
 from plausiflow.search.fitting import (
@@ -52,7 +52,6 @@ from plausiflow.search.fitting import (
 from plausiflow.search.judges import Judges
 from plausiflow.search.targets import Target, answers_as_text, binned, wanted_of
 from plausiflow.search.wanted import Aim
-from plausiflow.settings import is_whole, number, raise_unless
 
 
 @dataclass(kw_only=True, eq=False)
@@ -121,30 +120,7 @@ class Explainer:
     origin_: Origin | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
-        names = ("weights", "kinds", "orders")
-        fine = {
-            "plausibility": ("a quantile in [0, 1]", 0 <= number(self.plausibility) <= 1),
-            "confidence": (
-                "a share between 0 and 1, or None",
-                self.confidence is None or 0 < number(self.confidence) < 1,
-            ),
-            "sparsity": (
-                "a share of 0 or more, or None",
-                self.sparsity is None or number(self.sparsity) >= 0,
-            ),
-            "margin": ("in [0, 0.5)", 0 <= number(self.margin) < 0.5),
-            "judges": ("a whole number, 0 or more", is_whole(self.judges) and self.judges >= 0),
-            "model_rows": ("a whole number, 1 or more", is_whole(self.model_rows) and self.model_rows >= 1),
-            "labels": ("'given', 'model' or 'bayes'", self.labels in ("given", "model", "bayes")),
-            "random_state": (
-                "a whole number from 0 to 2**32 - 1",
-                is_whole(self.random_state) and 0 <= self.random_state < 2**32,
-            ),
-        } | {
-            name: ("a mapping from names of columns, or None", isinstance(given, Mapping | None))
-            for name, given in ((name, getattr(self, name)) for name in names)
-        }
-        raise_unless(fine, {name: getattr(self, name) for name in fine})
+        check_settings({f.name: getattr(self, f.name) for f in fields(self) if f.init})
         self.random_state = int(self.random_state)
 
     def __repr__(self) -> str:
@@ -319,8 +295,8 @@ class Explainer:
         """What the model answers for each row, an outcome or a number; missing where it cannot be read."""
         encoded, outputs = self._read(rows)
         _, model, _ = self._fitted()
-        answers = answers_as_text(outputs, model.labels, encoded.usable)
-        return pd.Series(answers, index=rows.index, name=self.outcome_)
+        texts = answers_as_text(outputs, model.labels, encoded.usable)
+        return pd.Series(texts, index=rows.index, name=self.outcome_)
 
     def score(self, rows: pd.DataFrame, target: Target) -> npt.NDArray[Any]:
         """How plausible rows are with the outcome wanted of each, in nats above the threshold, ``(n,)``.
@@ -347,11 +323,10 @@ class Explainer:
             training_rows: Whether to keep all training rows, encoded: ``result.metrics()`` needs them.
         """
         encoder, model, finder = self._fitted()
-        settings = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
-        del settings["model"], settings["constraints"]
+        names = (f.name for f in fields(self) if f.init and f.name not in ("model", "constraints"))
         context = self.context_ if training_rows else None
         parts = Parts(
-            settings=settings,
+            settings={name: getattr(self, name) for name in names},
             constraints=self.constraints,
             encoder=encoder,
             model=self.model,

@@ -25,11 +25,8 @@ from types import MappingProxyType
 
 import torch
 
-from plausiflow.benchmark.executors import Executor, Inline, Lost, Returned, Started
 from plausiflow.benchmark.store import (
-    LockedError,
     cpu_seconds,
-    locked,
     remove_leftovers,
     source_fingerprint,
     write_atomically,
@@ -38,6 +35,7 @@ from plausiflow.benchmark.study import Row, environment
 from plausiflow.errors import InvalidInputError
 from plausiflow.progress import progress_bar
 from plausiflow.training import local_seed
+from plausiflow.workers import Executor, Inline, LockedError, Lost, Returned, Started, locked
 
 TIMES = ("task_wall_seconds", "task_cpu_seconds")
 """The columns that a runner adds and that differ from run to run."""

@@ -9,16 +9,12 @@ process that dies.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import hashlib
 import json
 import os
-import socket
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -31,11 +27,11 @@ from safetensors.torch import save
 from torch import Tensor
 
 from plausiflow.densities import Thresholded
-from plausiflow.errors import PlausiflowError
 from plausiflow.persistence.files import write_atomically
 from plausiflow.persistence.states import KINDS as PERSISTENT
 from plausiflow.persistence.states import State, as_json, below, fingerprint
 from plausiflow.search.judges import Judges
+from plausiflow.workers import LockedError, locked
 
 __all__ = [
     "KINDS", "Kept", "LockedError", "Store", "StoreWarning", "cpu_seconds", "fingerprint", "locked",
@@ -46,15 +42,10 @@ KINDS = PERSISTENT.with_(Judges)
 settings_of, state_of, restored = KINDS.settings_of, KINDS.state_of, KINDS.restored
 
 FITTING_CODE = ("classifiers/", "densities/", "search/judges.py", "frozen.py", "losses.py", "training.py")
-_NO_LOCKS_HERE = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 
 
 class StoreWarning(UserWarning):
     """A stored model could not be read; it is fitted again."""
-
-
-class LockedError(PlausiflowError, RuntimeError):
-    """Somebody else holds a lock that is not waited for."""
 
 
 class Fittable(Protocol):
@@ -176,34 +167,6 @@ def remove_leftovers(folder: Path, name: str = "") -> None:
     """Remove what :func:`write_atomically` left in a process that was killed; nobody may be writing."""
     for path in folder.glob(f"{name}*.tmp"):
         path.unlink(missing_ok=True)
-
-
-@contextmanager
-def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold a lock file, which says who holds it; the system lets go of it when its owner dies.
-
-    On a file system without locks nothing is held.
-
-    Raises:
-        LockedError: If another process holds it and ``wait`` is false.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError as error:
-            file.seek(0)
-            raise LockedError(file.read() or "a process that has just started") from error
-        except OSError as error:
-            if error.errno not in _NO_LOCKS_HERE:
-                raise
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%F %T')}")
-        file.flush()
-        try:
-            yield
-        finally:
-            file.truncate(0)
 
 
 def _read(path: Path) -> Kept[State] | str | None:

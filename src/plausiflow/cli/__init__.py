@@ -1,7 +1,7 @@
-"""The command line: ``plausiflow fit``, ``explain``, ``serve``, ``demo``, ``datasets``, ``benchmark ...``.
+"""The command line: ``plausiflow fit``, ``explain``, ``batch``, ``serve``, ``demo``, ``benchmark ...``.
 
-Exit codes: 0 done; 2 what was given cannot be used, told on one line of standard error; 1 anything else;
-130 interrupted.
+Exit codes: 0 done; 2 what was given cannot be used, told on one line of standard error; 3 some parts of the
+input of ``batch`` failed; 1 anything else; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from plausiflow.cli import benchmarks, explaining, fitting, paper, serving, table_benchmarks
+from plausiflow.cli import batching, benchmarks, explaining, fitting, paper, serving, table_benchmarks
 from plausiflow.cli.options import Seed, benchmark
 from plausiflow.data import catalog, tables
 from plausiflow.demo import run as run_demo
@@ -84,7 +84,12 @@ app = typer.Typer(
     "table: plausiflow fit --help",
     pretty_exceptions_enable=False,
 )
-for module, command in ((fitting, fitting.fit), (explaining, explaining.explain), (serving, serving.serve)):
+for module, command in (
+    (fitting, fitting.fit),
+    (explaining, explaining.explain),
+    (batching, batching.batch),
+    (serving, serving.serve),
+):
     app.command(epilog="\n\n".join(("Examples:", *module.EXAMPLES)))(command)
 app.add_typer(benchmark, name="benchmark")
 

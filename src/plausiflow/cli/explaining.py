@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from plausiflow.cli.answers import answer_table, whole_numbers
 from plausiflow.cli.model_files import read_model
 from plausiflow.cli.places import check_files, placed
 from plausiflow.cli.table_options import (
@@ -29,6 +28,7 @@ from plausiflow.data.schema import Schema
 from plausiflow.errors import InvalidInputError
 from plausiflow.explainer import Explainer
 from plausiflow.explanations import Explanations
+from plausiflow.explanations.table import answer_table, whole_numbers
 from plausiflow.persistence.files import read as read_contents
 
 MOST_SHOWN = 8

@@ -11,7 +11,6 @@ from typing import Annotated, Literal
 import typer
 
 from plausiflow.benchmark import figures, runner
-from plausiflow.benchmark.executors import Executor, Inline, Processes, Ray
 from plausiflow.benchmark.paper import DEFAULT_METHODS, STUDIES, PaperSelection, cost
 from plausiflow.benchmark.paper_page import told, write_html, write_latex, write_page
 from plausiflow.benchmark.paper_tables import Results, published_or_none
@@ -31,6 +30,7 @@ from plausiflow.cli.options import (
     selected,
     split,
 )
+from plausiflow.workers import Executor, Inline, Processes, Ray
 
 Engine = Literal["processes", "inline", "ray"]
 

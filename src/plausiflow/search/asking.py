@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,29 @@ from plausiflow.settings import is_whole, number, raise_unless
 MOST_ANSWERS = 48
 SMALLEST = -745.0
 """About the logarithm of the smallest number above zero."""
+
+
+def check_settings(given: Mapping[str, Any]) -> None:
+    """Raise unless settings of an explainer can be used; every one that cannot is named."""
+    confidence, sparsity, seed = given["confidence"], given["sparsity"], given["random_state"]
+    judges, model_rows = given["judges"], given["model_rows"]
+    fine = {
+        "plausibility": ("a quantile in [0, 1]", 0 <= number(given["plausibility"]) <= 1),
+        "confidence": (
+            "a share between 0 and 1, or None",
+            confidence is None or 0 < number(confidence) < 1,
+        ),
+        "sparsity": ("a share of 0 or more, or None", sparsity is None or number(sparsity) >= 0),
+        "margin": ("in [0, 0.5)", 0 <= number(given["margin"]) < 0.5),
+        "judges": ("a whole number, 0 or more", is_whole(judges) and judges >= 0),
+        "model_rows": ("a whole number, 1 or more", is_whole(model_rows) and model_rows >= 1),
+        "labels": ("'given', 'model' or 'bayes'", given["labels"] in ("given", "model", "bayes")),
+        "random_state": ("a whole number from 0 to 2**32 - 1", is_whole(seed) and 0 <= seed < 2**32),
+    } | {
+        name: ("a mapping from names of columns, or None", isinstance(given[name], Mapping | None))
+        for name in ("weights", "kinds", "orders")
+    }
+    raise_unless(fine, {name: given[name] for name in fine})
 
 
 def check_asked(

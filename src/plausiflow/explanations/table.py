@@ -13,13 +13,19 @@ from plausiflow.explanations import Explanations
 
 ROW = "row"
 _VERDICTS = ["status", "reason", "predicted", "target"]
-_FIGURES = ("cost", "probability", "score", "judged", "prediction")
+FIGURES = ("cost", "probability", "score", "judged", "prediction")
 _PREFIX = "plausiflow_"
 _EXACT = 2**53
 """Floats hold all whole numbers below it."""
 
 
-def answer_table(result: Explanations, extra: pd.DataFrame, key: str | None = None) -> pd.DataFrame:
+def answer_table(
+    result: Explanations,
+    extra: pd.DataFrame,
+    key: str | None = None,
+    *,
+    figures: Sequence[str] = FIGURES,
+) -> pd.DataFrame:
     """All answers of all rows, in the order of the rows.
 
     Columns: the row's label; rank of the answer, status, reason, what the model predicts and what is wanted;
@@ -31,6 +37,7 @@ def answer_table(result: Explanations, extra: pd.DataFrame, key: str | None = No
         result: Of ``explain``.
         extra: Columns to carry along, one row for each row of the result.
         key: The column that the labels of the rows come from; nothing where they are numbered.
+        figures: Which of them; those that the result has not are left out.
     """
     lines, of = _lines(result)
     dtypes = result.counterfactuals.dtypes.to_dict()  # those that can be missing, where some are
@@ -40,7 +47,7 @@ def answer_table(result: Explanations, extra: pd.DataFrame, key: str | None = No
             features[feature.name] = result.rows[feature.name].take(of).array
     verdicts = result.verdicts[_VERDICTS].take(of).reset_index(drop=True).infer_objects()
     verdicts.insert(0, "rank", pd.Series(result.rank, dtype="Int64").reindex(lines).array)
-    figures = result.figures[[name for name in _FIGURES if name in result.figures]]
+    measured = result.figures[[name for name in figures if name in result.figures]]
     others = [features, extra.take(of).reset_index(drop=True)]
     theirs = {name for part in others for name in part.columns}
     features, carried = (part.drop(columns=key, errors="ignore") if key else part for part in others)
@@ -51,7 +58,7 @@ def answer_table(result: Explanations, extra: pd.DataFrame, key: str | None = No
             named if key else _renamed(named, theirs),
             _renamed(verdicts, theirs),
             features,
-            _renamed(figures.reset_index(drop=True).reindex(lines).reset_index(drop=True), theirs),
+            _renamed(measured.reset_index(drop=True).reindex(lines).reset_index(drop=True), theirs),
             carried,
         ],
         axis=1,

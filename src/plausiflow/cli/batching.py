@@ -1,0 +1,223 @@
+"""``plausiflow batch``: answers for files of any size, in pieces that are done exactly once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from plausiflow.benchmark import batch as batch_study
+from plausiflow.benchmark.study import read_json
+from plausiflow.cli.explaining import loaded_explainer
+from plausiflow.cli.model_files import read_model
+from plausiflow.cli.options import Json, Page, Reuse, Seed, benchmark, report, split
+from plausiflow.cli.table_options import Encoding, Separator, names_of, note, range_of, target_of
+from plausiflow.cli.tables import Dialect
+from plausiflow.errors import InvalidInputError
+from plausiflow.persistence.files import DOCUMENT
+from plausiflow.persistence.files import read as read_contents
+from plausiflow.workers import Executor, Processes, Ray
+
+if TYPE_CHECKING:
+    from plausiflow.scale import Outcome, Saved
+
+Engine = Literal["local", "ray"]
+Device = Literal["cpu", "cuda"]
+SHOWN = 5
+"""Failures that are told; all are in the output."""
+EXAMPLES = (
+    "plausiflow batch credit portfolio.parquet answers --target granted --key customer",
+    'plausiflow batch credit portfolio answers --where "income < 2000" --jobs 8 --resume',
+    "plausiflow batch credit portfolio answers --engine ray --address auto --gpus-per-worker 1",
+)
+
+
+def batch(
+    explainer: Annotated[Path, typer.Argument(help="Directory that `plausiflow fit` saved.")],
+    rows: Annotated[Path, typer.Argument(help="A .parquet or .csv file, or a directory of such files.")],
+    out: Annotated[Path, typer.Argument(help="Directory for the answers, in Parquet files.")],
+    target: Annotated[
+        str,
+        typer.Option("--target", help="A label, opposite, runner_up, other, or lo:hi; as in `explain`."),
+    ] = "opposite",
+    engine: Annotated[Engine, typer.Option("--engine", help="Worker processes here, or Ray.")] = "local",
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", help="Workers; default: as many as there are processors.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a run that was stopped; try again what failed.")
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", help="Only the first rows, so many; --where chooses among them.")
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", help="Only some rows, such as 'income < 2000 and job == \"clerk\"'."),
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Column that names the rows.")] = None,
+    columns: Annotated[
+        list[str] | None, typer.Option("--columns", help="More columns to carry along, as branch,date.")
+    ] = None,
+    rows_per_unit: Annotated[
+        int, typer.Option("--rows-per-unit", help="Most rows of a unit, and so of an output file.")
+    ] = 10_000,
+    k: Annotated[int, typer.Option("--k", help="How many different answers for each row.")] = 1,
+    locked: Annotated[
+        list[str] | None, typer.Option("--locked", help="Features that keep their values, as age,job.")
+    ] = None,
+    ranges: Annotated[
+        list[str] | None,
+        typer.Option("--range", help="Bounds of a feature, as income=0:5000; may be repeated."),
+    ] = None,
+    min_probability: Annotated[
+        float | None, typer.Option("--min-probability", help="What the model must give the outcome at least.")
+    ] = None,
+    relaxed: Annotated[
+        bool, typer.Option("--relaxed", help="Where there is no answer, give the nearest miss.")
+    ] = False,
+    second_opinion: Annotated[
+        bool,
+        typer.Option(
+            "--second-opinion/--no-second-opinion", help="Keep the margin that --confidence asks for."
+        ),
+    ] = True,
+    model: Annotated[
+        Path | None, typer.Option("--model", help="The model, where it is not stored in the directory.")
+    ] = None,
+    device: Annotated[
+        Device | None, typer.Option("--device", help="Where workers search; cuda where they are given GPUs.")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option("--address", help="Of a Ray cluster, such as auto; default: started here.")
+    ] = None,
+    gpus_per_worker: Annotated[
+        float, typer.Option("--gpus-per-worker", help="On Ray: 1, or 0.5 where two workers share one.")
+    ] = 0.0,
+    separator: Separator = ",",
+    encoding: Encoding = "utf-8",
+) -> None:
+    """Explain every row of files of any size; a run that is stopped goes on where it was.
+
+    Each row group of a Parquet file, or some thousand lines of a CSV file, is a unit, which becomes one
+    Parquet file in the output, whole or not at all. The exit code is 0 when all units are done, and 3 when
+    some failed: --resume tries them again.
+    """
+    from plausiflow.scale import Asked, Chosen, Where, run_batch
+
+    executor = _executor(engine, jobs, out, address, gpus_per_worker)
+    labels, names = _known(explainer, model)
+    asked = Asked(
+        target=target_of(target, labels),
+        min_probability=min_probability,
+        k=k,
+        locked=tuple(names_of(locked, names)),
+        relaxed=relaxed,
+        constraints=tuple(range_of(text) for text in ranges or ()),
+        second_opinion=second_opinion,
+        device=device or ("cuda" if gpus_per_worker else "cpu"),
+    )
+    chosen = Chosen(
+        where=None if where is None else Where(where),
+        limit=limit,
+        key=key,
+        columns=tuple(names_of(columns, ())),
+        rows_per_unit=rows_per_unit,
+        separator=Dialect(separator=separator, encoding=encoding).character,
+        encoding=encoding,
+    )
+    saved = _saved(explainer, model)
+    try:
+        outcome = run_batch(saved, rows, out, asked=asked, chosen=chosen, executor=executor, resume=resume)
+    except KeyboardInterrupt:
+        note("stopped. What is done is kept: the same command with --resume goes on from there.")
+        raise typer.Exit(130) from None
+    _say(outcome, out)
+
+
+def _known(folder: Path, model: Path | None) -> tuple[tuple[Any, ...], Sequence[str]]:
+    """The outcomes and the features of an explainer."""
+    loaded = loaded_explainer(folder, model)
+    assert loaded.encoder_ is not None
+    assert loaded.model_ is not None
+    return loaded.model_.labels, loaded.encoder_.schema.names
+
+
+def _say(outcome: Outcome, out: Path) -> None:
+    """What was done, and what failed; the exit code tells programs."""
+    typer.echo(str(outcome))
+    for place, reason in list(outcome.failed.items())[:SHOWN]:
+        note(f"{place}: {reason}.")
+    if len(outcome.failed) > SHOWN:
+        note(f"{len(outcome.failed) - SHOWN:,} more failures are told in {out / '_failed'}.")
+    typer.echo(f"Written: {out}")
+    if outcome.failed:
+        raise typer.Exit(3)
+
+
+def _executor(
+    engine: Engine, jobs: int | None, out: Path, address: str | None, gpus_per_worker: float
+) -> Executor:
+    if jobs is not None and jobs < 1:
+        raise InvalidInputError(f"--jobs must be at least 1; got {jobs}.")
+    if engine == "ray":
+        return Ray(workers=jobs, address=address, gpus=gpus_per_worker)
+    if address is not None or gpus_per_worker:
+        raise InvalidInputError("--address and --gpus-per-worker are for Ray. Add --engine ray.")
+    return Processes(workers=jobs or os.cpu_count() or 1, log=out / "_workers.log")
+
+
+def _saved(folder: Path, model: Path | None) -> Saved:
+    """Where workers load the explainer, and its model where a file is named."""
+    from plausiflow.scale import Saved
+
+    folder = folder.resolve()
+    if model is None:
+        return Saved(folder=folder)
+    model = model.resolve()
+    labels = tuple(read_contents(folder).about["model"].get("labels", []))
+    content = (model / DOCUMENT if model.is_dir() else model).read_bytes()
+    return Saved(
+        folder=folder, model=partial(read_model, model, labels), model_is=sha256(content).hexdigest()
+    )
+
+
+@benchmark.command("batch")
+def benchmark_batch(
+    rows: Annotated[
+        int, typer.Option("--rows", help="Rows that one worker explains, and then two.")
+    ] = batch_study.ROWS,
+    many: Annotated[
+        int, typer.Option("--many", help="Rows that two workers explain once; 0 leaves it out.")
+    ] = batch_study.MANY,
+    engines: Annotated[str, typer.Option("--engines", help="Separated by commas.")] = "local,ray",
+    seed: Seed = 0,
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="Keep files there; a run that was stopped goes on.")
+    ] = None,
+    price: Annotated[
+        float, typer.Option("--price", help="Of a core for an hour, for the estimate of the page.")
+    ] = batch_study.PRICE,
+    json: Json = None,
+    page: Page = None,
+    reuse: Reuse = None,
+) -> None:
+    """Batch runs: rows a second with one worker and with two, here and on Ray, and what memory they take.
+
+    Example: plausiflow benchmark batch --rows 20000 --many 0 --engines local
+    """
+    selection = batch_study.BatchSelection(
+        rows=rows, many=many, engines=split(engines), seed=seed, folder=folder
+    )
+    kept = report(
+        read_json(*reuse) if reuse else batch_study.run(selection),
+        batch_study.COLUMNS,
+        "Batch runs",
+        json,
+    )
+    if page is not None:
+        batch_study.write_page(kept, page, price)

@@ -1,0 +1,55 @@
+"""The study of batch runs: its table, the estimate for a billion rows, and a small run of it."""
+
+import pytest
+
+from plausiflow.benchmark import batch
+from plausiflow.errors import InvalidInputError
+
+
+def measured(method: str, workers: int, rows: int, throughput: float) -> dict:
+    return {
+        "dataset": "loans", "method": method, "workers": workers, "rows": rows, "throughput": throughput,
+        "training_rows": 1000, "seed": 0, "commit": "abc",
+    }  # fmt: skip
+
+
+def test_a_billion_rows_cost_what_the_largest_run_says():
+    rows = [measured("local", 1, 20, 7.0), measured("local", 2, 1000, 400.0), measured("ray", 2, 2000, 9.0)]
+    told = batch.sizing(rows, price=0.05)
+    assert "200 rows a second and core" in told
+    assert "**1,389 core hours**" in told  # 1e9 / 200 / 3600
+    assert "| 16 | 86.8 h | 69 |" in told
+
+
+def test_the_page_gets_the_table_and_the_estimate(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{batch.MARK}\nold\n<!-- end -->\nafter\n")
+    batch.write_page([measured("local", 1, 20, 7.0)], page)
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("<!-- end -->\nafter\n")
+    assert "| loans | local | 1 | 20 | 7.000 |" in text
+    assert "core hours" in text
+    assert "old" not in text
+
+
+def test_a_study_that_makes_no_sense_is_refused():
+    for settings in ({"engines": ("slurm",)}, {"rows": 0}, {"many": -1}):
+        with pytest.raises(InvalidInputError, match="Engines must be local or ray"):
+            batch.BatchSelection(**settings)
+
+
+@pytest.mark.slow
+def test_a_small_study_runs(tmp_path):
+    pytest.importorskip("pyarrow")
+    selection = batch.BatchSelection(rows=60, many=80, engines=("local",), train=150, folder=tmp_path)
+    rows = list(batch.run(selection))
+    assert [(row["method"], row["workers"], row["rows"]) for row in rows] == [
+        ("local", 1, 60),
+        ("local", 2, 60),
+        ("local", 2, 80),
+    ]
+    assert [row["same"] for row in rows[:2]] == ["yes", "yes"]
+    assert all(row["throughput"] > 0 and row["worker_mib"] > row["beyond_mib"] > 0 for row in rows)
+    with pytest.raises(batch.BatchRunError, match="take another folder"):
+        list(batch.run(selection))
