@@ -18,6 +18,7 @@ from plausiflow.benchmark.reference import Reference
 from plausiflow.data import catalog
 from plausiflow.densities import GMM, KDE, ConditionalFlow, PublishedMAF, Thresholded
 from plausiflow.densities.flows import ARCHITECTURES
+from plausiflow.densities.thresholds import scorer_of, slope_of
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError, TrainingError
 from plausiflow.protocols import Density, Plausibility
 from plausiflow.training import Training
@@ -676,3 +677,22 @@ def test_repr_of_a_thresholded_density_shows_density_and_quantile():
         repr(Thresholded(density=KDE()))
         == "Thresholded(density=KDE(bandwidth=0.1), quantile=0.5, scheme='per_class')"
     )
+
+
+@pytest.mark.parametrize("name", ["maf", "realnvp", "kde"])
+def test_a_threshold_prepares_its_score_for_known_classes(name):
+    density = KDE() if name == "kde" else ConditionalFlow(architecture=name, training=Training(epochs=1))
+    x, y = torch.rand(60, 3), torch.arange(60) % 2
+    plausibility = Thresholded(density=density.fit(x, y)).fit(x, y)
+    rows = torch.tensor([7, 2, 2, 11])
+    point = x[rows].requires_grad_()
+    expected = plausibility.score(point, y[rows])
+    torch.testing.assert_close(scorer_of(plausibility, y)(point, rows), expected)
+    slope = slope_of(plausibility, y)
+    assert (slope is None) == (name != "maf")
+    if slope is not None:
+        value, gradient = slope(point.detach(), rows)
+        torch.testing.assert_close(value, expected.detach())
+        torch.testing.assert_close(gradient, torch.autograd.grad(expected.sum(), point)[0])
+    with pytest.raises(InvalidInputError, match="must be between 0 and 1"):
+        scorer_of(plausibility, y + 1)

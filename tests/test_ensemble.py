@@ -104,6 +104,19 @@ def test_gradients_equal_finite_differences(ensemble, aggregation):
     assert torch.autograd.gradcheck(lambda x: ensemble.score(x, y), x)
 
 
+@pytest.mark.parametrize("aggregation", ["mean", "min"])
+def test_the_slope_is_the_score_and_its_gradient(ensemble, aggregation):
+    x, y = rows(3, n=8)
+    ensemble = changed(ensemble, aggregation=aggregation)
+    which = torch.tensor([5, 0, 3])
+    point = x[which].requires_grad_()
+    score = ensemble.score(point, y[which])
+    value, gradient = ensemble.slope(y)(point.detach(), which)
+    torch.testing.assert_close(value, score.detach())
+    torch.testing.assert_close(gradient, torch.autograd.grad(score.sum(), point)[0])
+    torch.testing.assert_close(ensemble.scorer(y)(point.detach(), which), score.detach())
+
+
 def test_second_derivatives_flow(ensemble):
     x, y = rows(3, n=4)
     assert torch.autograd.gradgradcheck(lambda x: ensemble.score(x, y), x.requires_grad_())

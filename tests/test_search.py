@@ -427,11 +427,17 @@ def test_the_score_of_numbers_alone_is_the_score_of_the_whole_candidate(context,
     rows, x_cf = torch.randint(30, (50,)), random_rows(LAYOUT, 50, 6)
     which = torch.randint(50, (20,))
     numbers = torch.rand(20, len(columns), requires_grad=True)
-    quick = guide.of_numbers(x_cf, rows, columns)(numbers, which)
+    score, slope = guide.of_numbers(x_cf, rows, columns)
+    quick = score(numbers, which)
     plain = guide.score(assembled(x_cf[which], columns, numbers), rows[which])
     torch.testing.assert_close(quick, plain, rtol=1e-10, atol=1e-10)
     found, expected = (torch.autograd.grad(part.sum(), numbers)[0] for part in (quick, plain))
     torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
+    assert (slope is None) == (len(columns) == 2)  # where more moves than the flow models there is a graph
+    if slope is not None:
+        value, gradient = slope(numbers.detach(), which)
+        torch.testing.assert_close(value, plain.detach(), rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(gradient, expected, rtol=1e-8, atol=1e-8)
 
 
 def test_any_other_plausibility_is_asked_for_its_own_score():
@@ -441,7 +447,9 @@ def test_any_other_plausibility_is_asked_for_its_own_score():
     guide = Guide(made.finder.plausibility, x, y)
     expected = made.finder.plausibility.score(made.x[:40], y[rows])
     assert torch.equal(guide.score(made.x[:40], rows), expected)
-    assert torch.equal(guide.of_numbers(made.x[:40], rows, [0])(made.x[:40, :1], torch.arange(40)), expected)
+    assert torch.equal(
+        guide.of_numbers(made.x[:40], rows, [0])[0](made.x[:40, :1], torch.arange(40)), expected
+    )
 
 
 def test_assembled_rows_hold_the_numbers_and_leave_the_rest():

@@ -72,6 +72,9 @@ RowFunction = Callable[[Tensor, Tensor], Tensor]
 """``(x_cf, rows) -> (m,)``: one value for each of the problem's ``rows`` (long, ``(m,)``) at ``x_cf``
 ``(m, d)``; keeps the graph."""
 
+RowSlope = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""``(x_cf, rows) -> (m,), (m, d)``: such values and their gradients."""
+
 Starts = Callable[[Tensor], Tensor]
 """``rows -> (m, k, d)``: up to k starts for each of the problem's ``rows``, NaN where there are fewer."""
 
@@ -84,16 +87,22 @@ class Prepares(Protocol):
         """The score of candidates for rows with these classes ``(n,)``."""
         ...
 
+    def slope(self, y: Tensor) -> RowSlope | None:
+        """The same with its gradient, where that is known without a graph."""
+        ...
+
 
 @dataclass(frozen=True)
 class Constraint:
     """``value(x_cf, rows) >= 0``.
 
-    A search steers for ``aim``, a little inside, so that rounding its answer does no harm.
+    A search steers for ``aim``, a little inside, so that rounding its answer does no harm. Where there is a
+    ``slope``, searches take value and gradient from it, and torch keeps no graph for them.
     """
 
     value: RowFunction
     aim: float = 0.0
+    slope: RowSlope | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Literal, Self
+from typing import Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,10 +25,11 @@ from plausiflow.densities.bayes import BayesRule, Outcome
 from plausiflow.densities.context import ContextThreshold
 from plausiflow.densities.flows import ConditionalFlow
 from plausiflow.densities.members import Member, stack, train_members
+from plausiflow.densities.stacked import StackedMAF
 from plausiflow.densities.thresholds import held_out_thresholds, spread_of, weighted_quantile
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.frozen import Frozen
-from plausiflow.protocols import RowFunction
+from plausiflow.protocols import RowFunction, RowSlope
 from plausiflow.training import check_classes, check_query, check_rows
 
 
@@ -174,6 +175,22 @@ class CrossFitEnsemble:
 
         return score
 
+    def slope(self, y: Tensor) -> RowSlope | None:
+        """The same with its gradient, where flows of numbers are all there is."""
+        check_classes(y, self.n_classes)
+        thresholds, margin = self.thresholds_.to(y.device)[:, y], self.margin_.to(y.device)[y]
+        plain = isinstance(self._stacked and self._stacked.module, StackedMAF) and not self.flows_[0].given
+        if not plain or self.rule_ is not None or self.context is not None:
+            return None
+
+        def slope(x_cf: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+            stacked, own = cast(StackedMAF, self.stacked(x_cf)), thresholds[:, rows].to(x_cf)
+            conditions = stacked.conditions(x_cf, y[rows])
+            scores, gradient = stacked.sloped(x_cf, conditions, lambda found: self.shares(found - own))
+            return self.aggregated(scores - own) - margin[rows].to(x_cf), gradient
+
+        return slope
+
     def bar(self, x: Tensor, y: Tensor) -> Tensor:
         """What aggregated scores are held against: margin, and threshold for what x is given, ``(n,)``."""
         return self.margin_.to(x)[y] + self.given_bar(x, y)
@@ -190,6 +207,14 @@ class CrossFitEnsemble:
         if self.aggregation == "min":
             return scores.masked_fill(out, math.inf).amin(dim=0)
         return scores.masked_fill(out, 0.0).sum(dim=0) / (self.members - 1)
+
+    def shares(self, scores: Tensor, left_out: Tensor | None = None) -> Tensor:
+        """How much each member counts in what is aggregated: its gradient, shape ``(M, n)``."""
+        members = torch.arange(self.members, device=scores.device)[:, None]
+        out = torch.zeros_like(scores, dtype=torch.bool) if left_out is None else members == left_out
+        if self.aggregation == "min":
+            return (members == scores.masked_fill(out, math.inf).argmin(dim=0)).to(scores)
+        return (~out).to(scores) / (self.members if left_out is None else self.members - 1)
 
     def least_left_out(self, x: Tensor, y: Tensor) -> Tensor:
         """The lowest score without the margin that leaving out any one member gives, shape ``(n,)``."""

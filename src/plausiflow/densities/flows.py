@@ -123,6 +123,15 @@ class ConditionalFlow:
             log_prob = self.frozen(x)(x, y)
         return log_prob
 
+    def sloped(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-densities of what was checked before ``(n,)``, and their gradients ``(n, d)``."""
+        assert self.architecture == "maf"
+        assert not self.given
+        self._quick = self._quick or Frozen(StackedMAF([self]))
+        quick = self._quick(x)
+        log_prob, gradient = quick.sloped(x, quick.conditions(x, y), torch.ones_like)
+        return log_prob[0], gradient
+
     def to_latent(self, x: Tensor, y: Tensor) -> Tensor:
         """The latent z of each row, ``(n, d), (n,) -> (n, d)``; keeps the graph."""
         return self._mapped(x, y, inverse=False)

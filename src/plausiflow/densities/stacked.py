@@ -96,6 +96,27 @@ class StackedMAF(nn.Module):
             return log_prob
         return self.passed(numbers, conditions)[0]
 
+    def sloped(
+        self, numbers: Tensor, conditions: Tensor, shares: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Log-densities ``(M, n)``, and the gradient ``(n, own)`` of their sum with ``shares`` ``(M, n)``."""
+        log_prob, latent, passes = self.passed(numbers, conditions)
+        return log_prob, self.pulled_back(shares(log_prob), latent, passes)
+
+    def pulled_back(self, outer: Tensor, latent: Tensor, passes: list[_Pass]) -> Tensor:
+        """The gradient ``(n, own)`` of log-densities that count so much ``(M, n)``, once they are known."""
+        share = outer[..., None]
+        gradient = -latent * share
+        for (_, _, backwards), done in zip(reversed(self.networks), reversed(passes), strict=True):
+            scaled = gradient * done.scale
+            steep = torch.addcmul(share, scaled, done.u) / (done.damp * done.damp)
+            inner = torch.cat([gradient, steep], dim=2)
+            for weight, hidden in zip(backwards, reversed(done.hidden), strict=False):
+                inner = torch.bmm(inner, weight)
+                inner = torch.addcmul(inner, inner * hidden, hidden, value=-1)
+            gradient = torch.baddbmm(scaled, inner, backwards[-1])
+        return (gradient / self.sd).sum(dim=0)
+
     def passed(self, numbers: Tensor, conditions: Tensor) -> tuple[Tensor, Tensor, list[_Pass]]:
         """Log-densities ``(M, n)``, latents ``(M, n, own)``, and what is computed on the way."""
         u, total, passes = (numbers - self.mean) / self.sd, self.volume, []
@@ -152,17 +173,7 @@ class _LogDensity(torch.autograd.Function):
         if torch.is_grad_enabled():
             log_prob = flow.passed(numbers, conditions)[0]
             return torch.autograd.grad(log_prob, numbers, outer[0], create_graph=True)[0], None, None
-        share = outer[0][..., None]
-        gradient = -ctx.latent * share
-        for (_, _, backwards), done in zip(reversed(flow.networks), reversed(ctx.passes), strict=True):
-            scaled = gradient * done.scale
-            steep = torch.addcmul(share, scaled, done.u) / (done.damp * done.damp)
-            inner = torch.cat([gradient, steep], dim=2)
-            for weight, hidden in zip(backwards, reversed(done.hidden), strict=False):
-                inner = torch.bmm(inner, weight)
-                inner = torch.addcmul(inner, inner * hidden, hidden, value=-1)
-            gradient = torch.baddbmm(scaled, inner, backwards[-1])
-        return (gradient / flow.sd).sum(dim=0), None, None
+        return flow.pulled_back(outer[0], ctx.latent, ctx.passes), None, None
 
 
 def _without_context(weight: Tensor, n_features: int) -> tuple[Tensor, Tensor]:

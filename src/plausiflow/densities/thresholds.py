@@ -10,9 +10,10 @@ from typing import Literal, Self
 import torch
 from torch import Tensor
 
+from plausiflow.densities.flows import ConditionalFlow
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
 from plausiflow.losses import plausibility_value
-from plausiflow.protocols import Density, Plausibility, Prepares, RowFunction
+from plausiflow.protocols import Density, Plausibility, Prepares, RowFunction, RowSlope
 from plausiflow.training import check_classes, check_rows
 
 FEW_ROWS = 20
@@ -105,6 +106,18 @@ class Thresholded:
         bar = self.log_delta(y)
         return lambda x_cf, rows: plausibility_value(log_prob(x_cf, y[rows]), bar[rows].to(x_cf))
 
+    def slope(self, y: Tensor) -> RowSlope | None:
+        """The same with its gradient, of a density that knows it without a graph."""
+        density, bar = self.density, self.log_delta(y)
+        if not isinstance(density, ConditionalFlow) or density.architecture != "maf" or density.given:
+            return None
+
+        def slope(x_cf: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+            log_prob, gradient = density.sloped(x_cf, y[rows])
+            return plausibility_value(log_prob, bar[rows].to(x_cf)), gradient
+
+        return slope
+
     def state(self) -> dict[str, Tensor]:
         """Everything learned, the density's as well, as tensors; :meth:`load_state` takes it back."""
         inner: dict[str, Tensor] = self.density.state()  # type: ignore[attr-defined]
@@ -124,6 +137,11 @@ def scorer_of(plausibility: Plausibility, y: Tensor) -> RowFunction:
     if isinstance(plausibility, Prepares):
         return plausibility.scorer(y)
     return lambda x_cf, rows: plausibility.score(x_cf, y[rows])
+
+
+def slope_of(plausibility: Plausibility, y: Tensor) -> RowSlope | None:
+    """The same with its gradient, where that is known without a graph."""
+    return plausibility.slope(y) if isinstance(plausibility, Prepares) else None
 
 
 def quantile_of(values: Tensor, q: float) -> Tensor:

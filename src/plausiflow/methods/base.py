@@ -28,7 +28,7 @@ Target = Policy | int | Tensor | Sequence[int] | npt.NDArray[np.int64]
 """Which outcome is wanted: a policy, one class for all rows, or one class per row ``(n,)``."""
 
 
-ON_PROCESSOR = 4096
+ON_PROCESSOR = 8192
 """Rows that are searched at once on a processor: more would not go faster."""
 _TARGETS = "`y_target` must be 'opposite', 'runner_up', 'paper', a class or one class per row"
 
@@ -41,7 +41,7 @@ class Method(ABC):
         classifier: The model that is explained.
         plausibility: What a row's density is held against; without it nothing is called plausible. Methods
             that learn a density themselves take a quantile instead.
-        chunk_size: Most rows searched at once; by default 4,096 on a processor, and on a GPU as many as its
+        chunk_size: Most rows searched at once; by default 8,192 on a processor, and on a GPU as many as its
             free memory is likely to hold (half as many when it does not).
     """
 

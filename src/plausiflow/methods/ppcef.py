@@ -15,7 +15,7 @@ from torch import Tensor
 from plausiflow.classifiers import LinearClassifier, predict
 from plausiflow.densities import ConditionalFlow, CrossFitEnsemble, Thresholded
 from plausiflow.densities.flows import ARCHITECTURES, Architecture
-from plausiflow.densities.thresholds import scorer_of
+from plausiflow.densities.thresholds import scorer_of, slope_of
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.losses import (
     cross_entropy,
@@ -226,7 +226,7 @@ class PPCEF(Method):
         score = scorer_of(self.scored_by(), y_target)
         constraints = {
             "validity": Constraint(lambda x_cf, rows: self._validity(x_cf, y_target[rows]), VALIDITY_AIM),
-            "plausibility": Constraint(score, PLAUSIBILITY_AIM),
+            "plausibility": Constraint(score, PLAUSIBILITY_AIM, slope_of(self.scored_by(), y_target)),
         }
         penalties: dict[str, RowFunction] = {
             "validity": lambda x_cf, rows: self._validity_loss(x_cf, y_target[rows]),

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from plausiflow.densities import CrossFitEnsemble
 from plausiflow.densities.mixed import StackedMixed
-from plausiflow.protocols import Plausibility
+from plausiflow.protocols import Plausibility, RowSlope
 
 Numbers = Callable[[Tensor, Tensor], Tensor]
 """``(numbers, which) -> (m,)``: scores of the candidates ``which`` ``(m,)`` at these numbers ``(m, k)``."""
@@ -76,8 +76,11 @@ class Guide:
             return self.plausibility.score(x_cf, y)
         return self._held(self.plausibility.member_scores(x_cf, y), rows)
 
-    def of_numbers(self, x_cf: Tensor, rows: Tensor, columns: list[int]) -> Numbers:
-        """The score as a function of the numbers in some columns of the candidates ``(p, d)``."""
+    def of_numbers(self, x_cf: Tensor, rows: Tensor, columns: list[int]) -> tuple[Numbers, RowSlope | None]:
+        """The score as a function of the numbers in some columns of the candidates ``(p, d)``.
+
+        Also with its gradient, where that is known without a graph.
+        """
         ensemble = self.plausibility
         if isinstance(ensemble, CrossFitEnsemble):
             stacked = ensemble.stacked(x_cf)
@@ -96,18 +99,29 @@ class Guide:
                         scores = scores + rule(assembled(x_cf[which], columns, numbers), y[which])
                     return self._held(scores, rows[which])
 
-                return quick
+                def slope(numbers: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+                    own, left_out = constant[:, which], self._left_out(rows[which])
+                    scores, gradient = flow.sloped(
+                        numbers,
+                        conditions[:, :, which],
+                        lambda found: ensemble.shares(found + own, left_out),
+                    )
+                    return self._held(scores + own, rows[which]), gradient
+
+                return quick, slope if rule is None else None
 
         def plain(numbers: Tensor, which: Tensor) -> Tensor:
             return self.score(assembled(x_cf[which], columns, numbers), rows[which])
 
-        return plain
+        return plain, None
 
     def _held(self, scores: Tensor, rows: Tensor) -> Tensor:
         """Members' scores ``(M, m)`` aggregated and held against the rows' bars."""
         assert isinstance(self.plausibility, CrossFitEnsemble)
-        left_out = None if self.left_out is None else self.left_out[rows]
-        return self.plausibility.aggregated(scores, left_out) - self.bar[rows]
+        return self.plausibility.aggregated(scores, self._left_out(rows)) - self.bar[rows]
+
+    def _left_out(self, rows: Tensor) -> Tensor | None:
+        return None if self.left_out is None else self.left_out[rows]
 
 
 def assembled(x: Tensor, columns: list[int], numbers: Tensor) -> Tensor:

@@ -317,13 +317,23 @@ class Task:
         rows, numbers = own.rows, self.numbers
         lower, upper = self._bounds(own, keep)
         begin = torch.minimum(torch.maximum(own.x[:, numbers], lower), upper)
-        score = self.guide.of_numbers(own.x, rows, numbers)
+        score, slope = self.guide.of_numbers(own.x, rows, numbers)
+
+        def deeper_slope(z: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+            assert slope is not None
+            value, gradient = slope(z, which)
+            return value - deeper, gradient
+
         constraints = {
             "validity": Constraint(
                 lambda z, which: self.validity(assembled(own.x[which], numbers, z), self.wanted[rows[which]]),
                 VALIDITY_AIM,
             ),
-            "plausibility": Constraint(lambda z, which: score(z, which) - deeper, PLAUSIBILITY_AIM),
+            "plausibility": Constraint(
+                lambda z, which: score(z, which) - deeper,
+                PLAUSIBILITY_AIM,
+                None if slope is None else deeper_slope,
+            ),
         }
         for j in range(len(self.allowance.inequalities)):
             constraints[f"rule {j}"] = Constraint(

@@ -38,7 +38,7 @@ class Evaluation:
     """
 
     def __init__(self, problem: Problem) -> None:
-        self.functions = [constraint.value for constraint in problem.constraints.values()]
+        self.constraints = list(problem.constraints.values())
         self.problem = problem
         self.recordable: bool | None = None
         self.aims = problem.x.new_tensor([constraint.aim for constraint in problem.constraints.values()])
@@ -55,22 +55,23 @@ class Evaluation:
 
     def _differentiated(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Values ``(n, m)`` and gradients ``(n, m, d)``; each constraint has a leaf of its own."""
-        if not self.functions:
+        if not self.constraints:
             return x.new_zeros(len(x), 0), x.new_zeros(len(x), 0, x.shape[1])
-        with torch.enable_grad():
-            points = [x.detach().requires_grad_(True) for _ in self.functions]
-            values = [function(point, rows) for function, point in zip(self.functions, points, strict=True)]
-            steep = [i for i, value in enumerate(values) if value.requires_grad]
-            found = (
-                torch.autograd.grad(
-                    [values[i] for i in steep],
-                    [points[i] for i in steep],
-                    [torch.ones_like(values[i]) for i in steep],
-                )
-                if steep
-                else ()
-            )
-        gradients = dict(zip(steep, found, strict=True))
-        flat = torch.zeros_like(x) if len(steep) < len(values) else x
-        slopes = [gradients.get(i, flat) for i in range(len(values))]
+        values, slopes, points = [x[:, 0]] * len(self.constraints), [x] * len(self.constraints), {}
+        for i, constraint in enumerate(self.constraints):
+            if constraint.slope is not None:
+                values[i], slopes[i] = constraint.slope(x, rows)
+                continue
+            with torch.enable_grad():
+                point = x.detach().requires_grad_(True)
+                values[i] = constraint.value(point, rows)
+            if values[i].requires_grad:
+                points[i] = point
+            else:
+                slopes[i] = torch.zeros_like(x)
+        if points:
+            steep = [values[i] for i in points]
+            found = torch.autograd.grad(steep, list(points.values()), [torch.ones_like(v) for v in steep])
+            for i, gradient in zip(points, found, strict=True):
+                slopes[i] = gradient
         return torch.stack([value.detach() for value in values], dim=1), torch.stack(slopes, dim=1)

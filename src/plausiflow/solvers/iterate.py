@@ -25,7 +25,7 @@ class Rules:
 
     Attributes:
         tolerance: Relative progress below which an iteration counts as none.
-        patience: Iterations without progress before a search ends; two fifths once it has an answer.
+        patience: Iterations without progress before a search ends; three tenths once it has an answer.
         vain: Iterations without any answer before a search ends.
         whole: Let every search take the same operations, whatever it needs, so that a graph can hold them.
     """
@@ -215,7 +215,7 @@ class State:
         """End searches that stall or that stand still on an answer."""
         self.stalled = torch.where(progress, 0, self.stalled + 1)
         answered = torch.isfinite(self.best_cost)
-        patience = torch.where(answered, rules.patience * 2 // 5, rules.patience)
+        patience = torch.where(answered, rules.patience * 3 // 10, rules.patience)
         settled = (full_length < 0.3 * rules.tolerance) & self.accepted
         hopeful = answered | (self.evaluations <= rules.vain)
         self.active = self.active & (self.stalled < patience) & hopeful & ~settled

@@ -48,7 +48,7 @@ class SQP:
         mode: ``fast`` starts at the factual, and only rows left without an answer start again from feasible
             neighbours; ``quality`` gives every row all starts and keeps the best.
         iterations: Most iterations of one search.
-        patience: Iterations without progress before a search ends; two fifths once it has an answer.
+        patience: Iterations without progress before a search ends; three tenths once it has an answer.
         vain: Iterations without any answer before a search ends whose row has other starts to turn to.
         tolerance: Relative progress below which an iteration counts as none.
         radius: First trust radius.
