@@ -38,7 +38,7 @@ _PARTS = (
         "Rows per second against batch size",
         {
             "batch": (
-                *_MODELS, "rows", "repeats", *_TIMES, "rows_per_second", "feasible", "l2", "gradients",
+                *_MODELS, "threads", "rows", "repeats", *_TIMES, "rows_per_second", "feasible", "l2", "gradients",
                 "peak_gib",
             )
         },

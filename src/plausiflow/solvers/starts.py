@@ -17,7 +17,7 @@ from plausiflow.protocols import Problem
 Feasible = Callable[[Tensor, Tensor], Tensor]
 """``(x, y_target) -> (n,)`` bool: whether a row would do as a counterfactual for that class."""
 
-_BLOCK = 2048
+_BLOCK, _POINTS = 2048, 131_072
 _CANDIDATES = 64
 
 
@@ -117,8 +117,11 @@ def bisect(problem: Problem, x: Tensor, feasible: Tensor, rows: Tensor, *, round
     eighths = torch.arange(1, 8, dtype=x.dtype, device=x.device) / 8
     for _ in range(rounds):
         shares = low + (high - low) * eighths
-        points = x[:, None] + shares[..., None] * (feasible - x)[:, None]
-        ok = problem.satisfied(points.flatten(0, 1), rows.repeat_interleave(7)).view(-1, 7)
+        # So many points are looked at in parts: at once they would need more memory than the search itself.
+        points = (x[:, None] + shares[..., None] * (feasible - x)[:, None]).flatten(0, 1).split(_POINTS)
+        owners = rows.repeat_interleave(7).split(_POINTS)
+        parts = [problem.satisfied(*some) for some in zip(points, owners, strict=True)]
+        ok = torch.cat(parts).view(-1, 7)
         # How many of them are feasible without a gap, seen from the feasible end.
         steps = ok.flip(1).long().cumprod(dim=1).sum(dim=1, keepdim=True)
         high, low = high - (high - low) * steps / 8, high - (high - low) * (steps + 1) / 8
