@@ -257,8 +257,8 @@ def test_a_page_gets_the_section_at_its_end_and_the_rest_stays(rows, tmp_path):
     for title in ("Rows per second against batch size", "Against the paper's solver"):
         assert f"\n### {title}\n" in text
     assert "One row at a time" not in text
-    head = "| dataset | classifier | density | rows | repeats | seconds | cpu_seconds | rows_per_second |"
-    assert f"\n{head} feasible | l2 | gradients |\n" in text
+    head = "| dataset | classifier | density | threads | rows | repeats | seconds | cpu_seconds |"
+    assert f"\n{head} rows_per_second | feasible | l2 | gradients |\n" in text
     assert f"commit {rows[0]['commit']}" in text
     assert "threads 1; seed 0" in text
     assert "a quick look" in text

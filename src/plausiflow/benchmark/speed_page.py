@@ -38,8 +38,8 @@ _PARTS = (
         "Rows per second against batch size",
         {
             "batch": (
-                *_MODELS, "threads", "rows", "repeats", *_TIMES, "rows_per_second", "feasible", "l2", "gradients",
-                "peak_gib",
+                *_MODELS, "threads", "rows", "repeats", *_TIMES, "rows_per_second", "feasible", "l2",
+                "gradients", "peak_gib",
             )
         },
         "`one` is a single MAF with the median log-density of each class as threshold, `ensemble` what "
