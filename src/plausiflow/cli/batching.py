@@ -16,7 +16,21 @@ from plausiflow.benchmark.study import read_json
 from plausiflow.cli.explaining import loaded_explainer
 from plausiflow.cli.model_files import read_model
 from plausiflow.cli.options import Json, Page, Reuse, Seed, benchmark, report, split
-from plausiflow.cli.table_options import Encoding, Separator, names_of, note, range_of, target_of
+from plausiflow.cli.table_options import (
+    Bounds,
+    Count,
+    Encoding,
+    LockedNames,
+    MinProbability,
+    ModelFile,
+    Relaxed,
+    SecondOpinion,
+    Separator,
+    names_of,
+    note,
+    range_of,
+    target_of,
+)
 from plausiflow.cli.tables import Dialect
 from plausiflow.errors import InvalidInputError
 from plausiflow.persistence.files import DOCUMENT
@@ -66,29 +80,13 @@ def batch(
     rows_per_unit: Annotated[
         int, typer.Option("--rows-per-unit", help="Most rows of a unit, and so of an output file.")
     ] = 10_000,
-    k: Annotated[int, typer.Option("--k", help="How many different answers for each row.")] = 1,
-    locked: Annotated[
-        list[str] | None, typer.Option("--locked", help="Features that keep their values, as age,job.")
-    ] = None,
-    ranges: Annotated[
-        list[str] | None,
-        typer.Option("--range", help="Bounds of a feature, as income=0:5000; may be repeated."),
-    ] = None,
-    min_probability: Annotated[
-        float | None, typer.Option("--min-probability", help="What the model must give the outcome at least.")
-    ] = None,
-    relaxed: Annotated[
-        bool, typer.Option("--relaxed", help="Where there is no answer, give the nearest miss.")
-    ] = False,
-    second_opinion: Annotated[
-        bool,
-        typer.Option(
-            "--second-opinion/--no-second-opinion", help="Keep the margin that --confidence asks for."
-        ),
-    ] = True,
-    model: Annotated[
-        Path | None, typer.Option("--model", help="The model, where it is not stored in the directory.")
-    ] = None,
+    k: Count = 1,
+    locked: LockedNames = None,
+    ranges: Bounds = None,
+    min_probability: MinProbability = None,
+    relaxed: Relaxed = False,
+    second_opinion: SecondOpinion = True,
+    model: ModelFile = None,
     device: Annotated[
         Device | None, typer.Option("--device", help="Where workers search; cuda where they are given GPUs.")
     ] = None,

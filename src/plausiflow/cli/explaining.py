@@ -14,8 +14,15 @@ from rich.table import Table
 from plausiflow.cli.model_files import read_model
 from plausiflow.cli.places import check_files, placed
 from plausiflow.cli.table_options import (
+    Bounds,
+    Count,
     Encoding,
     Force,
+    LockedNames,
+    MinProbability,
+    ModelFile,
+    Relaxed,
+    SecondOpinion,
     Separator,
     names_of,
     note,
@@ -52,35 +59,19 @@ def explain(
     out: Annotated[Path | None, typer.Option("--out", help="Answers as .csv or .parquet.")] = None,
     report: Annotated[Path | None, typer.Option("--report", help="One HTML file for people.")] = None,
     json: Annotated[Path | None, typer.Option("--json", help="All of it as JSON.")] = None,
-    k: Annotated[int, typer.Option("--k", help="How many different answers for each row.")] = 1,
-    locked: Annotated[
-        list[str] | None, typer.Option("--locked", help="Features that keep their values, as age,job.")
-    ] = None,
-    ranges: Annotated[
-        list[str] | None,
-        typer.Option("--range", help="Bounds of a feature, as income=0:5000; may be repeated."),
-    ] = None,
-    min_probability: Annotated[
-        float | None, typer.Option("--min-probability", help="What the model must give the outcome at least.")
-    ] = None,
-    relaxed: Annotated[
-        bool, typer.Option("--relaxed", help="Where there is no answer, give the nearest miss.")
-    ] = False,
+    k: Count = 1,
+    locked: LockedNames = None,
+    ranges: Bounds = None,
+    min_probability: MinProbability = None,
+    relaxed: Relaxed = False,
     time_limit: Annotated[
         float | None, typer.Option("--time-limit", help="Seconds after which no further row is searched.")
     ] = None,
-    second_opinion: Annotated[
-        bool,
-        typer.Option(
-            "--second-opinion/--no-second-opinion", help="Keep the margin that --confidence asks for."
-        ),
-    ] = True,
+    second_opinion: SecondOpinion = True,
     key: Annotated[
         str | None, typer.Option("--key", help="Column that names the rows, instead of their number.")
     ] = None,
-    model: Annotated[
-        Path | None, typer.Option("--model", help="The model, where it is not stored in the directory.")
-    ] = None,
+    model: ModelFile = None,
     separator: Separator = ",",
     encoding: Encoding = "utf-8",
     force: Force = False,

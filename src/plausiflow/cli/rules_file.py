@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from plausiflow.constraints import Immutable, Linear, MaxChanges, Rule, rule_from_dict
+from plausiflow.constraints import Rule, rule_from_dict
+from plausiflow.constraints.checks import named_by
 from plausiflow.data.features import KINDS
 from plausiflow.errors import InvalidInputError
 
@@ -66,7 +67,7 @@ def read_rules(path: Path, columns: Sequence[str]) -> RulesFile:
         except InvalidInputError as error:
             problems.append(f"{place}: {str(error).rstrip('.')}")
             continue
-        problems += [f"{place}: {_unknown('column', n, columns)}" for n in _named(rule) if n not in columns]
+        problems += [f"{place}: {_unknown('column', n, columns)}" for n in named_by(rule) if n not in columns]
         rules.append(rule)
     kinds, orders, weights = (entries.get(key, {}) for key in ("kinds", "orders", "weights"))
     problems += _column_problems(kinds, orders, weights, columns)
@@ -149,19 +150,6 @@ def _column_problems(
         if isinstance(weight, bool) or not isinstance(weight, int | float)
     ]
     return problems
-
-
-def _named(rule: Rule) -> tuple[str, ...]:
-    """The columns that a rule names."""
-    match rule:
-        case Immutable(features=names):
-            return names
-        case Linear(relation=relation):
-            return tuple(relation.coefficients)
-        case MaxChanges():
-            return ()
-        case _:
-            return (rule.feature,)
 
 
 def _is_texts(value: object) -> bool:

@@ -19,6 +19,25 @@ Separator = Annotated[
     str, typer.Option("--separator", help="Between cells of CSV files: one character, or `tab`.")
 ]
 Encoding = Annotated[str, typer.Option("--encoding", help="Of CSV files that are read, such as latin-1.")]
+Count = Annotated[int, typer.Option("--k", help="How many different answers for each row.")]
+LockedNames = Annotated[
+    list[str] | None, typer.Option("--locked", help="Features that keep their values, as age,job.")
+]
+Bounds = Annotated[
+    list[str] | None,
+    typer.Option("--range", help="Bounds of a feature, as income=0:5000; may be repeated."),
+]
+MinProbability = Annotated[
+    float | None, typer.Option("--min-probability", help="What the model must give the outcome at least.")
+]
+Relaxed = Annotated[bool, typer.Option("--relaxed", help="Where there is no answer, give the nearest miss.")]
+SecondOpinion = Annotated[
+    bool,
+    typer.Option("--second-opinion/--no-second-opinion", help="Keep the margin that --confidence asks for."),
+]
+ModelFile = Annotated[
+    Path | None, typer.Option("--model", help="The model, where it is not stored in the directory.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 _NOTES = (SchemaWarning, PlausibilityWarning)
 POLICIES = ("opposite", "runner_up", "other")

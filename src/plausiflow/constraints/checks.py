@@ -27,7 +27,7 @@ def find_problems(rules: Sequence[object], features: Mapping[str, Feature]) -> l
         if not isinstance(rule, Rule):
             problems.append(f'{rule!r} is no rule; expected one such as Immutable("age") or MaxChanges(3)')
             continue
-        found = [_unknown("feature", name, features) for name in _named(rule) if name not in features]
+        found = [_unknown("feature", name, features) for name in named_by(rule) if name not in features]
         if not found or isinstance(rule, Linear):
             found += _misfits(rule, features)
         problems += [f"{rule}: {problem}" for problem in found]
@@ -36,7 +36,7 @@ def find_problems(rules: Sequence[object], features: Mapping[str, Feature]) -> l
     return [*problems, *_contradictions(sound, features), *_unreachable(sound, features)]
 
 
-def _named(rule: Rule) -> tuple[str, ...]:
+def named_by(rule: Rule) -> tuple[str, ...]:
     """The features that a rule mentions."""
     match rule:
         case Immutable(features=names):
