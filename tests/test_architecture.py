@@ -23,7 +23,7 @@ LAYERS = {
     5: {"explanations"},
     4: {"report", "methods"},
     3: {"search", "metrics", "plots", "persistence"},
-    2: {"solvers", "densities", "classifiers", "constraints", "verdicts"},
+    2: {"solvers", "densities", "classifiers", "constraints", "verdicts", "slopes"},
     1: {"losses", "counterfactuals", "training", "frozen", "settings", "data", "workers"},
     0: {"protocols", "errors", "progress"},
 }

@@ -32,7 +32,7 @@ from plausiflow.densities.thresholds import effective_rows, quantile_of, weighte
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
 from plausiflow.search import fitting
 from plausiflow.search.calibration import calibrate
-from plausiflow.search.guide import Guide, assembled
+from plausiflow.search.guide import Guide, assembled, columns_index
 from plausiflow.search.judges import Judges
 from plausiflow.training import Training
 from searching import UNIT
@@ -292,7 +292,7 @@ def test_the_score_of_numbers_alone_is_the_score_of_the_whole_candidate(columns)
     score, slope = guide.of_numbers(x_cf, rows, columns)
     assert slope is None  # the rule has a graph of its own
     quick = score(numbers, which)
-    plain = guide.score(assembled(x_cf[which], columns, numbers), rows[which])
+    plain = guide.score(assembled(x_cf[which], columns_index(columns, x), numbers), rows[which])
     torch.testing.assert_close(quick, plain, rtol=1e-10, atol=1e-10)
     found, expected = (torch.autograd.grad(part.sum(), numbers)[0] for part in (quick, plain))
     torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)

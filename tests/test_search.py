@@ -21,7 +21,7 @@ from plausiflow.protocols import Constraint, Problem
 from plausiflow.search import task as task_module
 from plausiflow.search.candidates import RealRows
 from plausiflow.search.finder import Anything, Finder
-from plausiflow.search.guide import Guide, assembled
+from plausiflow.search.guide import Guide, assembled, columns_index
 from plausiflow.search.task import Candidates, cheapest
 from plausiflow.solvers import SQP
 from plausiflow.training import Training
@@ -429,7 +429,7 @@ def test_the_score_of_numbers_alone_is_the_score_of_the_whole_candidate(context,
     numbers = torch.rand(20, len(columns), requires_grad=True)
     score, slope = guide.of_numbers(x_cf, rows, columns)
     quick = score(numbers, which)
-    plain = guide.score(assembled(x_cf[which], columns, numbers), rows[which])
+    plain = guide.score(assembled(x_cf[which], columns_index(columns, x), numbers), rows[which])
     torch.testing.assert_close(quick, plain, rtol=1e-10, atol=1e-10)
     found, expected = (torch.autograd.grad(part.sum(), numbers)[0] for part in (quick, plain))
     torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
@@ -454,8 +454,8 @@ def test_any_other_plausibility_is_asked_for_its_own_score():
 
 def test_assembled_rows_hold_the_numbers_and_leave_the_rest():
     x, numbers = torch.rand(5, 4), torch.rand(5, 2, requires_grad=True)
-    found = assembled(x, [3, 1], numbers)
+    found = assembled(x, torch.tensor([3, 1]), numbers)
     assert torch.equal(found[:, [3, 1]], numbers)
     assert torch.equal(found[:, [0, 2]], x[:, [0, 2]])
     assert torch.autograd.grad(found.sum(), numbers)[0].eq(1).all()
-    assert torch.equal(assembled(x, [], x[:, :0]), x)
+    assert torch.equal(assembled(x, columns_index([], x), x[:, :0]), x)

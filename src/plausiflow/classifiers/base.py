@@ -124,6 +124,11 @@ class NetworkClassifier(ABC):
 
         In x's dtype and on its device; keeps the graph.
         """
+        logits: Tensor = self._evaluated(x)(x)
+        return logits
+
+    def _evaluated(self, x: Tensor) -> nn.Module:
+        """The frozen module for these rows, after a look at them."""
         if self._frozen is None:
             raise _not_fitted(self)
         if x.ndim != 2 or x.shape[1] != self.n_features:
@@ -136,8 +141,7 @@ class NetworkClassifier(ABC):
             raise InvalidInputError(
                 f"`x` must be a float tensor; got {x.dtype}. Convert it with `x.double()`."
             )
-        logits: Tensor = self._frozen(x)(x)
-        return logits
+        return self._frozen(x)
 
     def state(self) -> dict[str, Tensor]:
         """The weights by name, copied; ``load_state`` takes them back."""

@@ -7,15 +7,39 @@ from dataclasses import dataclass, field
 from typing import Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from plausiflow.classifiers.base import NetworkClassifier, Weights, as_tensor
 from plausiflow.errors import ShapeError
+from plausiflow.protocols import Pullback
 from plausiflow.training import Training
 
 
+class _Perceptron(NetworkClassifier):
+    """Affine maps, with ReLU between them: its gradient is written down, and needs no graph."""
+
+    def sloped(self, x: Tensor) -> tuple[Tensor, Pullback]:
+        """Logits ``(n, k)``, and what turns shares of them ``(n, k)`` into gradients ``(n, d)``."""
+        module = self._evaluated(x)
+        layers = module if isinstance(module, nn.Sequential) else [module]
+        maps = [layer for layer in layers if isinstance(layer, nn.Linear)]
+        hidden: list[Tensor] = []
+        for layer in maps[:-1]:
+            hidden.append(F.linear(hidden[-1] if hidden else x, layer.weight, layer.bias).relu_())
+        logits = F.linear(hidden[-1] if hidden else x, maps[-1].weight, maps[-1].bias)
+
+        def pulled_back(shares: Tensor) -> Tensor:
+            gradient = shares @ maps[-1].weight
+            for layer, own in zip(reversed(maps[:-1]), reversed(hidden), strict=True):
+                gradient = torch.ops.aten.threshold_backward(gradient, own, 0) @ layer.weight
+            return gradient
+
+        return logits, pulled_back
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
-class LinearClassifier(NetworkClassifier):
+class LinearClassifier(_Perceptron):
     r"""Logistic regression, with any number of classes: logits :math:`z = W x + b`.
 
     Example:
@@ -58,7 +82,7 @@ class LinearClassifier(NetworkClassifier):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class MLPClassifier(NetworkClassifier):
+class MLPClassifier(_Perceptron):
     """A perceptron: for each hidden layer an affine map, dropout and ReLU, then an affine map to the logits.
 
     Attributes:

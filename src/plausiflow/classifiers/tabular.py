@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from plausiflow.classifiers.base import NetworkClassifier
 from plausiflow.errors import InvalidInputError, ModelError, PlausiflowError, ShapeError
-from plausiflow.protocols import Classifier, Regressor
+from plausiflow.protocols import Classifier, Pullback, Regressor, Sloped
 
 _BLOCK = 65_536
 
@@ -35,7 +35,22 @@ class EncodedModel:
 
     def outputs(self, x: Tensor) -> Tensor:
         """Logits ``(n, k)`` of a classifier, predictions ``(n,)`` of a regressor; keeps the graph."""
-        return _called(self.model, x)
+        method = "logits" if self.labels else "values"
+        try:
+            outputs: Tensor = getattr(self.model, method)(x)
+            return outputs
+        except PlausiflowError:
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"`model.{method}` raised {type(error).__name__} for encoded rows of shape {tuple(x.shape)}: "
+                f"{error}. It must take any number of rows as they are encoded, in double precision."
+            ) from error
+
+    @property
+    def sloped(self) -> Callable[[Tensor], tuple[Tensor, Pullback]] | None:
+        """Outputs of rows with their gradients, where the model knows these without a graph."""
+        return self.model.sloped if isinstance(self.model, Sloped) else None
 
     @torch.no_grad()
     def answers(self, x: Tensor, frame: pd.DataFrame | None = None) -> Tensor:
@@ -189,20 +204,6 @@ def as_regressor(model: object, x: Tensor, says: str = "") -> EncodedModel:
     made = EncodedModel(model, (), says or f"a regressor of encoded rows, {type(model).__name__}")
     _check_answers(made, x)
     return made
-
-
-def _called(model: Classifier | Regressor, x: Tensor) -> Tensor:
-    """What the user's model says, or an error of ours."""
-    try:
-        return model.logits(x) if isinstance(model, Classifier) else model.values(x)
-    except PlausiflowError:
-        raise
-    except Exception as error:
-        method = "logits" if isinstance(model, Classifier) else "values"
-        raise ModelError(
-            f"`model.{method}` raised {type(error).__name__} for encoded rows of shape {tuple(x.shape)}: "
-            f"{error}. It must take any number of rows as they are encoded, in double precision."
-        ) from error
 
 
 @torch.no_grad()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from numbers import Real
 from typing import Any, TypeAlias, cast
 
@@ -73,15 +74,21 @@ def _is_readable(cell: object) -> bool:
 
 def read_codes(column: pd.Series, levels: Sequence[Value]) -> Codes:
     """The number of each cell's level, ``MISSING`` or ``UNKNOWN`` where it has none."""
-    rounded = precision(column.dtype).type
-    known = {
-        key(rounded(level)) if isinstance(level, float) else key(level): code
-        for code, level in enumerate(levels)
-    }
+    types = tuple(map(type, levels))
+    known = _known(tuple(levels), types, precision(column.dtype))
     codes, uniques = factorize(column)
-    as_numbers = all(type(level) in (int, float) for level in levels)
+    as_numbers = all(own in (int, float) for own in types)
     found = [_look_up(value, known, as_numbers) for value in uniques]
     return np.array([*found, MISSING], dtype=np.int64)[codes]
+
+
+@lru_cache(maxsize=1024)
+def _known(levels: tuple[Value, ...], types: tuple[type, ...], dtype: np.dtype[Any]) -> Mapping[Any, int]:
+    """Codes of levels by key; ``types`` tells levels apart that Python finds equal, such as 1 and True."""
+    return {
+        key(dtype.type(level)) if isinstance(level, float) else key(level): code
+        for code, level in enumerate(levels)
+    }
 
 
 def factorize(column: pd.Series) -> tuple[Codes, list[Any]]:

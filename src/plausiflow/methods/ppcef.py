@@ -32,12 +32,15 @@ from plausiflow.protocols import (
     Plausibility,
     Problem,
     RowFunction,
+    RowSlope,
+    Sloped,
     Solution,
     Solver,
     Starts,
 )
 from plausiflow.search.calibration import calibrate
 from plausiflow.search.guide import Guide
+from plausiflow.slopes import validity_slope
 from plausiflow.solvers import SQP, Bank, PenaltyAdam
 from plausiflow.training import check_rows
 
@@ -225,7 +228,11 @@ class PPCEF(Method):
         lower, upper = self._bounds(x)
         score = scorer_of(self.scored_by(), y_target)
         constraints = {
-            "validity": Constraint(lambda x_cf, rows: self._validity(x_cf, y_target[rows]), VALIDITY_AIM),
+            "validity": Constraint(
+                lambda x_cf, rows: self._validity(x_cf, y_target[rows]),
+                VALIDITY_AIM,
+                self._validity_slope(y_target),
+            ),
             "plausibility": Constraint(score, PLAUSIBILITY_AIM, slope_of(self.scored_by(), y_target)),
         }
         penalties: dict[str, RowFunction] = {
@@ -239,6 +246,19 @@ class PPCEF(Method):
 
     def _validity(self, x_cf: Tensor, y_target: Tensor) -> Tensor:
         return validity_value(self.classifier.logits(x_cf), y_target, self.margin)
+
+    def _validity_slope(self, y_target: Tensor) -> RowSlope | None:
+        """The same with its gradient, of a classifier that knows its own without a graph."""
+        classifier = self.classifier
+        if not isinstance(classifier, Sloped):
+            return None
+
+        def slope(x_cf: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+            logits, pulled_back = classifier.sloped(x_cf)
+            value, shares = validity_slope(logits, y_target[rows], self.margin)
+            return value, pulled_back(shares)
+
+        return slope
 
     def _score(self, x_cf: Tensor, y_target: Tensor) -> Tensor:
         return self.scored_by().score(x_cf, y_target)

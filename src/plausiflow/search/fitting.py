@@ -165,8 +165,10 @@ def _finder(bank: RealRows, means: Means) -> Finder:
     plain = MixedSearch(sparsity=settings.sparsity)
     search: MixedSearch | VerifiedSearch = plain
     itself = None
-    validity = Decides(model.outputs(COLD) if isinstance(model, BlackBox) else model.outputs, aim)
-    if isinstance(model, BlackBox):
+    if not isinstance(model, BlackBox):
+        validity = Decides(model.outputs, aim, model.sloped)
+    else:
+        validity = Decides(model.outputs(COLD), aim)
         itself = Itself(answer=model.answer, aim=aim, encoder=means.encoder, budget=settings.budget)
         search = VerifiedSearch(hot=Decides(model.outputs(HOT), aim), cold=validity, base=plain)
     return Finder(

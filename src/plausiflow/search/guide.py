@@ -81,7 +81,7 @@ class Guide:
 
         Also with its gradient, where that is known without a graph.
         """
-        ensemble = self.plausibility
+        ensemble, index = self.plausibility, columns_index(columns, x_cf)
         if isinstance(ensemble, CrossFitEnsemble):
             stacked = ensemble.stacked(x_cf)
             if isinstance(stacked, StackedMixed) and stacked.flow is not None and stacked.flow.own == columns:
@@ -96,7 +96,7 @@ class Guide:
                 def quick(numbers: Tensor, which: Tensor) -> Tensor:
                     scores = flow.log_prob(numbers, conditions[:, :, which]) + constant[:, which]
                     if rule is not None:
-                        scores = scores + rule(assembled(x_cf[which], columns, numbers), y[which])
+                        scores = scores + rule(assembled(x_cf[which], index, numbers), y[which])
                     return self._held(scores, rows[which])
 
                 def slope(numbers: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
@@ -111,7 +111,7 @@ class Guide:
                 return quick, slope if rule is None else None
 
         def plain(numbers: Tensor, which: Tensor) -> Tensor:
-            return self.score(assembled(x_cf[which], columns, numbers), rows[which])
+            return self.score(assembled(x_cf[which], index, numbers), rows[which])
 
         return plain, None
 
@@ -124,7 +124,11 @@ class Guide:
         return None if self.left_out is None else self.left_out[rows]
 
 
-def assembled(x: Tensor, columns: list[int], numbers: Tensor) -> Tensor:
+def columns_index(columns: list[int], like: Tensor) -> Tensor:
+    """Columns as an index, on the device of ``like``."""
+    return torch.tensor(columns, dtype=torch.long, device=like.device)
+
+
+def assembled(x: Tensor, index: Tensor, numbers: Tensor) -> Tensor:
     """A copy of rows ``(m, d)`` with these numbers ``(m, k)`` in some columns; keeps the graph to them."""
-    index = torch.tensor(columns, dtype=torch.long, device=x.device)
     return x.index_copy(1, index, numbers)

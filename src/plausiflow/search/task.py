@@ -20,9 +20,9 @@ from torch import Tensor
 from plausiflow.constraints import Allowance
 from plausiflow.data.layout import Block, Layout
 from plausiflow.protocols import Constraint, Problem
-from plausiflow.search.guide import Guide, assembled
+from plausiflow.search.guide import Guide, assembled, columns_index
 from plausiflow.search.oracle import Oracle
-from plausiflow.search.wanted import Wanted
+from plausiflow.search.wanted import Decides, Wanted
 from plausiflow.solvers import SQP
 
 VALIDITY_AIM, PLAUSIBILITY_AIM, RULE_AIM = 1e-3, 5e-3, 1e-6
@@ -285,7 +285,8 @@ class Task:
                 problem = replace(problem, weights=weights[which])
             numbers = solver.improve(problem, begin, curvature=curvature).x
             found = torch.isfinite(numbers).all(dim=1)
-            x = assembled(own.x, self.numbers, torch.where(found[:, None], numbers, begin))
+            index = columns_index(self.numbers, own.x)
+            x = assembled(own.x, index, torch.where(found[:, None], numbers, begin))
             # Where a rule forces a feature to move, what is kept as in the row may not be allowed.
             found &= replace(self.allowance, max_changes=None).contains(x, own.rows)
             cost = torch.where(found, self.costs(x, own.rows), torch.inf)
@@ -324,10 +325,19 @@ class Task:
             value, gradient = slope(z, which)
             return value - deeper, gradient
 
+        validity, wanted, index = self.validity, self.wanted[rows], columns_index(numbers, own.x)
+
+        def validity_slope(z: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+            assert isinstance(validity, Decides)
+            value, gradient = validity.slope(assembled(own.x[which], index, z), wanted[which])
+            return value, gradient.index_select(1, index)
+
+        known = isinstance(validity, Decides) and validity.sloped is not None
         constraints = {
             "validity": Constraint(
-                lambda z, which: self.validity(assembled(own.x[which], numbers, z), self.wanted[rows[which]]),
+                lambda z, which: validity(assembled(own.x[which], index, z), wanted[which]),
                 VALIDITY_AIM,
+                validity_slope if known else None,
             ),
             "plausibility": Constraint(
                 lambda z, which: score(z, which) - deeper,
@@ -338,7 +348,7 @@ class Task:
         for j in range(len(self.allowance.inequalities)):
             constraints[f"rule {j}"] = Constraint(
                 lambda z, which, j=j: self.allowance.linear_values(  # type: ignore[misc]
-                    assembled(own.x[which], numbers, z), rows[which]
+                    assembled(own.x[which], index, z), rows[which]
                 )[:, j],
                 RULE_AIM,
             )

@@ -18,7 +18,9 @@ from torch import Tensor
 
 from plausiflow.errors import InvalidInputError
 from plausiflow.losses import validity_value
+from plausiflow.protocols import Pullback
 from plausiflow.settings import number
+from plausiflow.slopes import validity_slope, with_slope
 
 ROUNDING = 1e-9
 """Log odds by which a probability may miss the least one: the 0.9 of a forest is 0.9."""
@@ -96,6 +98,13 @@ class Aim:
         value = self._number(outputs, wanted) if self.edges else self._decision(outputs, wanted)
         return value if wanted.firmer is None else value - self._firmer(wanted).to(value)
 
+    def slope(self, outputs: Tensor, wanted: Wanted) -> tuple[Tensor, Tensor]:
+        """The same value ``(n,)``, and its gradient in the outputs, shaped like them."""
+        if self.edges or wanted.least is not None:
+            return with_slope(lambda own: self.value(own, wanted), outputs)
+        value, shares = validity_slope(outputs, wanted.y, self.margin)
+        return value if wanted.firmer is None else value - wanted.firmer.to(value), shares
+
     def of_class(self, y: Tensor) -> Wanted:
         """Any answer of a class, or in a bin."""
         if not self.edges:
@@ -168,11 +177,20 @@ class Decides:
     Attributes:
         outputs: Logits ``(n, k)`` or predictions ``(n,)`` of encoded rows; keeps the graph.
         aim: How they are held against what is wanted.
+        sloped: Outputs with their gradients, where the model knows these without a graph.
     """
 
     outputs: Callable[[Tensor], Tensor]
     aim: Aim
+    sloped: Callable[[Tensor], tuple[Tensor, Pullback]] | None = None
 
     def __call__(self, x: Tensor, wanted: Wanted | Tensor) -> Tensor:
         """How far answers are inside what is wanted, shape ``(n,)``; keeps the graph."""
         return self.aim.value(self.outputs(x), wanted)
+
+    def slope(self, x: Tensor, wanted: Wanted) -> tuple[Tensor, Tensor]:
+        """The same with its gradient in the rows ``(n, d)``, of a model that knows its own."""
+        assert self.sloped is not None
+        outputs, pulled_back = self.sloped(x)
+        value, shares = self.aim.slope(outputs, wanted)
+        return value, pulled_back(shares)

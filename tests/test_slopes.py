@@ -1,0 +1,106 @@
+"""Gradients that are written down, held against those of torch."""
+
+import itertools
+
+import pytest
+import torch
+
+from plausiflow.classifiers import NODE, LinearClassifier, MLPClassifier, TorchClassifier
+from plausiflow.densities import ConditionalFlow, Thresholded
+from plausiflow.losses import validity_value
+from plausiflow.methods import PPCEF
+from plausiflow.protocols import Sloped
+from plausiflow.search.wanted import Aim, Decides, Wanted
+from plausiflow.slopes import validity_slope, with_slope
+from plausiflow.training import Training
+
+CLASSES, MARGINS = (2, 3, 5), (0.0, 0.02, 0.3)
+
+
+def graph_of(function, points):
+    """Values and gradients as torch finds them."""
+    leaf = points.clone().requires_grad_()
+    values = function(leaf)
+    return values.detach(), torch.autograd.grad(values.sum(), leaf)[0]
+
+
+def perceptron(k, hidden=(7, 5), d=4):
+    sizes = (d, *hidden, k)
+    weights = [torch.randn(out, into) for into, out in itertools.pairwise(sizes)]
+    return MLPClassifier.from_weights(weights, [torch.randn(len(weight)) for weight in weights])
+
+
+def linear(k, d=4):
+    return LinearClassifier.from_weights(torch.randn(k, d), torch.randn(k))
+
+
+@pytest.mark.parametrize("k", CLASSES)
+@pytest.mark.parametrize("margin", MARGINS)
+@pytest.mark.parametrize("size", [1.0, 1e3])  # 1e3: probabilities of exactly zero and one
+def test_the_slope_of_validity_is_torchs(k, margin, size):
+    logits, y = size * torch.randn(64, k), torch.randint(k, (64,))
+    value, slope = validity_slope(logits, y, margin)
+    expected = graph_of(lambda z: validity_value(z, y, margin), logits)
+    # Torch's softplus is a line beyond 20: its own gradient is that far off.
+    torch.testing.assert_close(
+        (value, slope), expected, rtol=1e-7, atol=1e-8
+    )  # torch's softplus is a line beyond 20
+
+
+def test_values_and_slopes_of_any_function():
+    points = torch.randn(8, 3)
+    values, slopes = with_slope(lambda x: (x**2).sum(dim=1), points)
+    torch.testing.assert_close(values, (points**2).sum(dim=1))
+    torch.testing.assert_close(slopes, 2 * points)
+    assert not values.requires_grad
+
+
+@pytest.mark.parametrize("make", [linear, perceptron])
+@pytest.mark.parametrize("k", CLASSES)
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64])
+def test_a_network_knows_its_own_gradient(make, k, precision):
+    classifier, x, shares = make(k), torch.randn(32, 4, dtype=precision), torch.randn(32, k, dtype=precision)
+    assert isinstance(classifier, Sloped)
+    logits, pulled_back = classifier.sloped(x)
+    assert torch.equal(logits, classifier.logits(x))
+    expected = graph_of(lambda own: (classifier.logits(own) * shares).sum(dim=1), x)[1]
+    torch.testing.assert_close(pulled_back(shares), expected)
+
+
+def test_networks_with_other_layers_leave_it_to_torch():
+    assert not isinstance(NODE(), Sloped)
+
+
+WISHES = {
+    "a class": (2, Aim(margin=0.02), lambda y: Wanted(y)),
+    "of four": (4, Aim(margin=0.02), lambda y: Wanted(y)),
+    "firmly": (2, Aim(margin=0.02), lambda y: Wanted(y, firmer=torch.rand(len(y)))),
+    "with a probability": (2, Aim(margin=0.02), lambda y: Wanted(y, least=torch.full((len(y),), 0.9))),
+}
+
+
+@pytest.mark.parametrize("wish", list(WISHES))
+def test_what_is_wanted_has_the_slope_of_its_value(wish):
+    k, aim, wanted_of = WISHES[wish]
+    classifier, x, wanted = perceptron(k), torch.randn(32, 4), wanted_of(torch.randint(k, (32,)))
+    decides = Decides(classifier.logits, aim, classifier.sloped)
+    expected = graph_of(lambda own: decides(own, wanted), x)
+    torch.testing.assert_close(decides.slope(x, wanted), expected, rtol=1e-7, atol=1e-7)
+
+
+def test_answers_are_those_of_a_search_that_keeps_the_graph():
+    x = torch.rand(200, 4)
+    y = (x.sum(dim=1) > 2).long()
+    classifier = MLPClassifier(hidden=(16,), training=Training(epochs=60, learning_rate=3e-2)).fit(x, y)
+    flow = ConditionalFlow(transforms=2, hidden=(16,), training=Training(epochs=20, learning_rate=1e-2))
+    plausibility = Thresholded(density=flow.fit(x, y)).fit(x, y)
+    graph = TorchClassifier(classifier.module_, n_classes=2)
+    assert not isinstance(graph, Sloped)
+    quick, slow = (
+        PPCEF(classifier=own, plausibility=plausibility, lower=0.0, upper=1.0)
+        .fit(x, y)
+        .explain(x, "opposite")
+        for own in (classifier, graph)
+    )
+    assert bool(quick.feasible.all())
+    torch.testing.assert_close(quick.x_cf, slow.x_cf, rtol=0, atol=1e-6)
