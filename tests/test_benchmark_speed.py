@@ -4,7 +4,6 @@ import json
 import math
 import subprocess
 import sys
-from importlib import metadata
 from types import SimpleNamespace
 
 import pandas as pd
@@ -12,11 +11,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import plausiflow as pf
 from plausiflow.benchmark import densities, performance, published, solvers, speed, speed_models, speed_page
 from plausiflow.benchmark.speed_models import Models, gaussian, heloc
 from plausiflow.benchmark.speed_plan import QUICK, Place, SpeedSelection
 from plausiflow.benchmark.speed_studies import Bench
-from plausiflow.benchmark.study import Selection, read_json, write_json
+from plausiflow.benchmark.study import Selection, environment, read_json, write_json
 from plausiflow.classifiers.base import NetworkClassifier
 from plausiflow.cli import app
 from plausiflow.densities import ConditionalFlow, CrossFitEnsemble
@@ -350,13 +350,12 @@ def test_a_machine_without_the_command_line_measures_as_a_module(kept, tmp_path)
         "from plausiflow.benchmark.speed import main; main()"
     )
     path = tmp_path / "rows.json"
-    options = ["--quick", "--studies", "growth", "--cache", kept, "--json", path, "--commit", "abc"]
+    options = ["--quick", "--studies", "growth", "--cache", kept, "--json", path]
     command = [sys.executable, "-W", "error", "-c", program, "--device", "cpu", *map(str, options)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     rows = json.loads(path.read_text())
     assert [row["rows"] for row in rows] == list(QUICK.growth)
-    assert {row["commit"] for row in rows} == {"abc"}
     assert done.stdout.startswith("## Speed on a processor")
     assert "done: growth gaussian_4" in done.stderr
 
@@ -367,14 +366,11 @@ def test_the_module_says_what_is_wrong(capsys):
     assert "`device` must be cpu, cuda or auto; got 'tpu'" in capsys.readouterr().err
 
 
-def test_source_that_is_not_installed_knows_its_version_all_the_same(kept, monkeypatch):
-    def unknown():
-        raise metadata.PackageNotFoundError("plausiflow")
-
-    monkeypatch.setattr(speed, "environment", unknown)
-    selection = SpeedSelection(device="cpu", quick=True, studies=("growth",), cache=kept)
-    row = next(iter(speed.run(selection)))
-    assert (row["commit"], row["plausiflow"]) == ("unknown", metadata.version("plausiflow"))
+def test_where_git_cannot_tell_the_commit_a_variable_does(monkeypatch):
+    monkeypatch.setenv("GIT_DIR", "/nowhere")
+    assert environment()["commit"] == "unknown"
+    monkeypatch.setenv("PLAUSIFLOW_COMMIT", "abc")
+    assert environment() | {"torch": ""} == {"commit": "abc", "plausiflow": pf.__version__, "torch": ""}
 
 
 @pytest.mark.slow

@@ -166,7 +166,7 @@ def test_a_table_is_explained_on_cuda_as_on_the_processor(name):
         train, test = pf.load_table(name).split(500, 60)
     except pf.DataNotFoundError as error:
         pytest.skip(str(error))
-    explainer = pf.Explainer(MLPClassifier(hidden=(16,), training=ENOUGH), confidence=None, judges=0)
+    explainer = pf.Explainer(MLPClassifier(hidden=(16,)), confidence=None, judges=0)
     explainer.fit(train.x, train.y)
     there, here = (explainer.explain(test.x, device=device) for device in ("cuda", "cpu"))
     assert (there.status["status"] == here.status["status"]).mean() >= 0.98

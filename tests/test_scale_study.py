@@ -8,8 +8,8 @@ from plausiflow.errors import InvalidInputError
 
 def measured(method: str, workers: int, rows: int, throughput: float) -> dict:
     return {
-        "dataset": "loans", "method": method, "workers": workers, "rows": rows, "throughput": throughput,
-        "training_rows": 1000, "seed": 0, "commit": "abc",
+        "dataset": "loans", "method": method, "cores": 4, "workers": workers, "rows": rows,
+        "throughput": throughput, "training_rows": 1000, "seed": 0, "commit": "abc",
     }  # fmt: skip
 
 
@@ -28,13 +28,13 @@ def test_the_page_gets_the_table_and_the_estimate(tmp_path):
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith("<!-- end -->\nafter\n")
-    assert "| loans | local | 1 | 20 | 7.000 |" in text
+    assert "| loans | local | 4 | 1 | 20 | 7.000 |" in text
     assert "core hours" in text
     assert "old" not in text
 
 
 def test_a_study_that_makes_no_sense_is_refused():
-    for settings in ({"engines": ("slurm",)}, {"rows": 0}, {"many": -1}):
+    for settings in ({"engines": ("slurm",)}, {"rows": 0}, {"many": -1}, {"workers": 0}):
         with pytest.raises(InvalidInputError, match="Engines must be local or ray"):
             batch.BatchSelection(**settings)
 

@@ -10,6 +10,7 @@ processes of its own, with one worker and with two, here and on Ray.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -34,7 +35,7 @@ from plausiflow.explainer import Explainer
 ROWS, MANY, TRAINING, CHUNK = 20_000, 1_000_000, 1000, 5_000
 PRICE, MACHINES = 0.05, (16, 256, 4096)
 COLUMNS = (
-    "dataset", "method", "workers", "rows", "found", "seconds", "throughput", "ratio", "worker_mib",
+    "dataset", "method", "cores", "workers", "rows", "found", "seconds", "throughput", "ratio", "worker_mib",
     "beyond_mib", "same",
 )  # fmt: skip
 MARK = "<!-- written by `plausiflow benchmark batch --page` -->"
@@ -54,7 +55,8 @@ class BatchSelection:
 
     Attributes:
         rows: That are explained with one worker and with two.
-        many: That are explained once, with two workers; none leaves it out.
+        many: That are explained once, with ``workers``; none leaves it out.
+        workers: That many.
         engines: Where workers run: ``local``, ``ray``.
         train: Training rows.
         seed: Of everything that is drawn or trained.
@@ -63,6 +65,7 @@ class BatchSelection:
 
     rows: int = ROWS
     many: int = MANY
+    workers: int = 2
     engines: tuple[str, ...] = ("local", "ray")
     train: int = TRAINING
     seed: int = 0
@@ -70,10 +73,11 @@ class BatchSelection:
 
     def __post_init__(self) -> None:
         wrong = [name for name in self.engines if name not in ("local", "ray")]
-        if wrong or self.rows < 1 or self.many < 0 or self.train < 2:
+        if wrong or self.rows < 1 or self.many < 0 or self.workers < 1 or self.train < 2:
             raise InvalidInputError(
-                "Engines must be local or ray, `rows` at least 1, `many` at least 0 and `train` at least 2; "
-                f"got {', '.join(self.engines)}, {self.rows}, {self.many} and {self.train}."
+                "Engines must be local or ray, `rows` and `workers` at least 1, `many` at least 0 and "
+                f"`train` at least 2; got {', '.join(self.engines)}, {self.rows}, {self.workers}, "
+                f"{self.many} and {self.train}."
             )
 
 
@@ -99,7 +103,7 @@ def run(selection: BatchSelection) -> Iterator[Row]:
         if selection.many:
             path = folder / f"rows-{selection.many}.parquet"
             _write(path, selection.many, selection.seed + 2)
-            yield _named(_measured(explainer, path, folder / "many", "local", 2), selection)
+            yield _named(_measured(explainer, path, folder / "many", "local", selection.workers), selection)
 
 
 def _named(row: Row, selection: BatchSelection) -> Row:
@@ -165,6 +169,7 @@ def _measured(explainer: Path, given: Path, out: Path, engine: str, workers: int
     found = re.search(r"([\d,]+) found", told[2])
     return {
         "method": engine,
+        "cores": os.cpu_count() or 1,
         "workers": workers,
         "rows": rows,
         "found": int(found[1].replace(",", "")) / rows if found else 0.0,

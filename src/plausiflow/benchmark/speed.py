@@ -16,12 +16,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 
 import torch
 
-from plausiflow import __version__
 from plausiflow.benchmark.speed_models import CLASSIFIERS, DENSITIES, Models, gaussian, heloc
 from plausiflow.benchmark.speed_page import sections
 from plausiflow.benchmark.speed_plan import STUDIES, SpeedSelection
@@ -62,15 +60,9 @@ def run(selection: SpeedSelection) -> Iterator[Row]:
 def _origin(selection: SpeedSelection) -> Row:
     """What was run, where, and with which code."""
     place = selection.place
-    try:
-        code = environment()
-    except metadata.PackageNotFoundError:  # run from a folder of its source
-        code = {"commit": "unknown", "plausiflow": __version__, "torch": torch.__version__.split("+")[0]}
-    if selection.commit is not None:
-        code = code | {"commit": selection.commit}
     ran: Row = {"device": place.kind, "device_name": place.name, "threads": selection.threads}
     ran |= {"quick": int(selection.quick), "seed": selection.seed, "python": platform.python_version()}
-    return ran | code
+    return ran | environment()
 
 
 @contextmanager
@@ -101,7 +93,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m plausiflow.benchmark.speed")
     parser.add_argument("--device", default="auto", help="cpu, cuda or auto")
     parser.add_argument("--quick", action="store_true", help="small models and few rows")
-    parser.add_argument("--commit", help="of the code, where git cannot tell")
     for name, default in (("threads", 1), ("seed", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
     for name in ("cache", "json"):

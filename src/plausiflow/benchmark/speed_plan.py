@@ -169,7 +169,6 @@ class SpeedSelection:
         threads: Of torch.
         seed: Of everything that is drawn or trained.
         cache: Where models are kept; none keeps nothing.
-        commit: Of the code, where git cannot tell.
     """
 
     device: str = "auto"
@@ -181,7 +180,6 @@ class SpeedSelection:
     threads: int = 1
     seed: int = 0
     cache: Path | None = None
-    commit: str | None = None
 
     def __post_init__(self) -> None:
         Place.of(self.device)

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib import metadata
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from plausiflow import __version__
 from plausiflow.classifiers import NODE, LinearClassifier, MLPClassifier
 from plausiflow.classifiers.base import NetworkClassifier
 from plausiflow.counterfactuals import Counterfactuals
@@ -152,7 +153,10 @@ def out_of_box(found: Counterfactuals) -> Tensor:
 
 @cache
 def environment() -> Row:
-    """Where a row comes from: the commit and the versions that ran."""
+    """Where a row comes from: the commit and the versions that ran.
+
+    Where git cannot tell the commit, the variable ``PLAUSIFLOW_COMMIT`` may.
+    """
     folder = Path(__file__).parent
     try:
         commit = subprocess.run(
@@ -163,10 +167,10 @@ def environment() -> Row:
             check=True,
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        commit = "unknown"
+        commit = os.environ.get("PLAUSIFLOW_COMMIT", "unknown")
     return {
         "commit": commit,
-        "plausiflow": metadata.version("plausiflow"),
+        "plausiflow": __version__,
         "torch": torch.__version__.split("+")[0],
     }
 

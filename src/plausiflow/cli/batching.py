@@ -190,8 +190,9 @@ def benchmark_batch(
         int, typer.Option("--rows", help="Rows that one worker explains, and then two.")
     ] = batch_study.ROWS,
     many: Annotated[
-        int, typer.Option("--many", help="Rows that two workers explain once; 0 leaves it out.")
+        int, typer.Option("--many", help="Rows that --workers explain once; 0 leaves it out.")
     ] = batch_study.MANY,
+    workers: Annotated[int, typer.Option("--workers", help="That explain these many rows.")] = 2,
     engines: Annotated[str, typer.Option("--engines", help="Separated by commas.")] = "local,ray",
     seed: Seed = 0,
     folder: Annotated[
@@ -209,7 +210,7 @@ def benchmark_batch(
     Example: plausiflow benchmark batch --rows 20000 --many 0 --engines local
     """
     selection = batch_study.BatchSelection(
-        rows=rows, many=many, engines=split(engines), seed=seed, folder=folder
+        rows=rows, many=many, workers=workers, engines=split(engines), seed=seed, folder=folder
     )
     kept = report(
         read_json(*reuse) if reuse else batch_study.run(selection),
