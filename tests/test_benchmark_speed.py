@@ -366,7 +366,7 @@ def test_the_module_says_what_is_wrong(capsys):
     assert "`device` must be cpu, cuda or auto; got 'tpu'" in capsys.readouterr().err
 
 
-def test_where_git_cannot_tell_the_commit_a_variable_does(monkeypatch):
+def test_a_variable_names_the_commit_of_a_copy(monkeypatch):
     monkeypatch.setenv("GIT_DIR", "/nowhere")
     tell = environment.__wrapped__
     assert tell()["commit"] == "unknown"

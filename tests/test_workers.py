@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -171,3 +172,32 @@ def test_on_ray_what_cannot_start_is_an_error():
         list(Ray(gpus=2).run(str, [1], hash))
     with pytest.raises(WorkerError, match=r"Actors on Ray end before they have started"):
         list(Ray(workers=1).run(Deadly(), [1], hash))
+
+
+FAULTS = """
+import resource, sys
+import torch
+from plausiflow.workers.memory import keep_memory
+if sys.argv[1] == "keep" and not keep_memory():
+    sys.exit(77)
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+def work():
+    return [float(torch.ones(12_000_000).sum()) for _ in range(20)]
+work()
+before = faults()
+work()
+print(faults() - before)
+"""
+
+
+def test_memory_that_is_kept_is_not_cleared_again():
+    counts = {}
+    for how in ("keep", "leave"):
+        command = [sys.executable, "-c", FAULTS, how]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        if done.returncode == 77:
+            pytest.skip("the C library of this system cannot be asked to keep memory")
+        assert done.returncode == 0, done.stderr
+        counts[how] = int(done.stdout)
+    assert counts["keep"] < counts["leave"] / 10

@@ -155,24 +155,23 @@ def out_of_box(found: Counterfactuals) -> Tensor:
 def environment() -> Row:
     """Where a row comes from: the commit and the versions that ran.
 
-    Where git cannot tell the commit, the variable ``PLAUSIFLOW_COMMIT`` may.
+    The variable ``PLAUSIFLOW_COMMIT`` names the commit of a copy that git knows nothing of.
     """
-    folder = Path(__file__).parent
-    try:
-        commit = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--exclude=*"],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        commit = os.environ.get("PLAUSIFLOW_COMMIT", "unknown")
+    commit = os.environ.get("PLAUSIFLOW_COMMIT", "") or _commit()
     return {
         "commit": commit,
         "plausiflow": __version__,
         "torch": torch.__version__.split("+")[0],
     }
+
+
+def _commit() -> str:
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
 
 
 def write_json(rows: Sequence[Row], path: Path) -> None:

@@ -22,6 +22,7 @@ from plausiflow.cli.options import Seed, benchmark
 from plausiflow.data import catalog, tables
 from plausiflow.demo import run as run_demo
 from plausiflow.errors import PlausiflowError
+from plausiflow.workers.memory import keep_memory
 
 __all__ = ["app", "benchmarks", "paper", "table_benchmarks"]
 
@@ -103,6 +104,7 @@ def main(
     """Counterfactual explanations that could be real."""
     # Small batches: a second thread would mostly spin, and be counted where processor seconds are compared.
     torch.set_num_threads(1)
+    keep_memory()
     # Files beside a checkout need no settings; the environment's own word comes first.
     for variable, folder in (("PLAUSIFLOW_DATA", "data"), ("PLAUSIFLOW_REFERENCE", "reference")):
         beside = Path("..") / "shared" / folder

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import torch
 
 from plausiflow.errors import InvalidInputError
+from plausiflow.workers.memory import keep_memory
 from plausiflow.workers.tasks import (
     FAILED_STARTS,
     Event,
@@ -174,6 +175,7 @@ def _serve(pipe: Connection, log: str, dtype: torch.dtype) -> None:
         os.dup2(file.fileno(), sys.stdout.fileno())
         os.dup2(file.fileno(), sys.stderr.fileno())
     faulthandler.enable()
+    keep_memory()
     try:
         work = pipe.recv()
     except Exception as error:  # whatever importing somebody's module raises

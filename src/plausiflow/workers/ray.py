@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import torch
 
 from plausiflow.errors import InvalidInputError, MissingExtraError
+from plausiflow.workers.memory import keep_memory
 from plausiflow.workers.tasks import (
     FAILED_STARTS,
     Events,
@@ -98,6 +99,7 @@ class _Actor:
 
     def __init__(self, work: Callable[[Any], Any], dtype: torch.dtype) -> None:
         self.work, self.dtype = work, dtype
+        keep_memory()
 
     def ready(self) -> None:
         """It has what it needs."""
