@@ -16,17 +16,17 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "plausiflow"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
-LAYERS = {
-    8: {"cli"},
-    7: {"benchmark", "demo", "scale", "service"},
-    6: {"explainer"},
-    5: {"explanations"},
-    4: {"report", "methods"},
-    3: {"search", "metrics", "plots", "persistence"},
-    2: {"solvers", "densities", "classifiers", "constraints", "verdicts", "slopes"},
-    1: {"losses", "counterfactuals", "training", "frozen", "settings", "data", "workers"},
-    0: {"protocols", "errors", "progress"},
-}
+PAGE = ROOT / "docs" / "architecture.md"
+
+
+def table_of(heading: str) -> list[list[str]]:
+    """The cells of the table below a heading of the page, without its head."""
+    text = PAGE.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in text.splitlines() if line.startswith("|")][2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+LAYERS = {int(layer): set(rooms.split(", ")) for layer, rooms in table_of("Layers")}
 LAYER = {room: layer for layer, rooms in LAYERS.items() for room in rooms}
 
 ONLY_IN = {
@@ -35,6 +35,7 @@ ONLY_IN = {
     "cvxpy": {"methods/artelt.py"},
     "ray": {"workers/ray.py"},
     "fastapi": {"service/app.py"},
+    "uvicorn": {"service/server.py"},
     "typer": {
         f"cli/{name}.py"
         for name in (
@@ -137,8 +138,23 @@ def test_a_module_imports_only_from_lower_layers(module):
     if module == SOURCE / "__init__.py":
         return
     room = room_of(module)
-    assert room in LAYER, f"{room} is in no layer: add it to the table in {Path(__file__).name}"
+    assert room in LAYER, f"{room} is in no layer: add it to the table in {PAGE.name}"
     assert wrong_imports(room, imports_of(module)) == []
+
+
+def test_the_page_names_every_room_and_every_module():
+    told = {room: set(filter(None, modules.split(", "))) for room, _, modules in table_of("Rooms")}
+    there = {room: set() for room in LAYER}
+    for path in MODULES:
+        if path.parent != SOURCE and path.stem != "__init__":
+            there[room_of(path)].add(".".join(path.relative_to(SOURCE).with_suffix("").parts[1:]))
+    assert told == there
+
+
+def test_the_page_says_where_heavy_packages_are_imported():
+    text = " ".join(PAGE.read_text().split())
+    for files in ONLY_IN.values():
+        assert "cli/" in text if len(files) > 2 else all(f"`{name}`" in text for name in files)
 
 
 def test_a_heavy_package_is_imported_in_its_own_file_only(module):
