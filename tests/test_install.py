@@ -1,10 +1,15 @@
 """What a plain installation promises: the core alone imports, without the network, and knows its version."""
 
+import os
 import subprocess
 import sys
+import tarfile
 import tomllib
+import zipfile
 from importlib import metadata
 from pathlib import Path
+
+import pytest
 
 import plausiflow
 
@@ -14,6 +19,7 @@ IMPORT_WITHOUT_EXTRAS_AND_NETWORK = """
 import importlib.abc
 import socket
 import sys
+import tarfile
 
 EXTRAS = {
     "matplotlib", "cvxpy", "clarabel", "ray", "fastapi", "uvicorn", "pyarrow", "skops", "xgboost", "lightgbm",
@@ -49,3 +55,49 @@ def test_importing_needs_no_extra_and_no_network():
 def test_version_is_that_of_pyproject():
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert plausiflow.__version__ == version == metadata.version("plausiflow")
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory) -> tuple[Path, list[Path]]:
+    """An empty virtual environment, and the wheel and the source distribution built in it."""
+    folder = tmp_path_factory.mktemp("packages")
+    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    python = folder / "venv" / "bin" / "python"
+    quiet = [python, "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
+    environment = os.environ | {"PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
+    subprocess.run([*quiet, "build"], check=True, env=environment)
+    build = [python, "-m", "build", "--outdir", folder / "dist", ROOT]
+    subprocess.run(build, check=True, env=environment, capture_output=True)
+    built = sorted((folder / "dist").iterdir())
+    subprocess.run([*quiet, f"plausiflow[plots] @ {built[0].as_uri()}"], check=True, env=environment)
+    return python, built
+
+
+@pytest.mark.slow
+def test_a_wheel_and_a_source_distribution_are_built(packages):
+    wheel, source = packages[1]
+    assert wheel.name == f"plausiflow-{plausiflow.__version__}-py3-none-any.whl"
+    assert source.name == f"plausiflow-{plausiflow.__version__}.tar.gz"
+    with zipfile.ZipFile(wheel) as file:
+        inside = set(file.namelist())
+    parts = {f.relative_to(ROOT / "src").as_posix() for f in (ROOT / "src" / "plausiflow").rglob("*.*")}
+    assert {name for name in parts if "__pycache__" not in name} <= inside
+    with tarfile.open(source) as file:
+        told = {name.partition("/")[2] for name in file.getnames()}
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "tests/test_install.py"} <= told
+
+
+@pytest.mark.slow
+def test_the_demo_runs_from_the_wheel(packages, tmp_path):
+    program = packages[0].with_name("plausiflow")
+    done = subprocess.run([program, "demo"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert list((tmp_path / "out").iterdir())
+    where = subprocess.run(
+        [packages[0], "-c", "import plausiflow; print(plausiflow.__file__)"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert str(packages[0].parents[1]) in where.stdout

@@ -9,7 +9,7 @@ from plausiflow.errors import InvalidInputError
 def measured(method: str, workers: int, rows: int, throughput: float) -> dict:
     return {
         "dataset": "loans", "method": method, "cores": 4, "workers": workers, "rows": rows,
-        "throughput": throughput, "training_rows": 1000, "seed": 0, "commit": "abc",
+        "throughput": throughput, "training_rows": 1000, "seed": 0, "commit": "abc", "torch": "2",
     }  # fmt: skip
 
 

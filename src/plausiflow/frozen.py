@@ -48,9 +48,5 @@ class Frozen(Generic[M]):
             self._copies[key] = frozen
         return self._copies[key]
 
-    def forget(self) -> None:
-        """Drop the copies, after the module has been trained or loaded anew."""
-        self._copies.clear()
-
     def __getstate__(self) -> dict[str, object]:
         return {"module": self.module, "finish": self.finish, "_copies": {}}

@@ -1,4 +1,4 @@
-"""Pictures: where a search goes in two dimensions, what changes, and how dense the answers are."""
+"""Pictures: where a search goes in two dimensions, and what changes."""
 
 from __future__ import annotations
 
@@ -62,44 +62,6 @@ def draw_search(
     axes.scatter(*found.x[0].tolist(), s=36, color="black", zorder=4, label="row")
     axes.scatter(*found.x_cf[0].tolist(), s=36, color="#dc2626", zorder=4, label="counterfactual")
     axes.set(title=title, xlim=(-0.25, 1.25), ylim=(-0.25, 1.25), xticks=[], yticks=[], aspect="equal")
-
-
-def draw_changes(
-    found: Counterfactuals, feature_names: Sequence[str], class_names: Sequence[str], *, most: int = 12
-) -> Any:  # noqa: ANN401
-    """What changed and how plausible it is.
-
-    Mean change per feature towards each class, and log-densities over thresholds.
-    """
-    figure = new_figure(10, 4.2)
-    left, right = figure.subplots(1, 2, width_ratios=[1.5, 1])
-    kept = found[found.found]
-    change = (kept.x_cf - kept.x).double()
-    order = change.abs().mean(dim=0).argsort(descending=True)[:most].flip(0)
-    targets = kept.y_target.unique().tolist()
-    height = 0.8 / max(1, len(targets))
-    for i, k in enumerate(targets):
-        mean = change[kept.y_target == k].mean(dim=0)[order].cpu().numpy()
-        places = torch.arange(len(order)).numpy() + i * height
-        left.barh(
-            places,
-            mean,
-            height=height,
-            color=(ACCENT, WARM, "#16a34a", "#9333ea")[i % 4],
-            label=f"to {class_names[k]}",
-        )
-    left.set_yticks(torch.arange(len(order)) + 0.4 - height / 2, [feature_names[j] for j in order.tolist()])
-    left.axvline(0, color=INK, linewidth=0.8)
-    left.set(title="Mean change, in units of each feature's range")
-    if len(targets):
-        left.legend(frameon=False, loc="lower left")
-    above = (kept.log_prob - kept.log_delta).clamp_max(20)
-    right.hist(above.cpu().numpy(), bins=30, color=ACCENT)
-    right.axvline(0, color="#dc2626", linewidth=1.5)
-    right.set(title="Log-density above the threshold (nats)", ylabel="counterfactuals")
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
-    return figure
 
 
 def draw_moves(

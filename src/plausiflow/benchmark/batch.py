@@ -22,8 +22,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from plausiflow.benchmark.cases import what_ran, write_section
 from plausiflow.benchmark.study import Row, environment
 from plausiflow.benchmark.tables import markdown
@@ -209,6 +207,6 @@ def sizing(rows: Sequence[Row], price: float, count: int = 10**9) -> str:
 
 def write_page(rows: list[Row], path: Path, price: float = PRICE) -> None:
     """Put the measured rates, and what follows from them, between their marks in a page."""
-    threads = f"torch {torch.__version__.split('+')[0]}, one thread a worker."
+    threads = f"torch {', '.join(sorted({str(row['torch']) for row in rows}))}, one thread a worker."
     text = f"{markdown(rows, COLUMNS)}\n\n{what_ran(rows)} {threads}\n\n{sizing(rows, price)}"
     write_section(path, MARK, text)

@@ -124,11 +124,6 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def part_of(state: Mapping[str, Tensor], name: str) -> State:
-    """The tensors below a name, ``name.``, without it."""
-    return {key.removeprefix(f"{name}."): value for key, value in state.items() if key.startswith(f"{name}.")}
-
-
 def below(name: str, state: Mapping[str, Tensor]) -> State:
     """The tensors, below a name."""
     return {f"{name}.{key}": value for key, value in state.items()}

@@ -96,10 +96,10 @@ def change_costs(layout: Layout, weights: Tensor, x: Tensor, x_cf: Tensor) -> Te
     steps = (layout.codes(x_cf) - layout.codes(x)).to(x)
     flat, graded = torch.zeros_like(steps[:1]), torch.zeros_like(steps[:1])
     for j, block in enumerate(layout.with_levels):
-        if block.number is None and block.ordered:
-            graded[:, j] = weight_of[block.name] / max(1, len(block.levels) - 1) ** 2
-        elif block.number is None:
+        if block.nominal:
             flat[:, j] = weight_of[block.name]
+        elif block.number is None:
+            graded[:, j] = weight_of[block.name] / max(1, len(block.levels) - 1) ** 2
     squared = (gap * gap * x.new_tensor(list(numbers.values()))).sum(dim=1)
     squared = squared + (steps * steps * graded).sum(dim=1)
     return squared.sqrt() + ((steps != 0) * flat).sum(dim=1)

@@ -20,7 +20,6 @@ Schema = dict[str, Any]
 
 CELL: Schema = {"type": ["string", "number", "boolean", "null"]}
 TEXT: Schema = {"type": "string"}
-NUMBER: Schema = {"type": "number"}
 MAYBE: Schema = {"type": ["number", "null"]}
 _REASONS = {
     400: "The body is no JSON.",
