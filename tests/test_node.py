@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from sklearn.datasets import load_wine
 
 from plausiflow.benchmark.reference import Reference
-from plausiflow.classifiers import NODE, entmax15, entmoid15, predict, sparsemax, sparsemoid
+from plausiflow.classifiers import NODE, entmax15, entmoid15, node, predict, sparsemax, sparsemoid
 from plausiflow.classifiers.node import ODST
 from plausiflow.errors import InvalidInputError
 from plausiflow.training import Training
@@ -256,3 +256,16 @@ def test_our_training_reaches_the_published_accuracy(reference_directory, name, 
     reference = Reference.load(name, reference_directory)
     node = make().fit(reference.x_train, reference.y_train)
     assert (predict(node, reference.x_test) == reference.y_test).double().mean() > accuracy
+
+
+def test_many_rows_are_answered_in_pieces_with_the_same_answers_and_gradients(monkeypatch):
+    trees = NODE(n_trees=8, depth=3, n_layers=2, training=Training(epochs=2)).fit(
+        torch.rand(300, 4), torch.randint(3, (300,))
+    )
+    x = torch.rand(300, 4, requires_grad=True)
+    whole = trees.logits(x)
+    (gradient,) = torch.autograd.grad(whole.square().sum(), x)
+    monkeypatch.setattr(node, "_LEAVES_AT_ONCE", 8 * 8 * 70)
+    pieces = trees.logits(x)
+    torch.testing.assert_close(pieces, whole, rtol=0, atol=1e-12)
+    torch.testing.assert_close(torch.autograd.grad(pieces.square().sum(), x)[0], gradient, rtol=0, atol=1e-12)

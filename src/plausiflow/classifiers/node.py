@@ -36,6 +36,7 @@ _PUBLISHED_NAMES = {
     "log_temperatures": "log_temperatures",
 }
 _FIRST_ROWS = 2000
+_LEAVES_AT_ONCE = 2**20  # what a processor's cache holds
 
 
 class ODST(nn.Module):
@@ -128,7 +129,14 @@ class DenseTrees(nn.Module):
         return [layer for layer in self.layers if isinstance(layer, ODST)]
 
     def forward(self, x: Tensor) -> Tensor:
-        """The mean answer of all trees."""
+        """The mean answer of all trees; on a processor, as many rows at a time as its cache holds."""
+        leaves = max(layer.response[:, 0].numel() for layer in self.odsts())
+        at_once = max(64, _LEAVES_AT_ONCE // leaves)
+        if x.device.type != "cpu" or len(x) <= at_once:
+            return self._answered(x)
+        return torch.cat([self._answered(rows) for rows in x.split(at_once)])
+
+    def _answered(self, x: Tensor) -> Tensor:
         *earlier, last = self.odsts()
         total = x.new_zeros(())
         for layer in earlier:
