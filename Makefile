@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-EXTRAS := dev,plots,trees,artelt,files,serve
+EXTRAS := dev,plots,trees,artelt,files,serve,docs
 
 # The first interpreter that runs and is new enough; `make PYTHON=/path/to/python` overrides it.
 IS_NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
@@ -31,7 +31,7 @@ BENCH_DATA := moons,wine
 BENCH := --datasets $(BENCH_DATA) --folds 0 --seed 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo browser test test-slow lint types bench clean distclean
+.PHONY: help setup demo browser test test-slow lint types docs bench clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,10 @@ lint: $(READY)  ## ruff
 types: $(READY)  ## mypy, strict
 	$(BIN)/mypy
 
+docs: $(READY)  ## the documentation, in docs/_build/html; warnings are errors
+	OMP_NUM_THREADS=1 MPLBACKEND=agg $(BIN)/python -m sphinx -b html -W --keep-going -n docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
 bench: $(READY)  ## the benchmarks on two small data sets, results in out/
 	@mkdir -p out
 	$(BIN)/plausiflow benchmark published $(BENCH) --json out/published.json
@@ -80,6 +84,7 @@ bench: $(READY)  ## the benchmarks on two small data sets, results in out/
 
 clean:  ## remove results, builds and caches
 	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf docs/_build docs/auto_examples docs/api docs/sg_execution_times*
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean  ## remove the virtual environment too

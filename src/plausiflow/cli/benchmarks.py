@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from plausiflow.benchmark import densities, figures, judged, performance, published, solvers, speed
+from plausiflow.benchmark import densities, figures, judged, performance, published, readme, solvers, speed
 from plausiflow.benchmark.speed_models import CLASSIFIERS, DENSITIES
 from plausiflow.benchmark.speed_page import sections, write_page
 from plausiflow.benchmark.speed_plan import STUDIES, SpeedSelection
@@ -222,3 +222,20 @@ def benchmark_figure1(
     """Draw the paper's figure 1 for both solvers: density, decision line and path of the search on moons."""
     figures.figure_1(out, seed=seed)
     typer.echo(f"Picture: {out}")
+
+
+@benchmark.command("readme")
+def benchmark_readme(
+    pages: Annotated[
+        list[Path] | None,
+        typer.Option("--page", help="A page to write; default: README.md and docs/comparison.md."),
+    ] = None,
+    docs: Annotated[Path, typer.Option("--docs", help="Folder of the pages that are read.")] = Path("docs"),
+) -> None:
+    """Put figures of the generated pages into the README and the comparison. Nothing is run.
+
+    Example: plausiflow benchmark readme --page README.md
+    """
+    for page in pages or readme.PAGES:
+        sections = readme.write_page(page, docs)
+        typer.echo(f"Written: {page} ({', '.join(sections)})")

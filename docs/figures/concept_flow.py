@@ -1,0 +1,34 @@
+"""A conditional flow: rows of a class, and the same rows where the flow takes them."""
+
+import math
+
+import matplotlib.pyplot as plt
+import torch
+from concept_moons import ROWS, WANTED, bare, draw_rows, moons, of_class
+
+import plausiflow as pf
+from plausiflow.plots import ACCENT, QUIET
+
+x, y, _, _ = moons()
+flow = pf.ConditionalFlow().fit(x, y)
+own = x[y == WANTED].double()
+angles = torch.linspace(0, 2 * math.pi, 400, dtype=torch.float64)
+circle = torch.stack([angles.cos(), angles.sin()], dim=1)
+# In two dimensions so much of a normal distribution lies within a circle of this radius.
+radii = {share: math.sqrt(-2 * math.log(1 - share)) for share in (0.25, 0.5, 0.9)}
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4.4), layout="constrained")
+draw_rows(left, x, y)
+with torch.no_grad():
+    latent = flow.to_latent(own, of_class(own))
+    for radius in radii.values():
+        left.plot(*flow.from_latent(radius * circle, of_class(circle)).T, color=ACCENT, linewidth=1.2)
+right.scatter(*latent.T, s=4, color=ROWS, alpha=0.5, linewidths=0)
+for share, radius in radii.items():
+    right.plot(*(radius * circle).T, color=ACCENT, linewidth=1.2)
+    right.annotate(f"{share:.0%}", (0, radius), ha="center", va="bottom", fontsize=8, color=ACCENT)
+bare(left, "Rows, and where the circles come from")
+right.set(title="Orange rows after the flow, and circles", xlim=(-4, 4), ylim=(-4, 4), xticks=[], yticks=[])
+right.set_aspect("equal")
+right.title.set_size(10)
+right.spines[:].set_color(QUIET)

@@ -1,0 +1,83 @@
+"""What the pictures of the methods page share: moons, a logistic model and a flow, trained once a build."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeVar
+
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.axes import Axes
+from torch import Tensor
+
+import plausiflow as pf
+from plausiflow.classifiers import LinearClassifier
+from plausiflow.data.dataset import Fold
+from plausiflow.densities import ConditionalFlow, Thresholded
+from plausiflow.plots import INK, WARM, draw_search
+
+M = TypeVar("M", bound=pf.Method)
+
+
+@dataclass(frozen=True)
+class Moons:
+    """Rows, models, and the row that every picture explains."""
+
+    fold: Fold
+    classifier: LinearClassifier
+    plausibility: Thresholded
+    x: Tensor
+
+
+@cache
+def moons() -> Moons:
+    """Fold 0, a logistic model and a masked autoregressive flow; the row is the leftmost test row."""
+    fold = pf.load_dataset("moons").fold(0)
+    classifier = pf.LinearClassifier().fit(fold.x_train, fold.y_train)
+    density = pf.ConditionalFlow().fit(fold.x_train, fold.y_train)
+    plausibility = pf.Thresholded(density=density).fit(fold.x_train, fold.y_train)
+    row = int(fold.x_test[:, 0].argmin())
+    return Moons(fold, classifier, plausibility, fold.x_test[row : row + 1])
+
+
+@cache
+def latent_flow() -> ConditionalFlow:
+    """The flow of all rows, whatever their class, in whose latent space two of the methods move."""
+    x = moons().fold.x_train
+    flow = ConditionalFlow(architecture="realnvp")
+    return flow.fit(x, torch.zeros(len(x), dtype=torch.long), n_classes=1)
+
+
+def fitted(method: M) -> M:
+    """The method, fitted to the training rows."""
+    return method.fit(moons().fold.x_train, moons().fold.y_train)
+
+
+def draw(method: pf.Method) -> Axes:
+    """One picture: the row, its answer, the density of the wanted class and the decision line."""
+    setting = moons()
+    found = method.explain(setting.x)
+    title = "no answer\n"
+    if bool(found.found[0]):
+        distance = float(torch.linalg.vector_norm(found.x_cf - found.x))
+        score = float(setting.plausibility.score(found.x_cf.double(), found.y_target))
+        place = "above" if score >= 0 else "below"
+        title = f"distance {distance:.2f}\n{abs(score):.1f} nats {place} the threshold"
+    _, axes = plt.subplots(figsize=(4.4, 4.7), layout="constrained")
+    draw_search(
+        axes,
+        found,
+        classifier=setting.classifier,
+        plausibility=setting.plausibility,
+        x_train=setting.fold.x_train,
+        y_train=setting.fold.y_train,
+        title=f"{method.label}: {title}",
+    )
+    axes.plot(*torch.cat([found.x, found.x_cf]).T, color=INK, linewidth=0.8, linestyle="dotted", zorder=2)
+    return axes
+
+
+def draw_way(axes: Axes, points: Tensor) -> None:
+    """A way through some points ``(m, 2)``."""
+    axes.plot(points[:, 0], points[:, 1], color=WARM, linewidth=1, marker="o", markersize=3, zorder=3)
