@@ -89,15 +89,14 @@ def test_a_wheel_and_a_source_distribution_are_built(packages):
 
 @pytest.mark.slow
 def test_the_demo_runs_from_the_wheel(packages, tmp_path):
-    program = packages[0].with_name("plausiflow")
-    done = subprocess.run([program, "demo"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    def told(*command: str | Path) -> str:
+        done = subprocess.run(command, cwd=tmp_path, env=plain, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    python = packages[0]
+    assert str(python.parents[1]) in told(python, "-c", "import plausiflow; print(plausiflow.__file__)")
+    told(python.with_name("plausiflow"), "demo")
     assert list((tmp_path / "out").iterdir())
-    where = subprocess.run(
-        [packages[0], "-c", "import plausiflow; print(plausiflow.__file__)"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert str(packages[0].parents[1]) in where.stdout
