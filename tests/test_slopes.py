@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from plausiflow.classifiers import NODE, LinearClassifier, MLPClassifier, TorchClassifier
+from plausiflow.classifiers.tabular import EncodedModel
 from plausiflow.densities import ConditionalFlow, Thresholded
+from plausiflow.errors import ModelError
 from plausiflow.losses import validity_value
 from plausiflow.methods import PPCEF
 from plausiflow.protocols import Sloped
@@ -104,3 +106,20 @@ def test_answers_are_those_of_a_search_that_keeps_the_graph():
     )
     assert bool(quick.feasible.all())
     torch.testing.assert_close(quick.x_cf, slow.x_cf, rtol=0, atol=1e-6)
+
+
+def test_a_model_that_raises_where_it_should_tell_its_gradient_is_an_error_of_ours():
+    class Broken:
+        n_classes, differentiable = 2, True
+
+        def logits(self, x):
+            return torch.stack([-x[:, 0], x[:, 0]], dim=1)
+
+        def sloped(self, x):
+            raise ZeroDivisionError("no gradient")
+
+    sloped = EncodedModel(Broken(), ("no", "yes")).sloped
+    assert sloped is not None
+    with pytest.raises(ModelError, match=r"`model.sloped` raised ZeroDivisionError .* no gradient"):
+        sloped(torch.rand(3, 2))
+    assert EncodedModel(linear(2).logits, ("no", "yes")).sloped is None

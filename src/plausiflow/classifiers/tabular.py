@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,10 +36,18 @@ class EncodedModel:
 
     def outputs(self, x: Tensor) -> Tensor:
         """Logits ``(n, k)`` of a classifier, predictions ``(n,)`` of a regressor; keeps the graph."""
-        method = "logits" if self.labels else "values"
+        outputs: Tensor = self._called("logits" if self.labels else "values", x)
+        return outputs
+
+    @property
+    def sloped(self) -> Callable[[Tensor], tuple[Tensor, Pullback]] | None:
+        """Outputs of rows with their gradients, where the model knows these without a graph."""
+        return partial(self._called, "sloped") if isinstance(self.model, Sloped) else None
+
+    def _called(self, method: str, x: Tensor) -> Any:  # noqa: ANN401
+        """What the user's model says, or an error of ours."""
         try:
-            outputs: Tensor = getattr(self.model, method)(x)
-            return outputs
+            return getattr(self.model, method)(x)
         except PlausiflowError:
             raise
         except Exception as error:
@@ -46,11 +55,6 @@ class EncodedModel:
                 f"`model.{method}` raised {type(error).__name__} for encoded rows of shape {tuple(x.shape)}: "
                 f"{error}. It must take any number of rows as they are encoded, in double precision."
             ) from error
-
-    @property
-    def sloped(self) -> Callable[[Tensor], tuple[Tensor, Pullback]] | None:
-        """Outputs of rows with their gradients, where the model knows these without a graph."""
-        return self.model.sloped if isinstance(self.model, Sloped) else None
 
     @torch.no_grad()
     def answers(self, x: Tensor, frame: pd.DataFrame | None = None) -> Tensor:
