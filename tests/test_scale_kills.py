@@ -32,8 +32,10 @@ def folder(tmp_path_factory) -> Path:
     return path
 
 
-def ran(saved: Saved | Path, given: Path, out: Path, executor: Executor, *, unit: int = UNIT):
-    asked, chosen = Asked(target="granted"), Chosen(rows_per_unit=unit, key="id")
+def ran(
+    saved: Saved | Path, given: Path, out: Path, executor: Executor, *, unit: int = UNIT, device: str = "cpu"
+):
+    asked, chosen = Asked(target="granted", device=device), Chosen(rows_per_unit=unit, key="id")
     return run_batch(saved, given, out, asked=asked, chosen=chosen, executor=executor, resume=True)
 
 
@@ -110,21 +112,30 @@ def test_ten_kills_at_random_moments_lose_and_repeat_nothing(folder, tmp_path):
     assert found["id"].tolist() == rows["id"].tolist()
 
 
+ON_RAY, ON_GPU = pytest.mark.ray, pytest.mark.gpu
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "executor",
-    [Processes(workers=2), pytest.param(Ray(workers=2), marks=pytest.mark.ray)],
-    ids=["processes", "ray"],
+    ("executor", "device"),
+    [
+        pytest.param(Processes(workers=2), "cpu", id="processes"),
+        pytest.param(Ray(workers=2), "cpu", id="ray", marks=ON_RAY),
+        pytest.param(Processes(workers=2), "cuda", id="processes-gpu", marks=ON_GPU),
+        pytest.param(Ray(workers=2, gpus=0.5), "cuda", id="ray-gpu", marks=[ON_RAY, ON_GPU]),
+    ],
 )
-def test_workers_write_the_same_bytes_and_one_that_is_killed_loses_nothing(folder, tmp_path, executor):
+def test_workers_write_the_same_bytes_and_one_that_is_killed_loses_nothing(
+    folder, tmp_path, executor, device
+):
     if isinstance(executor, Ray):
         pytest.importorskip("ray", reason="the extra `ray` is not installed")
     given = tmp_path / "a.parquet"
     applicants(400, 7).to_parquet(given, row_group_size=90)
-    ran(folder, given, tmp_path / "whole", Inline(), unit=40)
+    ran(folder, given, tmp_path / "whole", Inline(), unit=40, device=device)
     mark = tmp_path / "killed"
     saved = Saved(folder=folder, model=partial(dying_once, folder, mark, os.getpid()))
-    outcome = ran(saved, given, tmp_path / "out", executor, unit=40)
+    outcome = ran(saved, given, tmp_path / "out", executor, unit=40, device=device)
     assert mark.exists()
     assert outcome.failed == {}
     assert parts(tmp_path / "out") == parts(tmp_path / "whole")

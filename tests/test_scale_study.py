@@ -8,13 +8,17 @@ from plausiflow.errors import InvalidInputError
 
 def measured(method: str, workers: int, rows: int, throughput: float) -> dict:
     return {
-        "dataset": "loans", "method": method, "cores": 4, "workers": workers, "rows": rows,
+        "dataset": "loans", "method": method, "device": "cpu", "cores": 4, "workers": workers, "rows": rows,
         "throughput": throughput, "training_rows": 1000, "seed": 0, "commit": "abc", "torch": "2",
     }  # fmt: skip
 
 
 def test_a_billion_rows_cost_what_the_largest_run_says():
     rows = [measured("local", 1, 20, 7.0), measured("local", 2, 1000, 400.0), measured("ray", 2, 2000, 9.0)]
+    rows.append(measured("local", 1, 5000, 9.0) | {"device": "cuda"})
+    killed = measured("local", 2, 6000, 0.0) | {"kills": 10}
+    del killed["throughput"]
+    rows.append(killed)
     told = batch.sizing(rows, price=0.05)
     assert "200 rows a second and core" in told
     assert "**1,389 core hours**" in told  # 1e9 / 200 / 3600
@@ -28,13 +32,15 @@ def test_the_page_gets_the_table_and_the_estimate(tmp_path):
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith("<!-- end -->\nafter\n")
-    assert "| loans | local | 4 | 1 | 20 | 7.000 |" in text
+    assert "| loans | local | cpu | 4 | 1 | 20 | 7.000 |" in text
     assert "core hours" in text
     assert "old" not in text
 
 
 def test_a_study_that_makes_no_sense_is_refused():
-    for settings in ({"engines": ("slurm",)}, {"rows": 0}, {"many": -1}, {"workers": 0}):
+    for settings in (
+        {"engines": ("slurm",)}, {"device": "tpu"}, {"rows": 0}, {"many": -1}, {"workers": 0}, {"kills": -1},
+    ):  # fmt: skip
         with pytest.raises(InvalidInputError, match="Engines must be local or ray"):
             batch.BatchSelection(**settings)
 
@@ -42,14 +48,19 @@ def test_a_study_that_makes_no_sense_is_refused():
 @pytest.mark.slow
 def test_a_small_study_runs(tmp_path):
     pytest.importorskip("pyarrow")
-    selection = batch.BatchSelection(rows=60, many=80, engines=("local",), train=150, folder=tmp_path)
+    selection = batch.BatchSelection(
+        rows=60, many=80, kills=2, engines=("local",), train=150, folder=tmp_path
+    )
     rows = list(batch.run(selection))
     assert [(row["method"], row["workers"], row["rows"]) for row in rows] == [
         ("local", 1, 60),
         ("local", 2, 60),
         ("local", 2, 80),
+        ("local", 2, 80),
     ]
-    assert [row["same"] for row in rows[:2]] == ["yes", "yes"]
-    assert all(row["throughput"] > 0 and row["worker_mib"] > row["beyond_mib"] > 0 for row in rows)
+    assert [row.get("same") for row in rows] == ["yes", "yes", None, "yes"]
+    assert [row.get("kills") for row in rows] == [None, None, None, 2]
+    assert all(row["once"] == "yes" and row["worker_mib"] > row["beyond_mib"] > 0 for row in rows)
+    assert all(row["throughput"] > 0 for row in rows[:3])
     with pytest.raises(batch.BatchRunError, match="take another folder"):
         list(batch.run(selection))

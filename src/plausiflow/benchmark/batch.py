@@ -4,47 +4,38 @@ The numbers of loan applications are written to Parquet files, and an explainer 
 fitted to others of them. It keeps all that makes an answer one, the whole ensemble of densities and the
 verdict on the written row, and leaves out what may be left out where rows are many: judges, the margin for a
 second opinion, and the search for fewer changes. The command ``plausiflow batch`` then explains the files in
-processes of its own, with one worker and with two, here and on Ray.
+processes of its own, with one worker and with two, here and on Ray; and a larger file with many workers, if
+asked for also killed again and again.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import re
 import shutil
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
+from plausiflow.benchmark.batch_runs import BatchRun
 from plausiflow.benchmark.cases import what_ran, write_section
 from plausiflow.benchmark.study import Row, environment
 from plausiflow.benchmark.tables import markdown
 from plausiflow.classifiers import LinearClassifier
 from plausiflow.data.loans import STEPS, draw
-from plausiflow.errors import InvalidInputError, MissingExtraError, PlausiflowError
+from plausiflow.errors import InvalidInputError, MissingExtraError
 from plausiflow.explainer import Explainer
 
-ROWS, MANY, TRAINING, CHUNK = 20_000, 1_000_000, 1000, 5_000
+ROWS, MANY, TRAINING = 20_000, 1_000_000, 1000
+UNITS = {"cpu": 5_000, "cuda": 100_000}
+"""Rows of a unit, by device; also of a row group of the file."""
 PRICE, MACHINES = 0.05, (16, 256, 4096)
 COLUMNS = (
-    "dataset", "method", "cores", "workers", "rows", "found", "seconds", "throughput", "ratio", "worker_mib",
-    "beyond_mib", "same",
+    "dataset", "method", "device", "cores", "workers", "rows", "found", "kills", "seconds", "throughput",
+    "ratio", "worker_mib", "beyond_mib", "once", "same",
 )  # fmt: skip
 MARK = "<!-- written by `plausiflow benchmark batch --page` -->"
-_SUMMARY = re.compile(
-    r"([\d,]+) rows \((.*?)\) in .*?; ([\d,]+) rows now, in ([\d,]+) seconds .*?"
-    r"a worker used ([\d,]+) MiB, ([\d,]+) beyond"
-)
-
-
-class BatchRunError(PlausiflowError, RuntimeError):
-    """A batch run that was to be measured failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +46,9 @@ class BatchSelection:
         rows: That are explained with one worker and with two.
         many: That are explained once, with ``workers``; none leaves it out.
         workers: That many.
+        kills: How often that run is killed when it is made once more, to be held against the first.
         engines: Where workers run: ``local``, ``ray``.
+        device: Where they search: ``cpu``, ``cuda``.
         train: Training rows.
         seed: Of everything that is drawn or trained.
         folder: Where files are kept, so that a long run goes on after it was stopped; none keeps nothing.
@@ -64,49 +57,71 @@ class BatchSelection:
     rows: int = ROWS
     many: int = MANY
     workers: int = 2
+    kills: int = 0
     engines: tuple[str, ...] = ("local", "ray")
+    device: str = "cpu"
     train: int = TRAINING
     seed: int = 0
     folder: Path | None = None
 
     def __post_init__(self) -> None:
-        wrong = [name for name in self.engines if name not in ("local", "ray")]
-        if wrong or self.rows < 1 or self.many < 0 or self.workers < 1 or self.train < 2:
+        wrong = set(self.engines) - {"local", "ray"} or {self.device} - set(UNITS)
+        least = {"rows": 1, "many": 0, "workers": 1, "kills": 0, "train": 2}
+        small = [name for name, bound in least.items() if getattr(self, name) < bound]
+        if wrong or small:
+            asked = {name: getattr(self, name) for name in ("engines", "device", *least)}
             raise InvalidInputError(
-                "Engines must be local or ray, `rows` and `workers` at least 1, `many` at least 0 and "
-                f"`train` at least 2; got {', '.join(self.engines)}, {self.rows}, {self.workers}, "
-                f"{self.many} and {self.train}."
+                "Engines must be local or ray, the device cpu or cuda, `rows` and `workers` at least 1, "
+                f"`many` and `kills` at least 0 and `train` at least 2; got {asked}."
             )
 
 
 def run(selection: BatchSelection) -> Iterator[Row]:
     """One row for each run."""
     with _kept(selection.folder) as folder:
-        explainer = folder / "explainer"
+        explainer, device = folder / "explainer", selection.device
         if not explainer.exists():
             _fit(selection, explainer)
-        first, same = folder / f"rows-{selection.rows}.parquet", ""
-        _write(first, selection.rows, selection.seed + 1)
-        for engine in selection.engines:
-            alone = 0.0
-            for workers in (1, 2):
-                out = folder / f"{engine}-{workers}"
-                shutil.rmtree(out, ignore_errors=True)
-                row = _measured(explainer, first, out, engine, workers)
-                digest = _digest(out)
-                same = same or digest
-                alone = alone or float(row["throughput"])
-                ratio = float(row["throughput"]) / alone
-                yield _named(row | {"ratio": ratio, "same": "yes" if digest == same else "no"}, selection)
-        if selection.many:
-            path = folder / f"rows-{selection.many}.parquet"
-            _write(path, selection.many, selection.seed + 2)
-            yield _named(_measured(explainer, path, folder / "many", "local", selection.workers), selection)
+        batch = BatchRun(explainer=explainer, given=folder, out=folder, device=device, unit=UNITS[device])
+        for row in chain(_few(selection, batch, folder), _many(selection, batch, folder)):
+            named: Row = {"dataset": "loans", "training_rows": selection.train, "seed": selection.seed}
+            yield named | row | environment()
 
 
-def _named(row: Row, selection: BatchSelection) -> Row:
-    named: Row = {"dataset": "loans", "training_rows": selection.train, "seed": selection.seed}
-    return named | row | environment()
+def _few(selection: BatchSelection, batch: BatchRun, folder: Path) -> Iterator[Row]:
+    """With one worker and with two, on each engine."""
+    given, same = folder / f"rows-{selection.rows}.parquet", ""
+    _write(given, selection.rows, selection.seed + 1, batch.unit)
+    for engine in selection.engines:
+        alone = 0.0
+        for workers in (1, 2):
+            out = folder / f"{engine}-{workers}"
+            shutil.rmtree(out, ignore_errors=True)
+            batch = replace(batch, given=given, out=out, engine=engine, workers=workers)
+            row, digest = batch.measure(), batch.digest()
+            same, alone = same or digest, alone or float(row["throughput"])
+            yield row | {"ratio": float(row["throughput"]) / alone, "same": _yes(digest == same)}
+
+
+def _many(selection: BatchSelection, batch: BatchRun, folder: Path) -> Iterator[Row]:
+    """With many workers: undisturbed, and killed again and again."""
+    if not selection.many:
+        return
+    given, engine = folder / f"rows-{selection.many}.parquet", selection.engines[0]
+    _write(given, selection.many, selection.seed + 2, batch.unit)
+    whole = replace(batch, given=given, out=folder / "many", engine=engine, workers=selection.workers)
+    row = whole.measure()
+    yield row
+    if selection.kills:
+        killed = replace(whole, out=folder / "killed")
+        killed.kill(selection.kills, float(row["seconds"]) / selection.kills, selection.seed)
+        rest = killed.measure()
+        del rest["seconds"], rest["throughput"]  # of what the kills had left to do
+        yield rest | {"kills": selection.kills, "same": _yes(killed.digest() == whole.digest())}
+
+
+def _yes(holds: bool) -> str:
+    return "yes" if holds else "no"
 
 
 @contextmanager
@@ -127,8 +142,8 @@ def _fit(selection: BatchSelection, folder: Path) -> None:
     explainer.fit(x[list(STEPS)], y).save(folder)
 
 
-def _write(path: Path, n: int, seed: int) -> None:
-    """Applications in a Parquet file, a row group for every five thousand."""
+def _write(path: Path, n: int, seed: int, group: int) -> None:
+    """Applications in a Parquet file, a row group for every so many."""
     if path.exists():
         return
     try:
@@ -138,52 +153,14 @@ def _write(path: Path, n: int, seed: int) -> None:
         raise MissingExtraError("pyarrow", "files", "Writing Parquet files") from error
     beside = path.with_suffix(".tmp")
     writer = None
-    for number, start in enumerate(range(0, n, CHUNK)):
-        x, _ = draw(min(CHUNK, n - start), 1000 * seed + number)
+    for number, start in enumerate(range(0, n, group)):
+        x, _ = draw(min(group, n - start), 1000 * seed + number)
         table = pa.Table.from_pandas(x[list(STEPS)], preserve_index=False)
         writer = writer or pq.ParquetWriter(beside, table.schema)
         writer.write_table(table)
     assert writer is not None
     writer.close()
     beside.rename(path)
-
-
-def _measured(explainer: Path, given: Path, out: Path, engine: str, workers: int) -> Row:
-    """Run the command, and read what it says at its end."""
-    program = "from plausiflow.cli import app; app()"
-    command = [sys.executable, "-c", program, "batch", str(explainer), str(given), str(out), "--resume"]
-    command += ["--engine", engine, "--jobs", str(workers)]
-    start = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    seconds = time.monotonic() - start
-    told = _SUMMARY.search(done.stdout)
-    if done.returncode or told is None:
-        text = " ".join((done.stdout + done.stderr).split())[-500:]
-        raise BatchRunError(
-            f"`plausiflow batch` ended with {done.returncode}: {text} Where {out} was complete already, "
-            "there is nothing to measure: take another folder."
-        )
-    rows, now = (int(told[i].replace(",", "")) for i in (1, 3))
-    found = re.search(r"([\d,]+) found", told[2])
-    return {
-        "method": engine,
-        "cores": os.cpu_count() or 1,
-        "workers": workers,
-        "rows": rows,
-        "found": int(found[1].replace(",", "")) / rows if found else 0.0,
-        "seconds": round(seconds),
-        "throughput": now / seconds,
-        "worker_mib": int(told[5].replace(",", "")),
-        "beyond_mib": int(told[6].replace(",", "")),
-    }
-
-
-def _digest(out: Path) -> str:
-    """Of the names and the bytes of all parts."""
-    digest = hashlib.sha256()
-    for path in sorted(out.glob("part-*.parquet")):
-        digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()
 
 
 def sizing(rows: Sequence[Row], price: float, count: int = 10**9) -> str:
@@ -194,7 +171,8 @@ def sizing(rows: Sequence[Row], price: float, count: int = 10**9) -> str:
         price: Of a processor core for an hour.
         count: How many rows.
     """
-    largest = max((row for row in rows if row["method"] == "local"), key=lambda row: int(row["rows"]))
+    here = [row for row in rows if row["method"] == "local" and row.get("device", "cpu") == "cpu"]
+    largest = max((row for row in here if row.get("throughput")), key=lambda row: int(row["rows"]))
     rate = float(largest["throughput"]) / int(largest["workers"])
     hours = count / rate / 3600
     lines = [f"| {cores:,} | {hours / cores:,.1f} h | {hours * price:,.0f} |" for cores in MACHINES]

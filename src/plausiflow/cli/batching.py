@@ -193,7 +193,11 @@ def benchmark_batch(
         int, typer.Option("--many", help="Rows that --workers explain once; 0 leaves it out.")
     ] = batch_study.MANY,
     workers: Annotated[int, typer.Option("--workers", help="That explain these many rows.")] = 2,
+    kills: Annotated[
+        int, typer.Option("--kills", help="Explain them again, killed so often, and compare all bytes.")
+    ] = 0,
     engines: Annotated[str, typer.Option("--engines", help="Separated by commas.")] = "local,ray",
+    device: Annotated[Device, typer.Option("--device", help="Where workers search.")] = "cpu",
     seed: Seed = 0,
     folder: Annotated[
         Path | None, typer.Option("--folder", help="Keep files there; a run that was stopped goes on.")
@@ -210,8 +214,9 @@ def benchmark_batch(
     Example: plausiflow benchmark batch --rows 20000 --many 0 --engines local
     """
     selection = batch_study.BatchSelection(
-        rows=rows, many=many, workers=workers, engines=split(engines), seed=seed, folder=folder
-    )
+        rows=rows, many=many, workers=workers, kills=kills, engines=split(engines), device=device,
+        seed=seed, folder=folder,
+    )  # fmt: skip
     kept = report(
         read_json(*reuse) if reuse else batch_study.run(selection),
         batch_study.COLUMNS,
