@@ -98,6 +98,7 @@ def test_a_run_gives_the_answers_that_explain_gives(run, explainer, tmp_path):
     assert first["id"].tolist() == rows["id"].tolist()
     assert first["branch"].tolist() == rows["branch"].tolist()
     assert first["status"].tolist() == result.verdicts["status"].tolist()
+    assert {"found", "already", "invalid_input"} <= set(first["status"])
     assert first["reason"].iloc[7] == result.verdicts["reason"].iloc[7] != ""
     lines = found[found["rank"].notna()].reset_index(drop=True)
     for name in ("job", "owner"):
@@ -360,6 +361,7 @@ def test_a_run_on_a_gpu_finds_what_one_without_finds(run, tmp_path):
     run(tmp_path / "a.parquet", tmp_path / "cuda", rows_per_unit=3000, asked=replace(GRANTED, device="cuda"))
     cpu, cuda = answers(tmp_path / "cpu"), answers(tmp_path / "cuda")
     assert cuda["status"].tolist() == cpu["status"].tolist()
+    assert (cpu["status"] == "found").sum() > 500
     assert abs(cuda["cost"].mean() / cpu["cost"].mean() - 1) < 0.01
 
 

@@ -85,6 +85,10 @@ class NetworkClassifier(ABC):
     def _prepare(self, module: nn.Module, x: Tensor) -> None:  # noqa: B027  (most modules need nothing)
         """Set first weights from the rows trained on."""
 
+    def _training(self, n_rows: int) -> Training:
+        """How it is trained on so many rows."""
+        return self.training
+
     def _for_evaluation(self, module: nn.Module) -> nn.Module:
         """The module that is evaluated, where that differs from the one that is trained."""
         return module
@@ -112,7 +116,7 @@ class NetworkClassifier(ABC):
             lambda rows, classes: cross_entropy(module(rows), classes),
             x,
             y,
-            settings=self.training,
+            settings=self._training(len(x)),
             seed=self.seed,
             label=type(self).__name__,
             prepare=lambda rows, _: self._prepare(module, rows),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import torch
@@ -51,6 +51,11 @@ class LinearClassifier(_Perceptron):
     training: Training = field(
         default_factory=lambda: Training(learning_rate=3e-2, batch_size=256, patience=20)
     )
+
+    def _training(self, n_rows: int) -> Training:
+        """Patient where an epoch is a single step: the loss may rise before the weights turn, then falls."""
+        few = n_rows <= self.training.batch_size
+        return replace(self.training, patience=max(self.training.patience, 100)) if few else self.training
 
     @classmethod
     def from_weights(cls, weight: Weights, bias: Weights) -> Self:

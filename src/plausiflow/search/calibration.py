@@ -44,7 +44,7 @@ class Calibration:
 
 
 class PlausibilityWarning(UserWarning):
-    """A class cannot reach the confidence asked for."""
+    """An outcome cannot reach the confidence asked for, or the model decides no training row for it."""
 
 
 @torch.no_grad()

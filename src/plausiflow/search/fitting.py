@@ -8,8 +8,10 @@ gradients only those that hold at corners around them, too.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 import torch
@@ -26,7 +28,7 @@ from plausiflow.densities.context import ContextThreshold
 from plausiflow.densities.mixed import MixedDensity
 from plausiflow.errors import InvalidInputError
 from plausiflow.protocols import Plausibility
-from plausiflow.search.calibration import calibrate
+from plausiflow.search.calibration import PlausibilityWarning, calibrate
 from plausiflow.search.candidates import RealRows
 from plausiflow.search.finder import Finder
 from plausiflow.search.guide import Guide
@@ -144,11 +146,24 @@ def finder_for(rows: Rows, means: Means) -> Finder:
     free = RealRows.free_numbers(means.encoder.layout, rows.x)
     finder, plausibility = _finder(RealRows({}, *free), means), means.plausibility
     answers = means.model.answers(rows.x, rows.frame)
+    _tell_of_outcomes_never_met(means.aim.classes(answers), means.model.labels)
     if means.settings.confidence is not None and isinstance(plausibility, CrossFitEnsemble):
         _calibrate(finder, plausibility, rows, means.aim.classes(answers), means.settings)
     valid = _valid_rows(finder, rows, means.aim, answers)
     bank, wider = (RealRows(_plausible(plausibility, valid, wide), *free) for wide in (False, True))
     return replace(finder, bank=bank, wider_bank=wider)
+
+
+def _tell_of_outcomes_never_met(decided: Tensor, labels: tuple[Any, ...]) -> None:
+    never = [label for number, label in enumerate(labels) if not bool((decided == number).any())]
+    if never:
+        warnings.warn(
+            f"The model decides none of the {len(decided)} training rows for {', '.join(map(repr, never))}: "
+            "rows like these can hardly be turned into one that it does. Is it the fitted model of this "
+            "table, and are there enough rows of every outcome?",
+            PlausibilityWarning,
+            stacklevel=4,
+        )
 
 
 def finder_again(state: Mapping[str, Tensor], means: Means) -> Finder:
