@@ -3,6 +3,7 @@
 import pytest
 
 from plausiflow.benchmark import batch
+from plausiflow.benchmark.batch_runs import BatchRunError
 from plausiflow.errors import InvalidInputError
 
 
@@ -46,21 +47,22 @@ def test_a_study_that_makes_no_sense_is_refused():
 
 
 @pytest.mark.slow
-def test_a_small_study_runs(tmp_path):
+def test_a_small_study_runs(tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
+    monkeypatch.setitem(batch.UNITS, "cpu", 20)
     selection = batch.BatchSelection(
-        rows=60, many=80, kills=2, engines=("local",), train=150, folder=tmp_path
+        rows=60, many=800, kills=2, engines=("local",), train=150, folder=tmp_path
     )
     rows = list(batch.run(selection))
     assert [(row["method"], row["workers"], row["rows"]) for row in rows] == [
         ("local", 1, 60),
         ("local", 2, 60),
-        ("local", 2, 80),
-        ("local", 2, 80),
+        ("local", 2, 800),
+        ("local", 2, 800),
     ]
     assert [row.get("same") for row in rows] == ["yes", "yes", None, "yes"]
     assert [row.get("kills") for row in rows] == [None, None, None, 2]
     assert all(row["once"] == "yes" and row["worker_mib"] > row["beyond_mib"] > 0 for row in rows)
     assert all(row["throughput"] > 0 for row in rows[:3])
-    with pytest.raises(batch.BatchRunError, match="take another folder"):
+    with pytest.raises(BatchRunError, match="take another folder"):
         list(batch.run(selection))

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from torch import nn
 
 from plausiflow.classifiers import NODE, LinearClassifier, MLPClassifier, TorchClassifier
 from plausiflow.classifiers.tabular import EncodedModel
@@ -71,6 +72,29 @@ def test_a_network_knows_its_own_gradient(make, k, precision):
 
 def test_networks_with_other_layers_leave_it_to_torch():
     assert not isinstance(NODE(), Sloped)
+
+
+class Smooth(MLPClassifier):
+    """Another network than the one it is made of."""
+
+    def _build(self, n_features, n_classes):
+        return nn.Sequential(nn.Linear(n_features, 8), nn.Tanh(), nn.Linear(8, n_classes))
+
+
+class Tempered(LinearClassifier):
+    def logits(self, x):
+        return super().logits(x) / 3
+
+
+@pytest.mark.parametrize("classifier", [Smooth(), Tempered()], ids=["layers", "logits"])
+def test_a_network_that_is_made_of_ours_has_its_own_gradient(classifier):
+    x, shares = torch.rand(60, 3), torch.randn(60, 2)
+    classifier.fit(x, (x.sum(dim=1) > 1.5).long())
+    logits, pulled_back = classifier.sloped(x)
+    torch.testing.assert_close(logits, classifier.logits(x).detach())
+    expected = graph_of(lambda own: (classifier.logits(own) * shares).sum(dim=1), x)[1]
+    torch.testing.assert_close(pulled_back(shares), expected)
+    torch.testing.assert_close(pulled_back(2 * shares), 2 * expected)
 
 
 WISHES = {

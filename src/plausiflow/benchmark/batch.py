@@ -114,7 +114,7 @@ def _many(selection: BatchSelection, batch: BatchRun, folder: Path) -> Iterator[
     yield row
     if selection.kills:
         killed = replace(whole, out=folder / "killed")
-        killed.kill(selection.kills, float(row["seconds"]) / selection.kills, selection.seed)
+        killed.kill(selection.kills, float(row["seconds"]) / selection.kills / 4, selection.seed)
         rest = killed.measure()
         del rest["seconds"], rest["throughput"]  # of what the kills had left to do
         yield rest | {"kills": selection.kills, "same": _yes(killed.digest() == whole.digest())}

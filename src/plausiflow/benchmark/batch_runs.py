@@ -77,21 +77,21 @@ class BatchRun:
         }
 
     def kill(self, times: int, within: float, seed: int) -> None:
-        """Begin it, and kill it with all its workers after up to ``within`` seconds; so many times."""
-        rng = random.Random(seed)
+        """Begin it, and kill it with all its workers up to ``within`` seconds after a part; so many times."""
+        rng, quiet = random.Random(seed), subprocess.DEVNULL
         for _ in range(times):
-            quiet = subprocess.DEVNULL
+            before = len(self._parts())
             process = subprocess.Popen(self._command(), stdout=quiet, stderr=quiet, start_new_session=True)
-            try:
-                process.wait(rng.uniform(0, within))
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            else:
+            while process.poll() is None and len(self._parts()) == before:
+                time.sleep(0.1)
+            time.sleep(rng.uniform(0, within))
+            if process.poll() is not None:
                 raise BatchRunError(
                     f"`plausiflow batch` was to be killed, and ended before with {process.returncode}. "
                     "Take more rows."
                 )
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
             time.sleep(1)  # workers in sessions of their own see that their parent is gone
 
     def digest(self) -> str:

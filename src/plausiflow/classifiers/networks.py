@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -21,6 +21,8 @@ class _Perceptron(NetworkClassifier):
 
     def sloped(self, x: Tensor) -> tuple[Tensor, Pullback]:
         """Logits ``(n, k)``, and what turns shares of them ``(n, k)`` into gradients ``(n, d)``."""
+        if type(self) not in (LinearClassifier, MLPClassifier):  # what is made of them may compute otherwise
+            return _by_graph(self.logits, x)
         module = self._evaluated(x)
         layers = module if isinstance(module, nn.Sequential) else [module]
         maps = [layer for layer in layers if isinstance(layer, nn.Linear)]
@@ -135,6 +137,13 @@ class MLPClassifier(_Perceptron):
 
     def _sizes(self, state: Mapping[str, Tensor]) -> tuple[int, int]:
         return state["0.weight"].shape[1], state[f"{3 * len(self.hidden)}.weight"].shape[0]
+
+
+def _by_graph(logits: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Pullback]:
+    with torch.enable_grad():
+        leaf = x.detach().requires_grad_(True)
+        values = logits(leaf)
+    return values.detach(), lambda shares: torch.autograd.grad(values, leaf, shares, retain_graph=True)[0]
 
 
 def two_columns(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
