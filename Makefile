@@ -27,6 +27,8 @@ endif
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 PARALLEL := -n 2 --dist worksteal
 
+PYTHON_FILES := src tests docs/conf.py docs/_ext docs/figures docs/gallery
+
 BENCH_DATA := moons,wine
 BENCH := --datasets $(BENCH_DATA) --folds 0 --seed 0
 
@@ -66,8 +68,8 @@ test-slow: $(READY)  ## the slow tests alone
 	$(PYTEST) $(PARALLEL) -m slow
 
 lint: $(READY)  ## ruff
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check $(PYTHON_FILES)
+	$(BIN)/ruff format --check $(PYTHON_FILES)
 
 types: $(READY)  ## mypy, strict
 	$(BIN)/mypy

@@ -15,6 +15,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "plausiflow"
 MODULES = sorted(SOURCE.rglob("*.py"))
+WRITTEN = [*MODULES, *sorted((ROOT / "tests").rglob("*.py"))]
+MOST_LINES = 400
 
 PAGE = ROOT / "docs" / "architecture.md"
 
@@ -223,3 +225,9 @@ def test_the_check_tells_allowed_imports_from_others(line, expected):
 )
 def test_the_check_tells_safe_loads_from_pickles(line, safe):
     assert (unsafe_loads(ast.parse(line)) == []) == safe
+
+
+def test_no_module_is_long():
+    lines = {path.relative_to(ROOT).as_posix(): path.read_text().count("\n") for path in WRITTEN}
+    assert len(lines) > 300
+    assert {name: n for name, n in lines.items() if n > MOST_LINES} == {}

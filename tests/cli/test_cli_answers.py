@@ -1,0 +1,154 @@
+"""The command explain writes a line for every row, with its verdict, in CSV and Parquet alike."""
+
+import json
+from contextlib import suppress
+
+import numpy as np
+import pandas as pd
+import pytest
+from pandas.testing import assert_frame_equal
+
+from commanding import DIALECT, LEVELS, NUMBERS, QUICK, done, refused
+from plausiflow.cli.places import placed
+from plausiflow.cli.tables import read_table, write_table
+
+pytest.importorskip("pyarrow")
+
+
+def test_every_row_has_a_line_and_a_verdict(folder, explainer, tmp_path):
+    rows = pd.read_csv(folder / "rows.csv", dtype=str)
+    rows.loc[1, "job"] = "astronaut"
+    rows.loc[2, "income"] = "much"
+    rows.loc[3, "age"] = ""
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    told = done("explain", explainer, tmp_path / "rows.csv", "--out", tmp_path / "a.csv")
+    answers = pd.read_csv(tmp_path / "a.csv")
+    assert answers["row"].tolist() == [1, 2, 3, 4]
+    assert answers["status"].tolist()[1:] == ["invalid_input"] * 3
+    assert "'astronaut'" in answers["reason"][1]
+    assert "'much'" in answers["reason"][2]
+    assert "`age` is nan" in answers["reason"][3]
+    assert answers.loc[1:, ["rank", "age", "cost", "job"]].isna().all(axis=None)
+    assert answers["customer"].tolist() == [0, 1, 2, 3]
+    assert "invalid_input" in told.stdout
+    assert "Row 2: Cannot be explained" in told.stdout
+
+
+def test_columns_that_are_no_features_are_carried_along_as_they_are(folder, explainer, tmp_path):
+    rows = pd.read_csv(folder / "rows.csv", dtype=str).assign(loan="rejected", note="1.50", status="old")
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    told = done("explain", explainer, tmp_path / "rows.csv", "--k", 2, "--out", tmp_path / "a.csv")
+    assert "kept in --out as they are: customer, note, status" in told.stderr
+    assert "the column `loan` is what the model decides, and is not used" in told.stderr
+    answers = pd.read_csv(tmp_path / "a.csv", dtype=str)
+    assert list(answers.columns) == [
+        "row", "rank", "plausiflow_status", "reason", "predicted", "target", *NUMBERS, *LEVELS, "cost",
+        "probability", "score", "judged", "customer", "note", "status",
+    ]  # fmt: skip
+    assert set(answers["note"]) == {"1.50"}
+    assert set(answers["status"]) == {"old"}
+    assert (answers["customer"] == answers["row"].map(lambda row: f"00{int(row) - 1}")).all()
+    found = answers[answers["plausiflow_status"] == "found"]
+    assert found.groupby("row")["rank"].apply(list).map(lambda ranks: ranks == ["1", "2"]).all()
+
+
+def test_a_column_names_the_rows_in_every_file(folder, explainer, tmp_path):
+    files = ("--out", tmp_path / "a.csv", "--json", tmp_path / "a.json", "--report", tmp_path / "a.html")
+    done("explain", explainer, folder / "rows.csv", "--key", "customer", *files)
+    answers = pd.read_csv(tmp_path / "a.csv", dtype=str)
+    assert answers.columns[0] == "customer"
+    assert "row" not in answers
+    names = ["000", "001", "002", "003"]
+    assert answers["customer"].tolist() == names
+    assert [row["row"] for row in json.loads((tmp_path / "a.json").read_text())["rows"]] == names
+    assert "003" in (tmp_path / "a.html").read_text()
+    assert "is a feature that answers may change" in refused(
+        "explain", explainer, folder / "rows.csv", "--key", "age"
+    )
+
+
+def test_the_index_that_pandas_writes_names_the_rows(folder, explainer, tmp_path):
+    rows = pd.read_csv(folder / "rows.csv").drop(columns="customer")
+    rows.set_axis([17, 4, 8, 9], axis=0).to_csv(tmp_path / "rows.csv")
+    done("explain", explainer, tmp_path / "rows.csv", "--out", tmp_path / "a.csv")
+    assert pd.read_csv(tmp_path / "a.csv")["row"].tolist() == [17, 4, 8, 9]
+
+
+def test_locks_ranges_and_probabilities_are_kept(folder, explainer, tmp_path):
+    done("explain", explainer, folder / "rows.csv", "--target", "granted", "--locked", "job,education",
+         "--range", "income=:60000", "--range", "debt_ratio=0.1:0.5", "--min-probability", 0.6,
+         "--no-second-opinion", "--relaxed", "--time-limit", 60, "--out", tmp_path / "a.csv")  # fmt: skip
+    before = pd.read_csv(folder / "rows.csv").set_axis(range(1, 5), axis=0)
+    after = pd.read_csv(tmp_path / "a.csv").set_index("row").query("rank == 1")
+    assert len(after)
+    own = before.loc[after.index]
+    assert (after[LEVELS] == own[LEVELS]).all(axis=None)
+    assert (after["income"] <= 60000).all()
+    assert after["debt_ratio"].between(0.1, 0.5).all()
+    assert (after["probability"] >= 0.6 - 1e-9).all()
+
+
+def test_parquet_and_csv_have_the_same_answers_and_parquet_the_dtypes_of_the_rows(
+    folder, explainer, tmp_path
+):
+    rows = read_table(folder / "rows.csv", DIALECT).reset_index(drop=True)
+    rows = rows.astype({"age": "int16", "job": "category", "education": "str", "income": "Int64"})
+    rows["since"] = pd.Timestamp("2024-02-29")
+    rows.to_parquet(tmp_path / "rows.parquet", index=False)
+    for name in ("a.parquet", "b.csv"):
+        done("explain", explainer, tmp_path / "rows.parquet", "--target", "granted", "--out", tmp_path / name)
+    done("explain", explainer, folder / "rows.csv", "--target", "granted", "--out", tmp_path / "c.csv")
+    made = pd.read_parquet(tmp_path / "a.parquet")
+    assert made["job"].dtype == rows["job"].dtype
+    assert made["income"].dtype == "Int64"
+    assert made["age"].dtype in ("int16", "Int16")
+    assert made["since"].tolist() == [pd.Timestamp("2024-02-29")] * 4
+    written = pd.read_csv(tmp_path / "c.csv")
+    for name, column in pd.read_csv(tmp_path / "b.csv").drop(columns=["since", "customer"]).items():
+        assert column.tolist() == pytest.approx(written[name].tolist(), nan_ok=True, abs=0)
+    assert made["income"].astype(float).tolist() == pytest.approx(written["income"].tolist(), nan_ok=True)
+
+
+def test_missing_cells_stay_missing_and_whole_numbers_whole(folder, tmp_path, brief):
+    table = pd.read_csv(folder / "loans.csv").assign(owner=[True, False, True] * 100)
+    gaps = np.random.default_rng(0).random(table.shape) < 0.1
+    gaps[:, list(table).index("loan")] = False
+    table = table.astype({"age": "Int64", "income": "Int64", "owner": "boolean", "job": "category"}).mask(
+        gaps
+    )
+    for name, kind in (("t.csv", "logistic"), ("t.parquet", "gbm")):
+        write_table(table, tmp_path / name, DIALECT)
+        done("fit", tmp_path / name, "--target", "loan", "--train", kind, "--out", tmp_path / "e", "--force",
+             *QUICK)  # fmt: skip
+        write_table(table.head(2), tmp_path / f"rows_{name}", DIALECT)
+        done("explain", tmp_path / "e", tmp_path / f"rows_{name}", "--out", tmp_path / "a.csv", "--force")
+        answers = pd.read_csv(tmp_path / "a.csv", dtype=str).query("rank == '1'")
+        assert set(answers["status"]) == {"found"}
+        own = table.iloc[answers["row"].astype(int) - 1].reset_index(drop=True)
+        features = answers.reset_index(drop=True)[list(own.columns.drop("loan"))]
+        assert (features.isna() == own.drop(columns="loan").isna()).all(axis=None)
+        assert not features["income"].dropna().str.contains(".", regex=False).any()
+
+
+def test_a_table_survives_writing_and_reading(tmp_path):
+    frame = pd.DataFrame(
+        {
+            "zip": ["01067", "80331"],
+            "rooms": [2, 3],
+            "price": [0.1 + 0.2, 1e300],
+            "sold": [True, False],
+            "street": ['"A", \n', "ä;b"],
+        }
+    ).set_axis([1, 2], axis=0)
+    for name in ("t.csv", "t.parquet"):
+        write_table(frame, tmp_path / name, DIALECT)
+        assert_frame_equal(read_table(tmp_path / name, DIALECT), frame, check_exact=True)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_file_that_cannot_be_finished_is_not_there(tmp_path):
+    path = tmp_path / "new" / "t.csv"
+    with suppress(OSError), placed(path) as beside:
+        beside.write_text("a")
+        raise OSError
+    assert list(path.parent.iterdir()) == []

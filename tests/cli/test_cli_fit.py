@@ -1,0 +1,136 @@
+"""The command fit: what it learns from a table or takes from a file, holds out, and tells."""
+
+import re
+
+import pandas as pd
+import pytest
+from pandas.testing import assert_frame_equal
+
+from commanding import NUMBERS, QUICK, done, refused, shortened
+from plausiflow import Explainer
+from plausiflow.cli import training
+from plausiflow.persistence import estimators
+
+lightgbm = pytest.importorskip("lightgbm")
+
+
+def test_what_is_learned_and_answered_is_told(folder, explainer, tmp_path, brief):
+    out = tmp_path / "credit"
+    told = done("fit", folder / "loans.csv", "--target", "loan", "--train", "logistic", "--out", out, *QUICK)
+    table = pd.read_csv(folder / "loans.csv")
+    counts = table["loan"].value_counts()
+    assert f"300 rows, 5 features, loan: {counts.index[0]} {counts.iloc[0]}" in told.stdout
+    assert "Model: logistic, trained on 240 rows\n" in told.stdout
+    assert "Taken for: a network of plausiflow, LinearClassifier" in told.stdout
+    tried = r"Tried on 60 rows that were held out \(20%\): accuracy (0\.\d+) \(0\.\d+ with the most common"
+    assert float(re.search(tried, told.stdout)[1]) > 0.6
+    assert f"Saved: {out} (" in told.stdout
+    assert f"Next: plausiflow explain {out} {folder / 'loans.csv'} --target opposite" in told.stdout
+
+
+def test_rows_that_are_held_out_are_a_fifth_of_each_outcome_and_not_learned_from(folder, explainer):
+    y = pd.read_csv(folder / "loans.csv")["loan"]
+    chosen = training.held_out(y, 0.2, numbers=False, seed=0)
+    assert y[chosen].value_counts().to_dict() == {k: round(0.2 * n) for k, n in y.value_counts().items()}
+    assert Explainer.load(explainer).origin_.rows == (~chosen).sum()
+
+
+def test_an_outcome_of_two_rows_is_not_held_out():
+    y = pd.Series(["a"] * 100 + ["b"] * 2)
+    assert training.held_out(y, 0.9, numbers=False, seed=0).tolist()[100:] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "kind"),
+    [
+        ("loans.csv", "model.skops", "Pipeline"),
+        ("numbers.csv", "model.ubj", "XGBClassifier"),
+        ("named.csv", "model.txt", "LGBMClassifier"),
+    ],
+)
+def test_a_model_in_a_file_is_explained_as_it_is(folder, tmp_path, brief, data, model, kind):
+    target = "loan" if data == "loans.csv" else "paid"
+    told = done(
+        "fit", folder / data, "--target", target, "--model", folder / model, "--out", tmp_path / "e", *QUICK
+    )
+    assert f"Model: {kind} of {folder / model}" in told.stdout
+    table = pd.read_csv(folder / data)
+    own = Explainer.load(tmp_path / "e")
+    right = (own.predict(table.drop(columns=target)) == table[target]).mean()
+    assert right > 0.7
+    assert f"which it may have been trained on: accuracy {right:.3f} (" in told.stdout
+
+
+def test_the_model_of_a_saved_explainer_is_used_again(folder, explainer, tmp_path, brief):
+    command = ("fit", folder / "loans.csv", "--target", "loan", "--model", explainer, *QUICK)
+    line = refused(*command, "--out", tmp_path / "a")  # all rows have other ranges than those learned from
+    assert "takes rows as the table that it was trained on" in line
+    done("fit", folder / "loans.csv", "--target", "loan", "--train", "logistic", "--hold-out", 0,
+         "--out", tmp_path / "b", *QUICK)  # fmt: skip
+    done(
+        "fit",
+        folder / "loans.csv",
+        "--target",
+        "loan",
+        "--model",
+        tmp_path / "b",
+        "--out",
+        tmp_path / "c",
+        *QUICK,
+    )
+    rows = pd.read_csv(folder / "rows.csv").drop(columns="customer")
+    one, other = (Explainer.load(tmp_path / name).predict_proba(rows) for name in "bc")
+    assert_frame_equal(one, other, check_exact=True)
+
+
+def test_a_model_that_is_not_stored_is_given_to_explain(folder, tmp_path, brief, monkeypatch):
+    named = pd.read_csv(folder / "named.csv")
+    light = lightgbm.LGBMClassifier(n_estimators=5, n_jobs=1, verbose=-1).fit(named[NUMBERS], named["paid"])
+    own = Explainer(light, confidence=None, judges=0, plausibility=0.1).fit(named[NUMBERS], named["paid"])
+    monkeypatch.setitem(estimators._ESTIMATORS, "lightgbm", ())
+    own.save(tmp_path / "e")
+    monkeypatch.undo()
+    shortened(monkeypatch)
+    command = ("explain", tmp_path / "e", folder / "number_rows.csv", "--out", tmp_path / "a.csv")
+    assert "is not stored with it" in (line := refused(*command))
+    assert "Give it with --model" in line
+    done(*command, "--model", folder / "model.txt")
+    assert len(pd.read_csv(tmp_path / "a.csv")) == 4
+    line = refused(*command, "--model", folder / "model.json", "--force")
+    assert "`model` must be the one that was explained" in line
+
+
+def test_a_number_is_predicted_and_asked_for_by_its_bounds(folder, tmp_path, brief):
+    table = pd.read_csv(folder / "loans.csv")
+    table[NUMBERS].assign(limit=(table["income"] * 0.3 + table["age"]).round(1)).to_csv(
+        tmp_path / "limits.csv", index=False
+    )
+    told = done("fit", tmp_path / "limits.csv", "--target", "limit", "--out", tmp_path / "e", *QUICK)
+    assert "Model: gbm" in told.stdout
+    assert "mean absolute error" in told.stdout
+    command = ("explain", tmp_path / "e", folder / "number_rows.csv", "--out", tmp_path / "a.csv")
+    assert "--target must be the smallest and the largest number" in refused(*command)
+    done(*command, "--target", "20000:25000")
+    found = pd.read_csv(tmp_path / "a.csv").query("status == 'found'")
+    assert len(found)
+    assert found["prediction"].between(20000, 25000).all()
+    train = ("--train", "mlp", "--out", tmp_path / "f")
+    assert "Use --train gbm" in refused("fit", tmp_path / "limits.csv", "--target", "limit", *train)
+
+
+def test_fewer_rows_and_columns_are_learned_from_where_that_is_asked_for(folder, tmp_path, brief):
+    told = done("fit", folder / "loans.csv", "--target", "loan", "--train", "logistic", "--rows", 150,
+                "--drop", "job,age", "--drop", "education", "--out", tmp_path / "e", *QUICK)  # fmt: skip
+    assert "150 rows, 2 features" in told.stdout
+    own = Explainer.load(tmp_path / "e")
+    assert own.encoder_.schema.names == ("income", "debt_ratio")
+    assert own.origin_.rows == 120
+
+
+def test_a_column_that_looks_like_an_identifier_is_noted(folder, tmp_path, brief):
+    table = pd.read_csv(folder / "loans.csv")
+    table.assign(customer=[f"C{i:04}" for i in range(len(table))]).to_csv(tmp_path / "t.csv", index=False)
+    told = done(
+        "fit", tmp_path / "t.csv", "--target", "loan", "--train", "logistic", "--out", tmp_path / "e", *QUICK
+    )
+    assert told.stderr.count("Note: `customer` is taken for an identifier") == 1

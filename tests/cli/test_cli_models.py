@@ -1,0 +1,71 @@
+"""Models in files that cannot be read, or must not be: one line, and no code is run."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from commanding import refused
+
+skops_io = pytest.importorskip("skops.io")
+
+
+class Trap:
+    def __reduce__(self):
+        return Path.write_text, (Path("trap.txt"), "code was run")
+
+
+@pytest.mark.parametrize("name", ["model.pkl", "model.joblib", "model.skops", "model.json", "model.txt"])
+def test_a_pickle_is_never_read_whatever_it_is_called(folder, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(pickle.dumps(Trap()))
+    line = refused("fit", folder / "loans.csv", "--target", "loan", "--model", name, "--out", "out")
+    assert "is a pickle, which runs code when it is read" in line
+    assert 'skops.io.dump(model, "model.skops")' in line
+    assert not Path("trap.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "remedy"),
+    [
+        ("model.onnx", b"x", "is no model that can be read here"),
+        ("model.skops", b"no zip", "BadZipFile"),
+        ("model.json", b"{}", "KeyError: 'learner'"),
+        ("model.json", b"[1", "JSONDecodeError"),
+        ("model.json", b'{"learner": {"objective": {"name": "rank:ndcg"}}}', "its objective is 'rank:ndcg'"),
+        ("model.ubj", b"no booster", "XGBoost cannot read it"),
+        ("model.txt", b"tree", "it is no file that `booster.save_model` of LightGBM wrote"),
+        ("model.txt", b"objective=lambdarank\nfeature_names=a\n", "its objective is 'lambdarank'"),
+        ("model.txt", b"objective=multiclass num_class:3\nfeature_names=a\n", "the table has 2"),
+        ("model.txt", b"objective=binary\nfeature_names=a\n", "LightGBM cannot read"),
+        ("model.txt", b"\xff", "UnicodeDecodeError"),
+    ],
+)  # fmt: skip
+def test_a_model_that_cannot_be_read_is_one_line(folder, tmp_path, name, content, remedy):
+    (tmp_path / name).write_bytes(content)
+    line = refused(
+        "fit", folder / "loans.csv", "--target", "loan", "--model", tmp_path / name, "--out", tmp_path / "o"
+    )
+    assert remedy in line
+    assert str(tmp_path / name) in line
+
+
+def test_a_model_of_types_that_are_not_trusted_is_not_read(folder, tmp_path):
+    skops_io.dump(make_pipeline(Odd(), LogisticRegression()), tmp_path / "model.skops")
+    line = refused("fit", folder / "loans.csv", "--target", "loan", "--model", tmp_path / "model.skops",
+                   "--out", tmp_path / "o")  # fmt: skip
+    assert "holds types that are not trusted" in line
+
+
+class Odd(StandardScaler):
+    pass
+
+
+def test_outcomes_that_a_model_does_not_know_are_told(folder, tmp_path):
+    line = refused("fit", folder / "named.csv", "--target", "paid", "--model", folder / "model.json",
+                   "--out", tmp_path / "o")  # fmt: skip
+    assert "`paid` holds 'no', 'yes', and the outcomes of" in line
+    assert "are 0, 1. Write them as the model was trained on them" in line

@@ -1,0 +1,177 @@
+"""Flows against their Jacobians, and the published flow against its published log-densities."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy.stats import norm
+
+from estimating import BRIEF, awkward, fitted_on, flow, rows, score_and_gradient
+from plausiflow.benchmark.reference import Reference
+from plausiflow.densities import ConditionalFlow, PublishedMAF
+from plausiflow.densities.flows import ARCHITECTURES
+from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError, TrainingError
+from plausiflow.protocols import Density
+from plausiflow.training import Training
+
+UNTRAINED = Training(epochs=1, learning_rate=0.0)
+PUBLISHED = ["moons", "law", "audit", "heloc", "blobs", "digits", "wine"]
+
+
+# Flows that are fitted
+
+
+@pytest.fixture(params=ARCHITECTURES)
+def architecture(request):
+    return request.param
+
+
+def test_the_log_density_is_that_of_the_latent_plus_the_log_determinant(architecture):
+    density = fitted_on(architecture, 3)
+    x, y = rows(3, n=9)
+    module = density._frozen(x)
+    for row, k, found in zip(x, y, density.log_prob(x, y), strict=True):
+        transform = module.flow(F.one_hot(k, 3).to(row)).transform
+
+        def latent(row, transform=transform):
+            return transform((row - module.mean) / module.sd)
+
+        jacobian = torch.autograd.functional.jacobian(latent, row)
+        expected = norm.logpdf(latent(row).numpy()).sum() + np.linalg.slogdet(jacobian.numpy())[1]
+        assert found.item() == pytest.approx(expected, abs=1e-8)
+
+
+def test_the_transform_can_be_undone(architecture):
+    x, y = rows(3)
+    transform = fitted_on(architecture, 3)._frozen(x).flow(F.one_hot(y, 3).to(x)).transform
+    torch.testing.assert_close(transform.inv(transform(x)), x, rtol=0, atol=1e-6)
+
+
+def test_the_frozen_copy_scores_as_the_module_that_was_trained(architecture):
+    x, y = rows(3)
+    density = fitted_on(architecture, 3)
+    torch.testing.assert_close(density.log_prob(x, y), density._frozen.module(x, y), rtol=0, atol=1e-10)
+
+
+def test_training_raises_the_likelihood(architecture):
+    x, y = rows(3)
+    untrained = flow(architecture, UNTRAINED).fit(x, y)
+    assert fitted_on(architecture, 3).log_prob(x, y).mean() > untrained.log_prob(x, y).mean() + 0.2
+
+
+@pytest.mark.parametrize("training", [BRIEF, UNTRAINED], ids=["trained", "untrained"])
+def test_the_seed_decides_the_weights(architecture, training):
+    first, again, other = (
+        flow(architecture, training, seed=seed).fit(*rows(2, n=60)).state() for seed in (0, 0, 1)
+    )
+    assert all(torch.equal(value, again[name]) for name, value in first.items())
+    assert any(not torch.equal(value, other[name]) for name, value in first.items() if "weight" in name)
+
+
+def test_log_prob_leaves_the_trained_module_alone(architecture):
+    density = copy.deepcopy(fitted_on(architecture, 3))
+    module = density._frozen.module
+    score_and_gradient(density, *rows(3, precision=torch.float32))
+    assert all(
+        weight.requires_grad and weight.grad is None and weight.dtype == torch.float64
+        for weight in module.parameters()
+    )
+
+
+def test_inputs_are_standardised_by_the_rows_trained_on_with_a_floor(architecture):
+    x, y = awkward()
+    state = flow(architecture, Training(epochs=1, validation=0.0), sd_floor=0.05).fit(x, y).state()
+    np.testing.assert_allclose(state["flow.mean"].numpy(), x.numpy().mean(axis=0), atol=1e-12)
+    np.testing.assert_allclose(state["flow.sd"].numpy(), np.sqrt(x.numpy().var(axis=0) + 0.05**2), atol=1e-12)
+
+
+def test_the_number_of_transforms_can_be_chosen(architecture):
+    few, usual = (
+        flow(architecture, BRIEF, transforms=count).fit(*rows(2, n=60)).state() for count in (2, None)
+    )
+    assert len(few) < len(usual)
+
+
+def test_an_unknown_architecture_is_an_error_that_lists_the_known_ones():
+    with pytest.raises(
+        InvalidInputError, match=r"`architecture` must be one of maf, nsf, realnvp, nice; got 'glow'"
+    ):
+        ConditionalFlow(architecture="glow")
+
+
+def test_a_flow_whose_training_failed_is_not_fitted():
+    density = flow("maf", Training(epochs=2))
+    x, y = rows(2, n=60)
+    with pytest.raises(TrainingError):
+        density.fit(x * 1e300, y)
+    with pytest.raises(NotFittedError):
+        density.log_prob(x, y)
+
+
+# The published flow
+
+
+@pytest.fixture(scope="module")
+def published_moons(reference_directory):
+    reference = Reference.load("moons", reference_directory)
+    return PublishedMAF(reference.maf_arrays), reference
+
+
+@pytest.mark.paper
+@pytest.mark.parametrize("dataset", PUBLISHED)
+def test_the_published_flow_gives_the_published_log_densities(dataset, reference_directory):
+    reference = Reference.load(dataset, reference_directory)
+    density = PublishedMAF(reference.maf_arrays)
+    with torch.no_grad():
+        log_prob = density.log_prob(reference.x_train, reference.y_train)
+    torch.testing.assert_close(log_prob, reference.maf_log_prob_train, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64])
+def test_the_published_flow_keeps_the_contract(published_moons, precision):
+    density, reference = published_moons
+    x, y = reference.x_train[:20].to(precision), reference.y_train[:20]
+    assert isinstance(density, Density)
+    log_prob, gradient = score_and_gradient(density, x, y)
+    assert log_prob.dtype == gradient.dtype == precision
+    assert torch.isfinite(gradient).all()
+    alone = torch.cat([density.log_prob(x[i : i + 1], y[i : i + 1]) for i in range(20)])
+    torch.testing.assert_close(log_prob, alone, rtol=0, atol=1e-8 if precision == torch.float64 else 1e-4)
+
+
+def test_the_published_flow_integrates_to_one(published_moons):
+    density, _ = published_moons
+    axis = torch.linspace(-4.0, 5.0, 451, dtype=torch.float64)
+    grid = torch.cartesian_prod(axis, axis)
+    for k in range(2):
+        with torch.no_grad():
+            values = density.log_prob(grid, torch.full((len(grid),), k)).exp().reshape(len(axis), len(axis))
+        assert torch.trapezoid(torch.trapezoid(values, axis), axis).item() == pytest.approx(1, abs=1e-2)
+
+
+def test_the_published_flow_refuses_to_be_fitted(published_moons):
+    density, reference = published_moons
+    with pytest.raises(InvalidInputError, match=r"published weights and is not fitted\. Use ConditionalFlow"):
+        density.fit(reference.x_train, reference.y_train)
+
+
+def test_the_published_flow_names_the_shape_it_wants(published_moons):
+    with pytest.raises(
+        ShapeError, match=r"`x` must have shape \(n, 2\), as when this density was fitted; got \(4, 3\)"
+    ):
+        published_moons[0].log_prob(torch.rand(4, 3), torch.zeros(4).long())
+
+
+def test_foreign_arrays_are_no_published_flow():
+    with pytest.raises(
+        InvalidInputError, match=r"weights of the published flow.*got \['bias', 'weight'\].*_maf.npz"
+    ):
+        PublishedMAF({"weight": np.zeros((2, 2)), "bias": np.zeros(2)})
+
+
+def test_reading_the_published_flow_leaves_the_global_generator_alone(published_moons):
+    before = torch.get_rng_state()
+    PublishedMAF(published_moons[1].maf_arrays)
+    assert torch.equal(torch.get_rng_state(), before)

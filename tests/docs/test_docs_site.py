@@ -1,0 +1,103 @@
+"""Links of README and documentation lead somewhere, no page is lost, and all of it builds quietly."""
+
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from pages import DOCS, DOCUMENTS, PACKAGE, ROOT, WRITTEN, fences, named, prose
+
+
+def targets(page: Path) -> list[str]:
+    """Where the links and pictures of a page go, but for addresses on the network."""
+    text = re.sub(r"`[^`\n]*`", "", prose(page))
+    found = re.findall(r"\]\(([^()\s]+)(?: \"[^\"]*\")?\)", text) + re.findall(
+        r"(?:src|href)=\"([^\"]+)\"", text
+    )
+    return [target for target in found if not re.match(r"[a-z][a-z+.-]*:", target)]
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """The names of the headings of a page, as GitHub makes them."""
+    titles = re.findall(r"^#+ +(.+?) *$", prose(page), re.MULTILINE)
+    plain = [re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", title) for title in titles]
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in plain}
+
+
+def has(place: Path, fragment: str) -> bool:
+    """Whether there is such a heading on a page, or such a name in a module."""
+    if place.suffix == ".py":
+        last = re.escape(fragment.split(".")[-1])
+        return re.search(rf"^ *(def|class) {last}\b|^{last}\b", place.read_text(), re.MULTILINE) is not None
+    return place.suffix != ".md" or fragment in anchors(place)
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=named)
+def test_every_link_of_a_page_leads_somewhere(page):
+    for target in targets(page):
+        name, _, fragment = target.partition("#")
+        place = Path(os.path.normpath(page.parent / name)) if name else page
+        assert place.exists(), f"{target}: there is no such file (examples are linked as gallery/plot_*.py)"
+        assert not fragment or has(place, fragment), target
+
+
+@pytest.mark.parametrize("page", [page for page in WRITTEN if page.name != "comparison.md"], ids=named)
+def test_every_file_that_a_page_names_is_there(page):
+    """But for the page that names files of other projects."""
+    places = (ROOT, DOCS, PACKAGE, PACKAGE.parent, ROOT / "tests", page.parent)
+    for told in re.findall(r"(?<!`)`([\w./-]+\.(?:py|md))`(?!`)", prose(page)):
+        ours = told.endswith(".md") or "/" in told or told.startswith("test_")
+        if ours and not told.startswith(("out/", "/")):
+            assert any((place / told).exists() for place in places), told
+
+
+def listed(page: Path) -> list[str]:
+    """The pages in the lists of contents of a page, as paths without ending."""
+    blocks = [body for language, _, body in fences(page) if language.startswith("{toctree}")]
+    lines = [line.strip() for body in blocks for line in body.splitlines()]
+    return [os.path.relpath(page.parent / line, DOCS) for line in lines if line and not line.startswith(":")]
+
+
+def test_every_page_is_in_a_list_of_contents_and_every_entry_is_a_page():
+    entries = [entry for page in DOCUMENTS for entry in listed(page)]
+    pages = {page.relative_to(DOCS).with_suffix("").as_posix() for page in DOCUMENTS} - {"index"}
+    assert sorted(entries) == sorted({*pages, "auto_examples/index"})
+
+
+BUILD = """
+import socket
+import sys
+
+connect = socket.socket.connect
+
+def near(self, address):
+    network = self.family in (socket.AF_INET, socket.AF_INET6)
+    if network and address[0] not in ("127.0.0.1", "::1", "localhost"):
+        raise AssertionError(f"a network call: {address}")
+    return connect(self, address)
+
+socket.socket.connect = near
+
+from sphinx.cmd.build import main
+
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_the_documentation_builds_without_a_warning_and_without_the_network(tmp_path):
+    for package in ("sphinx", "furo", "myst_parser", "sphinx_gallery", "matplotlib"):
+        pytest.importorskip(package, reason="the extra `docs` is not installed")
+    options = ["-b", "html", "-W", "--keep-going", "-n", "-q", "-d", tmp_path / "doctrees"]
+    command = [sys.executable, "-c", BUILD, *map(str, options), str(DOCS), str(tmp_path / "html")]
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=settings, timeout=1800)
+    assert done.returncode == 0, done.stderr[-8000:]
+    loads = re.compile(r"<(?:script|img|iframe|link)\b[^>]*?(?:src|href)=\"(?:https?:)?//[^>]*>")
+    remote = {page.name: loads.findall(page.read_text()) for page in (tmp_path / "html").rglob("*.html")}
+    assert {name: found for name, found in remote.items() if found} == {}

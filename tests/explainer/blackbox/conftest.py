@@ -1,0 +1,62 @@
+"""Shared by the tests of models that only answer: brief learning and short searches; each case made once."""
+
+from functools import partial
+
+import pytest
+
+from blackboxes import CASES, TREES
+from plausiflow import explainer as explainer_module
+from plausiflow.classifiers import blackbox, standins
+from plausiflow.densities import mixed
+from plausiflow.search import fitting, verified
+from plausiflow.search.evolution import Evolution
+from plausiflow.training import Training
+
+
+def remembered(densities, known):
+    """The same densities for the same rows and rules; without a second opinion nothing changes them."""
+
+    def get(rows, *, rules, encoder, settings):
+        parts = (rows.x.numpy().tobytes(), rows.classes.numpy().tobytes(), str(rules.constraints), settings)
+        if rows.outcome is not None:
+            return densities(rows, rules=rules, encoder=encoder, settings=settings)
+        if parts not in known:
+            known[parts] = densities(rows, rules=rules, encoder=encoder, settings=settings)
+        return known[parts]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def known():
+    """Densities that were learned already."""
+    return {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def brief(known):
+    """Densities and students that learn for a moment only, once for the same rows; short searches."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mixed, "FLOW_TRAINING", Training(epochs=1, learning_rate=1e-2))
+        patch.setattr(mixed, "LEVELS_TRAINING", Training(epochs=1, learning_rate=1e-2))
+        patch.setattr(fitting, "MEMBERS", 2)
+        patch.setattr(blackbox, "FEWEST", 2000)
+        patch.setattr(standins, "student", partial(standins.student, n_trees=TREES, n_leaves=15))
+        patch.setattr(explainer_module, "densities", remembered(explainer_module.densities, known))
+        patch.setattr(verified, "ITERATIONS", 8)
+        short = partial(verified.VerifiedSearch, evolution=Evolution(rounds=4))
+        patch.setattr(fitting, "VerifiedSearch", short)
+        yield
+
+
+@pytest.fixture(scope="session")
+def cases():
+    """Makes each case once, when a test asks for it: what it learns is brief then."""
+    made = {}
+
+    def get(name):
+        if name not in made:
+            made[name] = CASES[name]()
+        return made[name]
+
+    return get

@@ -1,0 +1,120 @@
+"""Models that misbehave are refused when fitting, or each row has a verdict and no wrong answer is found."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from blackboxes import SETTINGS, outcomes, people, probabilities, score
+from explaining import STATUSES, survives
+from plausiflow import Explainer, Immutable
+from plausiflow.errors import ModelError
+
+
+def raising(frame):
+    raise KeyError("no such column")
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (raising, r"raised KeyError for rows of shape .*no such column"),
+        (lambda rows: np.full(len(rows), np.nan), r"are not finite"),
+        (lambda rows: np.random.default_rng().random(len(rows)), r"changes its answers between calls"),
+        (lambda rows: score(rows).rank(pct=True), r"depends on the rows asked with it"),
+        (lambda rows: np.zeros((len(rows), 3)), r"must answer n = "),
+        (lambda rows: None, r"must answer n = "),
+        (lambda rows: score(rows) * 9, r"are outside \[0, 1\]"),
+    ],
+)
+def test_a_model_that_cannot_be_asked_is_refused_when_fitting(model, message):
+    frame = people(200)
+    with pytest.raises(ModelError, match=message):
+        Explainer(model, **SETTINGS).fit(frame, outcomes(frame))
+
+
+def test_a_row_that_the_model_cannot_take_has_a_verdict_and_the_others_theirs():
+    frame = people()
+    odd = frame[:5].copy()
+    odd.loc[2, "age"] = 99
+
+    def picky(rows):
+        if (rows["age"] == 99).any():
+            raise ValueError("nobody is that old")
+        return probabilities(rows)
+
+    explainer = Explainer(picky, constraints=[Immutable("age")], **SETTINGS).fit(frame, outcomes(frame))
+    result = survives(lambda: explainer.explain(odd), 5)
+    assert result.status["status"].tolist().index("invalid_input") == 2
+    plain = explainer.explain(frame[:5].drop(2))
+    pd.testing.assert_frame_equal(result.answers, plain.answers)
+    assert explainer.predict_proba(odd).isna().all(axis=1).tolist() == [False, False, True, False, False]
+
+
+def test_points_for_which_the_model_has_nothing_are_no_answers():
+    frame = people()
+
+    def holes(rows):
+        return probabilities(rows).where((rows["income"] // 100) % 3 != 0, np.nan)
+
+    fine = frame[(frame["income"] // 100) % 3 != 0].reset_index(drop=True)
+    explainer = Explainer(holes, **SETTINGS).fit(fine, outcomes(fine))
+    result = explainer.explain(fine[:5])
+    assert (result.status["status"] == "found").sum() > 3
+    assert holes(result.answers).notna().all()
+    assert ((holes(result.answers) > 0.5) == (result.status["target"].to_numpy()[result.of] == "yes")).all()
+
+
+class Changing:
+    """A model that is as it seems until it is told to change."""
+
+    def __init__(self):
+        self.behave = probabilities
+        self.seen = set()
+
+    def __call__(self, frame):
+        return self.behave(frame)
+
+    def randomly(self, frame):
+        return np.random.default_rng().random(len(frame))
+
+    def first_time_only(self, frame):
+        """As ever when it is first asked about a row, and no from then on."""
+        rows = list(map(tuple, frame.to_numpy().tolist()))
+        again = np.array([row in self.seen for row in rows], dtype=bool)
+        self.seen.update(rows)
+        return np.where(again, 0.0, probabilities(frame))
+
+    def raising(self, frame):
+        raise ConnectionError("the service is gone")
+
+
+@pytest.fixture
+def changing():
+    frame, model = people(), Changing()
+    explainer = Explainer(model, **SETTINGS).fit(frame, outcomes(frame))
+    return model, frame, explainer
+
+
+def test_a_model_that_becomes_random_gets_verdicts(changing):
+    model, frame, explainer = changing
+    model.behave = model.randomly
+    result = survives(lambda: explainer.explain(frame[:3]), 3)
+    assert set(result.status["status"]) <= STATUSES
+    assert result.figures["steady"].between(0, 1).all()
+
+
+def test_an_answer_that_the_last_check_does_not_confirm_is_not_called_found(changing):
+    model, frame, explainer = changing
+    model.behave = model.first_time_only
+    rows = frame[probabilities(frame) < 0.4][:3]
+    result = survives(lambda: explainer.explain(rows, relaxed=True), 3)
+    assert (result.status["status"] == "infeasible").all()
+    assert len(result.answers) == 0
+    assert len(model.seen) > 20
+
+
+def test_a_model_that_is_gone_makes_rows_invalid(changing):
+    model, frame, explainer = changing
+    model.behave = model.raising
+    result = survives(lambda: explainer.explain(frame[:3]), 3)
+    assert (result.status["status"] == "invalid_input").all()

@@ -1,0 +1,176 @@
+"""Models that only answer: whatever one is taken for, it decides itself as wanted what is called found."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from blackboxes import CASES, SETTINGS, outcomes, people
+from explaining import broken_rules, survives, unlike_training
+from plausiflow import Explainer
+from plausiflow.errors import InvalidInputError
+from plausiflow.search.verified import FINAL_CORNERS
+
+every_case = pytest.mark.parametrize("name", CASES)
+
+# What holds for every model
+
+
+@every_case
+def test_the_model_itself_decides_every_answer_as_wanted(cases, name):
+    case = cases(name)
+    result = case.result
+    found = result.status["status"] == "found"
+    assert found.mean() >= 0.5
+    assert result.answers.dtypes.equals(case.frame.dtypes)
+    wanted = result.status["target"].to_numpy()[result.of]
+    assert case.decide(result.answers).tolist() == wanted.tolist()
+    np.testing.assert_array_equal(case.decide(case.rows), result.status["predicted"].to_numpy())
+    assert (result.status["predicted"] != result.status["target"]).all()
+    assert {type(label) for label in result.status["target"]} == {type(label) for label in result.labels}
+
+
+@every_case
+def test_answers_keep_the_rules_and_the_grids(cases, name):
+    case = cases(name)
+    assert broken_rules(case.explainer, case.result, case.orders or {}) == []
+    assert unlike_training(case.frame, case.result) == []
+    for column in ("income", "debt"):
+        if column in case.frame:
+            assert (case.result.answers[column] % 100 == 0).all()
+
+
+@every_case
+def test_figures_are_those_of_the_model_itself(cases, name):
+    case = cases(name)
+    result, figures = case.result, case.result.figures
+    assert (figures["probability"] >= (0.52 if len(result.labels) == 2 else 0.34)).all()
+    assert figures["steady"].between(0, 1).all()
+    assert (figures["steady"] * FINAL_CORNERS % 1 == 0).all()
+    assert (figures["score"] >= 0).all()
+    assert (figures["n_changes"] >= 1).all()
+    if hasattr(case.model, "predict_proba"):
+        theirs = case.model.predict_proba(result.answers)
+        order = [list(result.labels).index(label) for label in result.status["target"].iloc[result.of]]
+        np.testing.assert_allclose(figures["probability"], theirs[np.arange(len(order)), order], atol=1e-6)
+        ours = case.explainer.predict_proba(case.rows)
+        np.testing.assert_allclose(ours.to_numpy(), case.model.predict_proba(case.rows), atol=1e-6)
+        assert list(ours.columns) == list(case.model.classes_)
+    assert (case.explainer.predict(case.rows).to_numpy() == case.decide(case.rows)).all()
+
+
+@every_case
+def test_repr_tells_what_the_model_was_taken_for(cases, name):
+    case = cases(name)
+    text = repr(case.explainer)
+    assert text.startswith(f"Explainer({type(case.model).__name__}, taken for: ")
+    assert case.says in text
+    assert text.endswith("every answer is verified on the model itself)")
+
+
+@every_case
+def test_answers_do_not_depend_on_the_batch_or_its_order(cases, name):
+    case = cases(name)
+    some = [4, 1]
+    again = case.explainer.explain(case.rows.iloc[some], case.target)
+    for place, row in enumerate(some):
+        assert again.status["status"].iloc[place] == case.result.status["status"].iloc[row]
+        own, before = again.answers[again.of == place], case.result.answers[case.result.of == row]
+        pd.testing.assert_frame_equal(
+            own.reset_index(drop=True), before.reset_index(drop=True), check_exact=True
+        )
+
+
+def test_a_row_alone_is_explained_as_among_others(cases):
+    case = cases("mixed_table")
+    alone = case.explainer.explain(case.rows.iloc[[3]], case.target)
+    before = case.result.answers[case.result.of == 3].reset_index(drop=True)
+    pd.testing.assert_frame_equal(alone.answers, before, check_exact=True)
+
+
+def test_rows_turned_upside_down_have_the_same_answers(cases):
+    case = cases("boosting")
+    turned = case.explainer.explain(case.rows.iloc[::-1])
+    pd.testing.assert_frame_equal(
+        turned.counterfactuals.iloc[::-1], case.result.counterfactuals, check_exact=True
+    )
+
+
+def test_another_order_of_columns_has_the_same_answers(cases):
+    case = cases("function")
+    turned = case.explainer.explain(case.rows[case.rows.columns[::-1]])
+    assert list(turned.answers.columns) == list(case.rows.columns[::-1])
+    pd.testing.assert_frame_equal(turned.answers[case.rows.columns], case.result.answers)
+
+
+def test_a_cell_that_cannot_be_read_spoils_its_own_row_only(cases):
+    case = cases("xgboost")
+    rows = case.rows.astype(object)
+    rows.iloc[1, 0] = "many"
+    spoiled = case.explainer.explain(rows, case.target)
+    assert (spoiled.status["status"] == "invalid_input").tolist() == [i == 1 for i in range(len(rows))]
+    others = case.result.counterfactuals.drop(index=case.rows.index[1])
+    kept = spoiled.counterfactuals.drop(index=case.rows.index[1]).astype(others.dtypes)
+    pd.testing.assert_frame_equal(kept, others)
+
+
+@pytest.mark.parametrize("name", ["labelling", "three_classes", "mixed_table"])
+def test_results_can_be_passed_on(cases, name):
+    case = cases(name)
+    result = survives(lambda: case.result, case.asked)
+    metrics = result.metrics()
+    assert metrics["validity"] == metrics["plausibility"] == 1.0
+    document = json.loads(result.to_json())
+    assert len(document["rows"]) == case.asked
+
+
+# What the model is taken for
+
+
+@pytest.mark.parametrize(
+    ("taken_for", "says"),
+    [("student", "a student of 25 trees"), ("trees", "its own 15 trees"), ("auto", "its own 15 trees")],
+)
+def test_trees_can_be_taken_for_themselves_or_for_a_student(cases, taken_for, says):
+    case = cases("boosting")
+    explainer = Explainer(case.model, taken_for=taken_for, **SETTINGS).fit(case.frame, case.y)
+    assert says in repr(explainer)
+    result = explainer.explain(case.rows[:3])
+    wanted = result.status["target"].to_numpy()[result.of]
+    assert len(result.answers) == 3
+    assert case.model.predict(result.answers).tolist() == wanted.tolist()
+
+
+def test_a_model_that_could_be_converted_may_be_asked_instead():
+    frame = people()
+    model = LogisticRegression(max_iter=1000).fit(frame / 1000, outcomes(frame))
+    explainer = Explainer(model, taken_for="student", **SETTINGS).fit(frame / 1000, outcomes(frame))
+    assert "a student of 25 trees" in repr(explainer)
+    exact = Explainer(model, taken_for="exact", **SETTINGS).fit(frame / 1000, outcomes(frame))
+    assert "converted exactly" in repr(exact)
+    rows = frame[:4] / 1000
+    asked, converted = explainer.explain(rows), exact.explain(rows)
+    for result in (asked, converted):
+        assert (model.predict(result.answers) == result.status["target"].to_numpy()[result.of]).all()
+    # The same problem: with gradients it costs no more, without them little more.
+    ratio = asked.figures["cost"].mean() / converted.figures["cost"].mean()
+    assert 0.95 < ratio < 1.3
+    assert (converted.model_calls, converted.model_rows) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "taken_for", "message"),
+    [
+        ("forest", "exact", r"to be converted exactly.*RandomForestClassifier"),
+        ("forest", "trees", r"taken for its trees, and RandomForestClassifier cannot"),
+        ("function", "trees", r"taken for its trees, and function cannot"),
+        ("function", "exact", r"only scikit-learn models can"),
+        ("forest", "wood", r"`taken_for` must be one of auto, .*got 'wood'"),
+    ],
+)
+def test_what_a_model_cannot_be_taken_for_is_said(cases, name, taken_for, message):
+    case = cases(name)
+    with pytest.raises(InvalidInputError, match=message):
+        Explainer(case.model, taken_for=taken_for, **SETTINGS).fit(case.frame, case.y)

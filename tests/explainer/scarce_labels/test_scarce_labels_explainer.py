@@ -1,0 +1,142 @@
+"""The explainer with few outcomes or none, and the study that compares what its density learns from."""
+
+import math
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LinearRegression, LogisticRegression
+
+from plausiflow import Explainer, Immutable, LinearClassifier
+from plausiflow.benchmark import labels as study
+from plausiflow.data.tables import loans_table
+from plausiflow.densities import mixed as density
+from plausiflow.errors import InvalidInputError
+from plausiflow.search import fitting
+from plausiflow.search.calibration import PlausibilityWarning
+from plausiflow.search.judges import Judges
+from scarce import BRIEF
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "labels.md"
+
+# ---------------------------------------------------------------- the explainer
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    """Two densities that are trained for a moment only."""
+    monkeypatch.setattr(fitting, "MEMBERS", 2)
+    monkeypatch.setattr(density, "FLOW_TRAINING", BRIEF)
+    monkeypatch.setattr(density, "LEVELS_TRAINING", BRIEF)
+
+
+def numbers_table(n=160):
+    """Two numbers that decide, one that cannot change, and an outcome."""
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(draw.normal(size=(n, 3)).round(3), columns=["income", "debt", "age"])
+    y = pd.Series(np.where(frame["income"] - frame["debt"] + 0.3 * draw.normal(size=n) > 0, "yes", "no"))
+    return frame, y
+
+
+def explained(model, y, frame, **settings):
+    settings = {"constraints": [Immutable("age")], "confidence": None, "judges": 0} | settings
+    explainer = Explainer(model, labels="bayes", **settings).fit(frame, y)
+    return explainer, explainer.explain(frame.iloc[:12])
+
+
+def test_no_outcome_is_needed_where_the_model_is_fitted_already(brief):
+    frame, y = numbers_table()
+    model = LogisticRegression().fit(frame, y)
+    explainer, result = explained(model, None, frame, confidence=0.5, judges=1)
+    assert result.is_found.mean() > 0.8
+    wanted = np.where(model.predict(frame.iloc[:12]) == "yes", "no", "yes")
+    assert (model.predict(result.answers) == wanted[result.of]).all()
+    assert result.answers["age"].tolist() == frame["age"].iloc[result.of].tolist()
+    assert result.metrics()[["judged", "log_density", "plausibility"]].notna().all()
+    ensemble = explainer.finder_.plausibility
+    assert ensemble.rule_ is not None
+    x = explainer.encoder_.encode(frame).x
+    theirs = model.predict_proba(frame)
+    np.testing.assert_allclose(ensemble.rule_.weights(x).numpy(), theirs, atol=1e-6)
+
+
+def test_outcomes_of_some_rows_train_the_model_and_the_density_learns_from_all(brief):
+    frame, y = numbers_table()
+    some = y.where(y.index < 80)
+    explainer, result = explained(LinearClassifier(), some, frame)
+    assert result.is_found.mean() > 0.8
+    alone = LinearClassifier().fit(
+        explainer.encoder_.encode(frame).x[:80].float(), torch.tensor((y[:80] == "yes").to_numpy()).long()
+    )
+    torch.testing.assert_close(explainer.model_.model.weight, alone.weight)
+
+
+def test_a_model_without_gradients_is_represented_by_its_likeness(brief):
+    frame, y = numbers_table()
+    model = HistGradientBoostingClassifier(max_iter=10, max_leaf_nodes=4).fit(frame, y)
+    _, result = explained(model, None, frame)
+    assert result.is_found.mean() > 0.5
+    wanted = np.where(model.predict(frame.iloc[:12]) == "yes", "no", "yes")
+    assert (model.predict(result.answers) == wanted[result.of]).all()
+
+
+@pytest.mark.parametrize("labels", ["model", "bayes"])
+def test_an_outcome_that_the_model_never_decides_is_answered_with_a_verdict(brief, labels):
+    frame, _ = numbers_table()
+    weight = torch.tensor([[8.0, 0, 0], [-8.0, 0, 0], [0, 0, 0]])
+    model = LinearClassifier.from_weights(weight, torch.tensor([-4.0, 4.0, -20.0]))
+    settings = {"constraints": [Immutable("age")], "confidence": None, "judges": 1}
+    with pytest.warns(PlausibilityWarning, match="decides none of the .* training rows for 2: "):
+        explainer = Explainer(model, labels=labels, **settings).fit(frame)
+    assert explainer.explain(frame.iloc[:3], 2).status["status"].tolist() == ["infeasible"] * 3
+    assert explainer.judges_.log_delta_.shape == (1, 3)
+    assert len(explainer.finder_.plausibility.margin_) == 3
+
+
+def test_a_predicted_number_has_no_probabilities(brief):
+    frame, _ = numbers_table(60)
+    model = LinearRegression().fit(frame[["income", "debt", "age"]], frame["income"] + frame["debt"])
+    with pytest.raises(InvalidInputError, match=r'"given" or "model" where the model predicts a number'):
+        Explainer(model, labels="bayes").fit(frame)
+
+
+def test_all_three_ways_are_named_where_another_is_asked_for():
+    with pytest.raises(InvalidInputError, match="`labels` must be 'given', 'model' or 'bayes'; got 'truth'"):
+        Explainer(LinearClassifier(), labels="truth")
+
+
+# ---------------------------------------------------------------- the study
+
+
+@pytest.fixture
+def quick(brief, monkeypatch):
+    small = replace(loans_table(n=300), study=(220, 80))
+    monkeypatch.setattr(study, "load_table", lambda name: small)
+    monkeypatch.setattr(study, "_Explainer", partial(study._Explainer, confidence=None))
+    monkeypatch.setattr(study, "Judges", partial(Judges, count=1))
+    return study.ScarceSelection(tables=("loans",), rows=5, labelled=60)
+
+
+def test_the_study_explains_one_model_with_four_densities(quick, tmp_path):
+    rows = list(study.run(quick))
+    assert [row["method"] for row in rows] == ["given_all", "given_scarce", "model", "bayes"]
+    assert [row["labelled"] for row in rows] == [220, 60, 60, 60]
+    assert len({row["accuracy"] for row in rows}) == 1
+    assert all(row["plausible"] == 1.0 and 0 <= row["judged"] <= 1 for row in rows if row["found"] > 0)
+    assert all(math.isfinite(row["log_density"]) and row["fit_cpu_seconds"] > 0 for row in rows)
+    assert all(0 <= row["true_plausible"] <= 1 for row in rows if row["found"] > 0)
+    page = tmp_path / "labels.md"
+    page.write_text(PAGE.read_text())
+    study.write_page(rows, page)
+    assert page.read_text().count("| loans |") == 4
+    assert f"commit {rows[0]['commit']}" in page.read_text()
+
+
+def test_too_few_labels_are_refused():
+    with pytest.raises(InvalidInputError, match="`labelled` must be at least 2; got 1"):
+        study.ScarceSelection(labelled=1)

@@ -1,0 +1,71 @@
+"""What the tests of commands share: how a command is run, what makes it quick, and what it must print."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from plausiflow import Training
+from plausiflow.classifiers import blackbox
+from plausiflow.cli import app
+from plausiflow.cli.tables import Dialect
+from plausiflow.densities import mixed
+from plausiflow.search import fitting as search_fitting
+from plausiflow.search import verified
+from plausiflow.search.evolution import Evolution
+
+DOCS = Path(__file__).parents[2] / "docs"
+NUMBERS, LEVELS = ["age", "income", "debt_ratio"], ["education", "job"]
+QUICK = ("--confidence", "none", "--judges", "0", "--plausibility", "0.1")
+DIALECT = Dialect()
+
+
+def shortened(patch):
+    patch.setattr(mixed, "FLOW_TRAINING", Training(epochs=1, learning_rate=1e-2))
+    patch.setattr(mixed, "LEVELS_TRAINING", Training(epochs=1, learning_rate=1e-2))
+    patch.setattr(search_fitting, "MEMBERS", 2)
+    patch.setattr(blackbox, "FEWEST", 1000)
+    patch.setattr(verified, "ITERATIONS", 4)
+    short = partial(verified.VerifiedSearch, evolution=Evolution(rounds=1))
+    patch.setattr(search_fitting, "VerifiedSearch", short)
+
+
+def invoke(*arguments, **settings):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], **settings)
+
+
+def done(*arguments):
+    """A command that must succeed."""
+    finished = invoke(*arguments)
+    assert finished.exit_code == 0, finished.output
+    return finished
+
+
+def refused(*arguments):
+    """The one line that a command which cannot be run prints on standard error."""
+    finished = invoke(*arguments)
+    assert finished.exit_code == 2, finished.output
+    lines = [line for line in finished.stderr.splitlines() if not line.startswith("Note: ")]
+    assert len(lines) == 1, finished.stderr
+    assert lines[0].startswith("plausiflow: ")
+    assert "Traceback" not in finished.output
+    return lines[0]
+
+
+def make(path):
+    path.mkdir()
+    return path
+
+
+def recorded(monkeypatch):
+    """What the server is asked to do, instead of doing it."""
+    server = pytest.importorskip("plausiflow.service.server")
+    calls = []
+
+    def record(explainers, **settings):
+        settings["ready"]("http://127.0.0.1:8080/")
+        calls.append({"explainers": explainers, **settings})
+
+    monkeypatch.setattr(server, "serve", record)
+    return calls

@@ -1,0 +1,135 @@
+"""What the tests of all methods share: the methods, what each is held to, and problems with known answers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+from plausiflow.classifiers import LinearClassifier
+from plausiflow.densities import GMM, ConditionalFlow, Thresholded
+from plausiflow.methods import (
+    CBCE,
+    CEGP,
+    CEM,
+    FACE,
+    PPCEF,
+    Artelt,
+    CeFlow,
+    DiCE,
+    Diffeomorphic,
+    Method,
+    Nearest,
+    NearestDense,
+    Wachter,
+)
+from plausiflow.methods.fista import FISTA
+from plausiflow.solvers import SQP, PenaltyAdam
+from plausiflow.training import Training
+
+QUICK_FISTA = FISTA(rounds=3, steps=60)
+QUICK_ADAM = PenaltyAdam(steps=120, patience=120, learning_rate=0.02)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How a method is made from ``classifier``, ``plausibility`` and ``chunk_size``, and what it is held to.
+
+    Attributes:
+        make: The method.
+        feasible: Least share of feasible rows on an easy problem; none of methods that know no density.
+        gradients: Whether it searches with gradients.
+        linear: Whether it is for linear classifiers only.
+    """
+
+    make: Callable[..., Method]
+    feasible: float = 1.0
+    gradients: bool = True
+    linear: bool = False
+
+
+@cache
+def flow_of_the_square():
+    """A flow that knows no classes, of rows around the centres of the three classes below."""
+    x = setting([[0.2, 0.2], [0.8, 0.3], [0.4, 0.8]], torch.float64, "cpu").x
+    training = Training(epochs=60, learning_rate=5e-3)
+    flow = ConditionalFlow(architecture="realnvp", transforms=4, hidden=(16, 16), training=training)
+    return flow.fit(x, torch.zeros(len(x), dtype=torch.long), n_classes=1)
+
+
+METHODS = {
+    "PPCEF with SQP": Entry(PPCEF),
+    "PPCEF with SQP, quality": Entry(lambda **models: PPCEF(**models, solver=SQP(mode="quality"))),
+    "PPCEF with PenaltyAdam": Entry(lambda **models: PPCEF(**models, solver=QUICK_ADAM), feasible=0.9),
+    "NNCE": Entry(Nearest, feasible=0.0, gradients=False),
+    "NNCE-dense": Entry(NearestDense, gradients=False),
+    "CBCE": Entry(CBCE, feasible=0.0, gradients=False),
+    "WACH": Entry(Wachter, feasible=0.0),
+    "DiCE": Entry(lambda **models: DiCE(**models, steps=100), feasible=0.0),
+    "CEM": Entry(lambda **models: CEM(**models, solver=QUICK_FISTA), feasible=0.0),
+    "CEGP": Entry(lambda **models: CEGP(**models, solver=QUICK_FISTA), feasible=0.0),
+    "FACE": Entry(lambda **models: FACE(**models, neighbours=80), feasible=0.0, gradients=False),
+    "ARTELT": Entry(lambda **models: Artelt(**models, components=[2]), feasible=0.25, linear=True),
+    "Diffeomorphic": Entry(
+        lambda **models: Diffeomorphic(**models, flow=flow_of_the_square(), learning_rate=0.1, steps=200),
+        feasible=0.0,
+    ),
+    "CeFlow": Entry(
+        lambda **models: CeFlow(**models, flow=flow_of_the_square(), furthest=3.0, grid=30),
+        feasible=0.0,
+        gradients=False,
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Rows, their classes, and the models that a method gets."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+    classifier: LinearClassifier
+    plausibility: Thresholded
+
+    def method(self, entry: Entry, **changed) -> Method:
+        models = {"classifier": self.classifier, "plausibility": self.plausibility} | changed
+        return entry.make(**models).fit(self.x, self.y)
+
+
+def setting(centres, dtype, device, n=150):
+    """Round clouds around the centres, in [0, 1] or little beside; a point belongs to the nearest centre."""
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.tensor(centres, dtype=torch.float64)
+    y = torch.arange(n) % len(centres)
+    x = (centres[y] + 0.08 * torch.randn(n, 2, generator=generator, dtype=torch.float64)).to(dtype)
+    # Twenty times the log-odds of two unit clouds: the nearest centre wins, with some certainty.
+    classifier = LinearClassifier.from_weights(20 * centres, -10 * (centres**2).sum(dim=1))
+    plausibility = Thresholded(density=GMM(components=1).fit(x, y)).fit(x, y)
+    return Setting(x=x.to(device), y=y.to(device), classifier=classifier, plausibility=plausibility)
+
+
+def assert_same(found, expected, atol=1e-5):
+    """The same rows found, with the same verdicts, at the same places."""
+    assert torch.equal(found.found, expected.found)
+    assert torch.equal(found.y_target, expected.y_target)
+    assert torch.equal(found.feasible, expected.feasible)
+    torch.testing.assert_close(found.x_cf, expected.x_cf, rtol=0, atol=atol, equal_nan=True)
+
+
+def assert_refused(method, x):
+    """No row is found, and the result says why."""
+    found = method.explain(x, 1)
+    assert not found.found.any()
+    assert type(method.classifier).__name__ in found.reason
+
+
+def assert_consistent(found):
+    """A row that was not found is NaN in every entry and has no verdict; a row that was found has no NaN."""
+    missing = ~found.found
+    assert torch.equal(torch.isnan(found.x_cf).any(dim=1), missing)
+    assert torch.equal(torch.isnan(found.x_cf).all(dim=1), missing)
+    assert (found.y_cf[missing] == -1).all()
+    assert (found.y_cf[found.found] >= 0).all()
+    assert not found.valid[missing].any()
+    assert not found.plausible[missing].any()
+    assert torch.isnan(found.log_prob[missing]).all()

@@ -1,0 +1,45 @@
+"""What the tests of converted regressors share: a target, a network, and what a conversion must be."""
+
+import numpy as np
+from sklearn.neural_network import MLPRegressor
+
+from converting import encoder_of
+from plausiflow.classifiers.conversion import convert_regressor
+
+
+def prices(frame, seed=0, size=1000.0) -> np.ndarray:
+    """Positive numbers that have something to do with the columns."""
+    rng = np.random.default_rng(seed)
+    score = frame["age"] / 20 + frame["owns"] + frame["rate"].fillna(0) + rng.normal(size=len(frame))
+    return size * np.log1p(np.exp(score.to_numpy(dtype=float)))
+
+
+def converted(model, frame, encoder=None):
+    conversion = convert_regressor(model, encoder or encoder_of(frame), frame)
+    assert conversion.regressor is not None, conversion.reason
+    assert conversion.reason == ""
+    return conversion.regressor
+
+
+def reason(model, frame, encoder=None) -> str:
+    conversion = convert_regressor(model, encoder or encoder_of(frame), frame)
+    assert conversion.regressor is None
+    return conversion.reason
+
+
+def assert_same_numbers(model, regressor, encoder, rows):
+    """The model on the rows, against the conversion on the encoded rows."""
+    encoded = encoder.encode(rows)
+    assert encoded.usable.all()
+    given = rows if hasattr(model, "feature_names_in_") else rows.to_numpy()
+    predicted = np.ravel(model.predict(given))
+    own = regressor.values(encoded.x)
+    assert own.shape == (len(rows),)
+    np.testing.assert_allclose(own.numpy(), predicted, rtol=1e-6, atol=1e-6)
+    assert np.ptp(predicted) > 1e-3
+
+
+def network(activation, **settings):
+    return MLPRegressor(
+        hidden_layer_sizes=(6, 4), activation=activation, max_iter=5, random_state=0, **settings
+    )

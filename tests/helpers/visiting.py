@@ -1,0 +1,65 @@
+"""A visit to a page in a browser, and pictures of it."""
+
+from pathlib import Path
+
+import pytest
+
+PATIENCE = 60_000
+
+
+class Visit:
+    """A page in a window of its own, what it asked for and what it complained about."""
+
+    def __init__(self, browser, address, *, width=1360, height=1000, **options):
+        self.context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        self.context.set_default_timeout(PATIENCE)
+        self.requests, self.complaints = [], []
+        self.page = self.context.new_page()
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on(
+            "console",
+            lambda said: self.complaints.append(said.text) if said.type in ("error", "warning") else None,
+        )
+        self.address = address
+
+    def open(self):
+        self.page.goto(self.address)
+        self.page.wait_for_selector(".bars")
+        return self
+
+    def text(self, selector: str) -> str:
+        return self.page.inner_text(selector)
+
+    def share(self, label: str = "granted") -> str:
+        """What the model says of the row, as it stands there."""
+        return self.page.locator(".bars li", has_text=label).locator(".number").inner_text()
+
+    def wait_for_share(self, expected: float) -> None:
+        shown = f"{round(100 * expected, 1):g}\u00a0%"
+        self.page.locator(".bars li", has_text="granted").get_by_text(shown, exact=True).wait_for()
+
+    def field(self, name: str):
+        return self.page.get_by_label(name, exact=True)
+
+    def ask(self, count: int = 1) -> None:
+        """Ask, and wait until everything that was asked for is there."""
+        self.page.select_option("#count", str(count))
+        self.page.click("#ask")
+        self.page.wait_for_selector("#ask:not([disabled])")
+        self.page.wait_for_selector("#cards .card")
+
+    def widths(self) -> list[int]:
+        return self.page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+
+
+def photograph(visit, path: Path, most: int) -> None:
+    """A picture of the page down to a height, with as few colours as keep it small."""
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install pillow")
+    height = visit.page.evaluate("document.documentElement.scrollHeight")
+    visit.page.set_viewport_size({"width": visit.widths()[1], "height": min(height, most)})
+    visit.page.wait_for_timeout(500)
+    visit.page.screenshot(path=path)
+    with image.open(path) as picture:
+        small = picture.convert("RGB").quantize(255)
+    small.save(path, optimize=True)

@@ -1,0 +1,130 @@
+"""A beam of flips: every setting of categories that is allowed, the best ones first."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from plausiflow.constraints import Immutable, Increasing, MaxChanges
+from plausiflow.search import candidates as candidates_module
+from plausiflow.search.candidates import SHORTFALL, beam
+from searching import applicants, setup
+
+
+def categories(n=200, **settings):
+    draw = np.random.default_rng(4)
+    frame = applicants(n)[["job", "school", "owns"]].assign(shirt=draw.choice(["red", "blue", "green"], n))
+    return setup(frame, bar=0.2, **settings)
+
+
+def merit(task, x_cf, rows):
+    return task.costs(x_cf, rows) + SHORTFALL * (-task.shortfalls(x_cf, rows)).clamp_min(0).sum(dim=1)
+
+
+def all_settings(task, i, most):
+    """Every allowed setting of categories that differs from row ``i`` in one to ``most`` of them."""
+    blocks, own = task.layout.with_levels, task.layout.codes(task.x[i : i + 1])[0].tolist()
+    choices = []
+    for block, code in zip(blocks, own, strict=True):
+        allowed = task.allowance.levels[i, list(block.levels)].tolist()
+        choices.append([c for c in range(len(block.levels)) if allowed[c] or c == code])
+    for codes in itertools.product(*choices):
+        if 0 < sum(a != b for a, b in zip(codes, own, strict=True)) <= most:
+            yield codes
+
+
+@pytest.fixture
+def wide(monkeypatch):
+    """A beam that forgets nothing."""
+    for name in ("WIDTH", "KEEP", "DOZEN"):
+        monkeypatch.setattr(candidates_module, name, 10**6)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+@pytest.mark.parametrize("rules", [(), [Immutable("owns"), Increasing("school")]], ids=["free", "rules"])
+def test_a_beam_that_forgets_nothing_reaches_every_allowed_setting_once(wide, monkeypatch, depth, rules):
+    monkeypatch.setattr(candidates_module, "DEPTH", depth)
+    made = categories(constraints=rules)
+    task = made.task(made.x[:6])
+    found = beam(task, torch.arange(6), {})
+    for i in range(6):
+        own = task.layout.codes(found.x[found.rows == i]).tolist()
+        assert sorted(map(tuple, own)) == sorted(all_settings(task, i, depth))
+
+
+def test_the_best_setting_of_all_is_in_a_wide_beam_and_a_narrow_one_has_the_best_flip(wide):
+    made = categories()
+    task = made.task(made.x[:10])
+    found = beam(task, torch.arange(10), {})
+    for i in range(10):
+        settings = torch.tensor(list(all_settings(task, i, 4)))
+        every = task.layout.with_codes(task.x[i : i + 1].repeat(len(settings), 1), settings)
+        best = merit(task, every, torch.full((len(every),), i)).min()
+        own = found[found.rows == i]
+        assert merit(task, own.x, own.rows).min() == best
+
+
+def test_a_narrow_beam_keeps_the_best_few_of_each_depth():
+    made = categories()
+    task = made.task(made.x[:10])
+    found = beam(task, torch.arange(10), {})
+    changes = task.layout.changed(found.x, task.x[found.rows]).sum(dim=1)
+    for i in range(10):
+        settings = torch.tensor(list(all_settings(task, i, 1)))
+        every = task.layout.with_codes(task.x[i : i + 1].repeat(len(settings), 1), settings)
+        expected = merit(task, every, torch.full((len(every),), i)).sort().values[:5]
+        flips = found[(found.rows == i) & (changes == 1)]
+        torch.testing.assert_close(merit(task, flips.x, flips.rows), expected)
+        assert changes[found.rows == i].bincount().tolist()[:4] == [0, 5, 5, 5]
+
+
+def test_later_changes_combine_the_best_first_ones(monkeypatch):
+    monkeypatch.setattr(candidates_module, "DOZEN", 2)
+    monkeypatch.setattr(candidates_module, "WIDTH", 2)
+    made = categories()
+    task = made.task(made.x[:10])
+    found = beam(task, torch.arange(10), {})
+    changes = task.layout.changed(found.x, task.x[found.rows]).sum(dim=1)
+    for i in range(10):
+        own = found[found.rows == i]
+        first, later = own[changes[found.rows == i] == 1], own[changes[found.rows == i] > 1]
+        top = first[merit(task, first.x, first.rows).argsort()[:2]].x != task.x[i]
+        allowed = (top.any(dim=0) | (task.x[i] != 0))[None]
+        assert ((later.x == 0) | allowed).all()
+
+
+def test_no_more_categories_are_flipped_than_may_change():
+    made = categories(constraints=[MaxChanges(2)])
+    task = made.task(made.x[:10])
+    found = beam(task, torch.arange(10), {})
+    assert task.layout.changed(found.x, task.x[found.rows]).sum(dim=1).unique().tolist() == [1, 2]
+
+
+def test_a_flipped_state_brings_its_number_and_nothing_enters_or_leaves_a_missing_one():
+    made = setup(applicants(missing=True))
+    x = made.x[:60]
+    task = made.task(x)
+    found = beam(task, torch.arange(60), made.finder.bank.typical)
+    layout, block = task.layout, task.layout.block("gain")
+    place = [b.name for b in layout.with_levels].index("gain")
+    before, after = layout.codes(x[found.rows])[:, place], layout.codes(found.x)[:, place]
+    assert torch.equal(before == 2, after == 2)
+    turned = before != after
+    assert turned.any()
+    typical = made.finder.bank.typical[block.number]
+    expected = torch.where(after == 0, typical, 0.0)[turned]
+    assert torch.equal(found.x[turned, block.number], expected)
+    others = [column for column in layout.numbers if column != block.number]
+    assert torch.equal(found.x[:, others], x[found.rows][:, others])
+    assert torch.equal(found.x[~turned][:, block.number], x[found.rows][~turned][:, block.number])
+    job = [b.name for b in layout.with_levels].index("job")
+    gone = layout.codes(x)[:, job] == 4
+    assert torch.equal(layout.codes(found.x)[:, job] == 4, gone[found.rows])
+
+
+def test_a_table_of_numbers_has_no_flips_nor_has_one_whose_categories_are_fixed():
+    made = setup(applicants()[["income", "savings"]])
+    assert len(beam(made.task(made.x[:5]), torch.arange(5), {})) == 0
+    made = setup(applicants()[["income", "job"]], [Immutable("job")])
+    assert len(beam(made.task(made.x[:5]), torch.arange(5), {})) == 0

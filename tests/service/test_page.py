@@ -1,0 +1,330 @@
+"""The what-if page in a browser, end to end on loans: a real service, and no request to another machine.
+
+``PLAUSIFLOW_IMAGES=docs/images pytest tests/test_page.py -m slow`` takes the documentation's pictures anew.
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import plausiflow as pf
+from serving import running
+from visiting import Visit, photograph
+
+NAME = "loans"
+TOKEN = "a-token-for-the-tests"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+LARGEST_IMAGE = 300_000
+
+
+@pytest.fixture(scope="session")
+def applications():
+    return pf.load_table("loans").split(250, 12)
+
+
+@pytest.fixture(scope="session")
+def saved(applications, tmp_path_factory) -> Path:
+    """The folder of a small explainer; the service and the tests load it from there."""
+    folder = tmp_path_factory.mktemp("page") / NAME
+    rules = [pf.Immutable("age", "sex"), pf.Increasing("education")]
+    explainer = pf.Explainer(pf.LinearClassifier(), constraints=rules, confidence=None, judges=0)
+    explainer.fit(applications[0].x, applications[0].y).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def explainer(saved):
+    return pf.Explainer.load(saved)
+
+
+@pytest.fixture(scope="module")
+def rows(applications, explainer) -> pd.DataFrame:
+    """Rows to start from; the first is rejected, but not by far."""
+    given = applications[1].x
+    chance = explainer.predict_proba(given)["granted"]
+    return given.loc[(chance - 0.3).abs().sort_values().index].reset_index(drop=True)
+
+
+@pytest.fixture(scope="module")
+def service(explainer, rows, tmp_path_factory):
+    with running(tmp_path_factory.mktemp("service"), {NAME: explainer}, rows={NAME: rows}) as server:
+        yield server.address
+
+
+@pytest.fixture(scope="module")
+def browser(service):
+    """A headless Chromium; started after the service, and only where there is one."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = os.environ.get("PLAUSIFLOW_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip("no Chromium on this machine; install one, or name it in PLAUSIFLOW_BROWSER")
+    with api.sync_playwright() as playwright:
+        as_root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+        started = playwright.chromium.launch(executable_path=found, args=as_root)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def visit(browser, service):
+    """A visit that must not end with a complaint, nor with a request to another machine."""
+    visit = Visit(browser, service)
+    yield visit.open()
+    visit.context.close()
+    assert visit.complaints == []
+    assert [url for url in visit.requests if not url.startswith(service)] == []
+
+
+@pytest.mark.browser
+def test_editing_a_value_changes_the_probability(visit, explainer, rows):
+    visit.wait_for_share(explainer.predict_proba(rows[:1])["granted"].iloc[0])
+    before = visit.share()
+    visit.field("credit score").fill("760")
+    visit.wait_for_share(explainer.predict_proba(rows[:1].assign(credit_score=760))["granted"].iloc[0])
+    assert visit.share() != before
+    assert visit.page.get_by_text(f"was {rows['credit_score'][0]}").is_visible()
+
+
+@pytest.mark.browser
+def test_a_locked_feature_stays_in_every_answer_and_the_map_is_drawn(visit, explainer, rows):
+    visit.page.get_by_role("button", name="Lock credit score").click()
+    visit.ask(count=2)
+    expected = explainer.explain(rows[:1], "granted", k=2, locked=["credit_score"])
+    sentences = [card.inner_text() for card in visit.page.locator(".sentence").all()]
+    assert sentences == expected.answer_sentences(range(len(expected.answers)))
+    assert len(sentences) == 2
+    for summary in visit.page.locator(".cards summary").all():
+        summary.click()
+    kept = visit.page.locator("td[data-kept=credit_score]")
+    assert [cell.inner_text() for cell in kept.all()] == [str(rows["credit_score"][0])] * 2
+    assert "locked" in kept.first.locator("xpath=..").inner_text()
+    visit.page.wait_for_selector(".points .answer >> nth=1")
+    assert visit.page.locator(".points .own").count() == 1
+    assert visit.page.locator(".points .way").count() == 2
+    assert visit.page.get_attribute("path.boundary", "d").startswith("M")
+    shaded = "c => new Set(c.getContext('2d').getImageData(0, 0, c.width, c.height).data).size"
+    assert visit.page.locator(".plot canvas").evaluate(shaded) > 20
+
+
+@pytest.mark.browser
+def test_an_ask_without_an_answer_shows_the_blocking_rule_and_the_nearest_miss(visit, rows):
+    visit.page.get_by_role("button", name="Range of credit score in an answer").click()
+    visit.page.locator(".feature", has_text="credit score").get_by_label("to", exact=True).fill("530")
+    visit.ask()
+    assert visit.text(".without h3").endswith("No answer")
+    assert 'Range("credit_score", None, 530' in visit.text(".reason code")
+    assert "blocks" in visit.text(".reason")
+    assert "530" in visit.text(".miss tr:has-text('credit score') mark")
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_a_row_that_is_decided_as_wanted_needs_no_answer(visit):
+    visit.page.get_by_text("rejected", exact=True).last.click()
+    visit.ask()
+    assert visit.page.get_attribute(".without", "data-status") == "already"
+
+
+@pytest.mark.browser
+def test_what_is_copied_asks_the_same_question(visit, saved, rows, capsys):
+    visit.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    visit.page.get_by_role("button", name="Lock job").click()
+    visit.page.get_by_role("button", name="Range of income in an answer").click()
+    visit.page.locator(".feature", has_text="income").get_by_label("from", exact=True).fill("20000")
+    visit.ask()
+    copied = {}
+    for name in ("JSON", "Python"):
+        visit.page.get_by_role("button", name=f"Copy as {name}").click()
+        visit.page.get_by_text(f"Copied as {name}.").wait_for()
+        copied[name] = visit.page.evaluate("navigator.clipboard.readText()")
+    told = json.loads(copied["JSON"])
+    assert told["question"]["instances"] == json.loads(rows[:1].to_json(orient="records"))
+    assert told["question"]["parameters"]["ranges"] == {"income": [20000, None]}
+    names = {}
+    exec(copied["Python"].replace(f'load("{NAME}")', f"load({str(saved)!r})"), names)
+    answer = told["explanation"]["counterfactuals"][0]
+    assert json.loads(names["result"].to_json())["rows"][0]["counterfactuals"][0] == answer
+    assert answer["sentence"] in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_an_answer_can_become_the_row(visit):
+    visit.ask()
+    changed = visit.page.locator(".card tr.changed th").all_inner_texts()
+    visit.page.get_by_role("button", name="Make it the row").click()
+    visit.page.wait_for_selector(".outcome:has-text('granted')")
+    assert visit.page.locator(".feature.edited .name").all_inner_texts() == changed
+    assert "ask again" in visit.text("#state")
+    visit.page.get_by_role("button", name="Undo my edits").click()
+    visit.page.wait_for_selector(".outcome:has-text('rejected')")
+
+
+@pytest.mark.browser
+def test_what_is_wrong_is_said_at_its_field(visit):
+    visit.field("income").fill("")
+    visit.page.get_by_text("A number is needed here").wait_for()
+    assert visit.field("income").get_attribute("aria-invalid") == "true"
+    visit.page.click("#ask")
+    assert "see the marked field" in visit.text("#state")
+    visit.field("income").fill("1e300")
+    visit.page.get_by_text("training rows have").wait_for()
+
+
+@pytest.mark.browser
+def test_two_features_can_be_chosen_and_read_with_the_keyboard(visit, explainer, rows):
+    visit.page.select_option("#map-kind", "features")
+    visit.page.select_option("#map-across", "job")
+    visit.page.select_option("#map-up", "open_lines")
+    visit.page.get_by_text("open lines", exact=True).last.wait_for()
+    labels = visit.page.locator(".axes text").all_text_contents()
+    assert {"clerk", "manager", "manual", "self-employed", "specialist", "job"} <= set(labels)
+    visit.page.locator(".plot").focus()
+    visit.page.keyboard.press("ArrowRight")
+    visit.page.keyboard.press("ArrowLeft")
+    said = visit.text(".readout")
+    chance = explainer.predict_proba(rows[:1])["granted"].iloc[0]
+    assert said.startswith(f"job {rows['job'][0]}, open lines {rows['open_lines'][0]}: granted ")
+    assert f"{round(100 * chance, 1):g}\u00a0%" in said
+    assert "nats" in said
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_rows_are_found_by_search_and_picked(visit, explainer, rows):
+    place = int(rows.index[explainer.predict(rows) == "granted"][0])
+    visit.page.locator("#rows option", has_text="granted").first.wait_for()
+    visit.page.fill("#search", f"granted {rows['income'][place]}")
+    found = visit.page.locator("#rows option")
+    assert f"income {rows['income'][place]:,}" in found.first.inner_text()
+    visit.page.select_option("#rows", str(place))
+    visit.page.wait_for_selector(".outcome:has-text('granted')")
+    assert visit.field("income").input_value() == str(rows["income"][place])
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_immutable_features_are_locked_for_good_with_the_reason(visit):
+    lock = visit.page.get_by_role("button", name="age never changes: a rule of this model")
+    assert lock.is_disabled()
+    assert lock.get_attribute("aria-pressed") == "true"
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_colours_follow_the_system_and_a_button(browser, service):
+    shades = {}
+    for scheme in ("light", "dark"):
+        visit = Visit(browser, service, color_scheme=scheme).open()
+        shades[scheme] = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        visit.page.click("#theme")
+        shades[f"{scheme}, changed"] = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        visit.context.close()
+    assert shades["light"] != shades["dark"]
+    assert shades["light, changed"] == shades["dark"]
+    assert shades["dark, changed"] == shades["light"]
+
+
+@pytest.mark.browser
+def test_a_phone_has_one_column_and_does_not_scroll_sideways(browser, service):
+    visit = Visit(browser, service, width=390, height=844, is_mobile=True, has_touch=True).open()
+    assert visit.widths() == [390, 390]
+    visit.page.get_by_role("button", name="Range of income in an answer").click()
+    visit.ask()
+    visit.page.wait_for_selector(".points .answer")
+    assert visit.widths() == [390, 390]
+    left = "e => Math.round(e.getBoundingClientRect().left)"
+    places = [visit.page.locator(part).first.evaluate(left) for part in (".row", ".ask", ".card", ".map")]
+    assert len(set(places)) == 1
+    assert visit.complaints == []
+    visit.context.close()
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_a_busy_or_lost_service_is_told_in_words_and_can_be_asked_again(browser, service):
+    visit = Visit(browser, service).open()
+    busy = {"status": 503, "headers": {"Retry-After": "2"}, "json": {"error": "The queue is full."}}
+    visit.page.route("**/*:explain", lambda route: route.fulfill(**busy))
+    visit.page.click("#ask")
+    visit.page.get_by_text("The queue is full. Try again in 2 seconds.").wait_for()
+    visit.page.unroute("**/*:explain")
+    visit.page.route("**/*:explain", lambda route: route.abort())
+    visit.page.get_by_role("button", name="Try again").click()
+    visit.page.get_by_text("The service does not answer.").wait_for()
+    visit.page.unroute("**/*:explain")
+    visit.page.get_by_role("button", name="Try again").click()
+    visit.page.wait_for_selector("#cards .card")
+    visit.context.close()
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_a_service_with_a_token_asks_for_it(browser, explainer, tmp_path):
+    with running(tmp_path, {NAME: explainer}, token=TOKEN) as server:
+        visit = Visit(browser, server.address)
+        visit.page.goto(server.address)
+        visit.page.fill("#token-text", "not the token")
+        visit.page.keyboard.press("Enter")
+        visit.page.get_by_text("not the right one").wait_for()
+        visit.page.fill("#token-text", TOKEN)
+        visit.page.keyboard.press("Enter")
+        visit.page.wait_for_selector(".bars")
+        assert visit.page.locator("#picker").is_hidden()  # no rows were given: it starts from a typical one
+        assert visit.field("income").input_value() != ""
+        visit.context.close()
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_names_and_levels_that_look_like_markup_stay_text(browser, service):
+    evil = "<img src=x onerror=alert(1)>"
+    visit = Visit(browser, service)
+
+    def spoilt(route):
+        told = route.fetch().json()
+        told["outcome"], told["rules"] = evil, [evil]
+        told["features"][3]["levels"].append(evil)
+        route.fulfill(json=told)
+
+    visit.page.route(f"**/v1/models/{NAME}", spoilt)
+    visit.open()
+    assert evil in visit.text(".decision")
+    assert visit.page.locator("img").count() == 0
+    assert visit.complaints == []
+    visit.context.close()
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_pictures_of_page_and_report_are_small(browser, tmp_path):
+    folder = Path(os.environ.get("PLAUSIFLOW_IMAGES", tmp_path))
+    train, test = pf.load_table("loans").split(600, 40)
+    rules = [pf.Immutable("age", "sex"), pf.Increasing("education")]
+    explainer = pf.Explainer(pf.LinearClassifier(), constraints=rules).fit(train.x, train.y)
+    rejected = test.x[explainer.predict(test.x) == "rejected"]
+    with running(tmp_path, {NAME: explainer}, rows={NAME: rejected}) as server:
+        for name, width, options in (
+            ("light", 1360, {"color_scheme": "light"}),
+            ("dark", 1360, {"color_scheme": "dark"}),
+            ("phone", 390, {"is_mobile": True}),
+        ):
+            visit = Visit(browser, server.address, width=width, **options).open()
+            visit.page.get_by_role("button", name="Lock loan amount").click()
+            visit.ask(count=3)
+            visit.page.wait_for_selector(".points .answer >> nth=2")
+            photograph(visit, folder / f"whatif-{name}.png", 5000)
+            visit.context.close()
+    explainer.explain(test.x, "granted", k=2).to_html(tmp_path / "report.html")
+    for name, width in (("light", 1280), ("phone", 390)):
+        visit = Visit(browser, (tmp_path / "report.html").as_uri(), width=width)
+        visit.page.goto(visit.address)
+        photograph(visit, folder / f"report-{name}.png", 3600)
+        assert visit.complaints == []
+        visit.context.close()
+    for path in folder.glob("*-*.png"):
+        assert path.stat().st_size < LARGEST_IMAGE, path.name

@@ -1,0 +1,129 @@
+"""What clients are told: models, rows, maps, the page, health, counters and headers."""
+
+import pandas as pd
+import pytest
+
+from serving import AT, NAME, Client, instances, people
+
+
+def test_a_model_tells_what_its_rows_must_be_and_its_typical_row_can_be_asked_about(client):
+    assert client.get("/v1/models").json() == {"models": [NAME]}
+    told = client.get(AT).json()
+    by_name = {feature["name"]: feature for feature in told["features"]}
+    frame = people()[1]
+    assert list(by_name) == list(frame.columns)
+    assert (told["name"], told["ready"], told["outcomes"]) == (NAME, True, ["no", "yes"])
+    assert told["rules"] == ['Immutable("age")']
+    assert {name: f["kind"] for name, f in by_name.items()} == {
+        "age": "integer", "income": "integer", "savings": "number", "job": "category", "school": "ordered",
+        "owns": "boolean", "gain": "integer",
+    }  # fmt: skip
+    income = by_name["income"]
+    assert (income["smallest"], income["largest"], income["step"]) == (
+        frame["income"].min(),
+        frame["income"].max(),
+        100,
+    )
+    assert by_name["school"]["levels"] == ["none", "basic", "high", "phd"]
+    assert [name for name, feature in by_name.items() if feature["immutable"]] == ["age"]
+    assert [name for name, feature in by_name.items() if feature["missing"]] == ["job", "gain"]
+    assert told["typical"]["income"] == sorted(frame["income"])[(len(frame) - 1) // 2]
+    assert told["typical"]["job"] == frame["job"].mode()[0]
+    assert client.explain([told["typical"]])[0]["status"] == "found"
+
+
+def test_rows_to_start_from_are_the_first_two_hundred(rows):
+    frame = people()[1]
+    many = pd.concat([frame] * 2, ignore_index=True).assign(more=1)
+    with Client(rows={NAME: many}) as client:
+        offered = client.get(f"{AT}/rows").json()["rows"]
+    assert offered == (rows * 2)[:200]
+    with Client() as client:
+        assert client.get(f"{AT}/rows").json() == {"rows": []}
+
+
+def test_a_map_is_drawn_around_a_row(client, rows):
+    body = {"instance": rows[0], "target": "yes", "points": rows[1:3], "size": 6}
+    body |= {"horizontal": "income", "vertical": "job"}
+    drawn = client.post(f"{AT}:map", body).json()
+    assert drawn["kind"] == "features"
+    assert len(drawn["points"]) == 3
+    assert {len(line) for line in drawn["score"]} == {6}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"size": 1},
+        {"size": 81},
+        {"size": "6"},
+        {"points": {}},
+        {"points": [{}]},
+        {"instance": []},
+        {"target": "opposite"},
+        {"target": "maybe"},
+        {"horizontal": "incom"},
+        {"horizontal": "age"},
+        {"more": 1},
+    ],
+)
+def test_a_map_that_cannot_be_drawn_is_refused_with_the_reason(client, rows, wrong):
+    answer = client.post(f"{AT}:map", {"instance": rows[0], "target": "yes"} | wrong)
+    assert answer.status_code == 422
+    assert len(answer.json()["error"]) > 30
+
+
+def test_the_page_and_its_files_are_served_with_their_types_and_nothing_else_is(client):
+    page = client.get("/")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert b"<html" in page.content
+    assert client.get("/static/main.js").headers["content-type"].startswith("text/javascript")
+    assert client.get("/static/style.css").headers["content-type"].startswith("text/css")
+    for path in (
+        "/static/../app.py",
+        "/static/%2e%2e/app.py",
+        "/static//etc/passwd",
+        "/static/",
+        "/docs",
+        "/redoc",
+    ):
+        assert client.get(path).status_code == 404, path
+
+
+def test_health_readiness_and_counters():
+    with Client() as client:
+        assert client.get("/healthz").json() == {"status": "alive"}
+        assert client.get("/readyz").json() == {"status": "ready"}
+        client.explain(instances(people()[1].iloc[:3]))
+        client.post(f"{AT}:explain", {"instances": []})
+        text = client.get("/metrics").text
+    for line in (
+        'plausiflow_requests_total{route="/v1/models/{model}:explain",status="200"} 1.0',
+        'plausiflow_requests_total{route="/v1/models/{model}:explain",status="422"} 1.0',
+        'plausiflow_rows_total{route="/v1/models/{model}:explain"} 3.0',
+        'plausiflow_verdicts_total{status="found"} 3.0',
+        "plausiflow_queue_rows 0.0",
+        "plausiflow_batch_rows_sum 3.0",
+        'plausiflow_request_seconds_count{route="/v1/models/{model}:explain"} 2.0',
+    ):
+        assert line in text.splitlines(), line
+    assert not client.service.is_ready
+
+
+def test_every_answer_carries_headers_that_protect_and_questions_are_never_kept(client, rows):
+    answers = [client.get("/"), client.get("/nothing"), client.get(AT), client.post(f"{AT}:predict", {})]
+    for answer in answers:
+        headers = answer.headers
+        assert headers["content-security-policy"].startswith("default-src 'self'")
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert len(headers["x-request-id"]) == 16
+        assert "access-control-allow-origin" not in headers
+    assert [answer.headers["cache-control"] for answer in answers] == [
+        "no-cache",
+        "no-store",
+        "no-store",
+        "no-store",
+    ]
+    preflight = client.request("OPTIONS", f"{AT}:explain", headers={"Origin": "http://evil.example"})
+    assert preflight.status_code == 405

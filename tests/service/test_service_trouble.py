@@ -1,0 +1,160 @@
+"""Time, overload and errors inside: each is answered, and the log holds nothing of the rows."""
+
+import asyncio
+import json
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from plausiflow.classifiers import LinearClassifier
+from plausiflow.errors import InvalidInputError, ModelError, NotFittedError
+from plausiflow.explainer import Explainer
+from plausiflow.service import ServiceSettings, work
+from plausiflow.service.asking import explaining
+from plausiflow.service.logs import logging_to
+from plausiflow.service.refusals import Refusal
+from processes import wait_for
+from serving import AT, NAME, Client, people
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Explanations wait until the event is set; it tells of the rows of each call."""
+    gate, calls, own = threading.Event(), [], work.Explaining.answered.__func__
+
+    def answered(cls, works, seconds):
+        calls.append(sum(w.size for w in works))
+        gate.wait(10)
+        return own(cls, works, seconds)
+
+    monkeypatch.setattr(work.Explaining, "answered", classmethod(answered))
+    yield gate, calls
+    gate.set()
+
+
+def test_a_request_that_takes_too_long_is_answered_in_time(slow, rows):
+    gate, _ = slow
+    with Client(settings=ServiceSettings(time_limit=0.2)) as client:
+        start = time.monotonic()
+        answer = client.post(f"{AT}:explain", {"instances": rows[:1]})
+        assert time.monotonic() - start < 2
+        assert answer.status_code == 504
+        assert "0.2 s" in answer.json()["error"]
+        assert client.service.is_ready
+        time.sleep(0.3)
+        assert client.get("/readyz").status_code == 503, "it is stuck"
+        gate.set()
+        wait_for(lambda: client.service.batcher.busy_for() == 0)
+        assert client.post(f"{AT}:predict", {"instances": rows[:1]}).status_code == 200
+
+
+def test_rows_that_are_not_reached_in_time_say_so(monkeypatch, rows):
+    own = work.Explaining.answered.__func__
+    monkeypatch.setattr(
+        work.Explaining, "answered", classmethod(lambda cls, works, seconds: own(cls, works, 0.0))
+    )
+    with Client() as client:
+        assert client.explain(rows[:1])[0]["status"] == "not_reached"
+
+
+def test_when_too_many_rows_wait_requests_are_refused_and_later_taken_again(slow, rows):
+    gate, calls = slow
+    with Client(settings=ServiceSettings(max_rows=4, queue_rows=4, retry_after=7)) as client:
+        service = client.service
+        works = explaining(service.model(NAME), {"instances": rows[:4]}, service.settings)
+        futures = service.batcher.submit(works, 10)
+        wait_for(lambda: calls)
+        futures += service.batcher.submit(works, 10)
+        answer = client.post(f"{AT}:explain", {"instances": rows[:1]})
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "7")
+        assert "4 rows wait" in answer.json()["error"]
+        assert client.get("/healthz").status_code == 200
+        gate.set()
+        assert [len(future.result(10).texts) for future in futures] == [4, 4]
+        assert client.explain(rows[:1])[0]["status"] == "found"
+
+
+def test_a_client_that_goes_away_leaves_nothing_behind(slow, rows):
+    gate, calls = slow
+    with Client() as client:
+        service = client.service
+
+        async def leave():
+            left = asyncio.Event()
+            asyncio.get_running_loop().call_later(0.05, left.set)
+            body = json.dumps({"instances": rows[:1]}).encode()
+            first = asyncio.ensure_future(service.answer("explain", NAME, body, asyncio.Event().wait))
+            while not calls:
+                await asyncio.sleep(0.001)
+            with pytest.raises(Refusal, match="went away"):
+                await service.answer("explain", NAME, body, left.wait)
+            gate.set()
+            return await first
+
+        assert client._runner.run(leave()).rows == 1
+        wait_for(lambda: service.batcher.waiting_rows == 0)
+        assert calls == [1], "what nobody waits for is not done"
+
+
+class Secret(Exception):
+    """An error that quotes a cell."""
+
+
+@pytest.mark.parametrize("error", [Secret("income 123456"), ModelError("income 123456")])
+def test_an_unexpected_error_has_a_number_and_no_trace_and_the_log_no_row_values(
+    monkeypatch, rows, tmp_path, error
+):
+    def fail(cls, works, seconds):
+        raise error
+
+    monkeypatch.setattr(work.Predicting, "answered", classmethod(fail))
+    with (tmp_path / "log").open("w") as file, logging_to(file), Client() as client:
+        answer = client.post(f"{AT}:predict", {"instances": [{**rows[0], "income": 123456}]})
+    assert answer.status_code == 500
+    log = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    failed, request = log
+    assert failed["id"] == request["id"] == answer.headers["x-request-id"]
+    assert failed["id"] in answer.json()["error"]
+    assert failed["error"] == type(error).__name__
+    assert failed["trace"][-1].endswith(" fail")
+    for text in (answer.text, (tmp_path / "log").read_text()):
+        assert "123456" not in text
+        assert "income" not in text
+    assert "Traceback" not in answer.text
+    assert ".py" not in answer.text
+
+
+def test_the_log_has_one_line_a_request_and_nothing_of_its_rows(rows, tmp_path):
+    with (tmp_path / "log").open("w") as file, logging_to(file), Client() as client:
+        client.explain([{**rows[0], "job": "astronaut"}, rows[1]])
+        client.get("/healthz?secret=astronaut")
+        client.post(f"{AT}:predict", {"instances": [{"job": "astronaut"}]})
+    text = (tmp_path / "log").read_text()
+    assert "astronaut" not in text
+    lines = [json.loads(line) for line in text.splitlines()]
+    keys = {"time", "level", "event", "id", "method", "path", "status", "ms", "rows", "batch"}
+    assert all(set(line) == keys for line in lines)
+    assert [(line["path"], line["status"], line["rows"], line["batch"]) for line in lines] == [
+        (f"{AT}:explain", 200, 2, 2), ("/healthz", 200, 0, 0), (f"{AT}:predict", 422, 0, 0),
+    ]  # fmt: skip
+
+
+def test_what_cannot_be_served_is_refused_at_the_start():
+    explainer, frame = people()
+    with pytest.raises(InvalidInputError, match="one explainer or more"):
+        Client({})
+    with pytest.raises(InvalidInputError, match="letters, digits"):
+        Client({"a:b": explainer})
+    with pytest.raises(NotFittedError):
+        Client({NAME: Explainer(LinearClassifier())})
+    with pytest.raises(InvalidInputError, match="income"):
+        Client(rows={NAME: frame.drop(columns="income")})
+    with pytest.raises(InvalidInputError, match="rows for other"):
+        Client(rows={"other": frame})
+    with pytest.raises(
+        InvalidInputError, match=r"`max_rows` must be .*; `queue_rows` must be .*; `time_limit`"
+    ):
+        ServiceSettings(max_rows=0, queue_rows=-1, time_limit=0)
+    assert replace(ServiceSettings(), batch_rows=1).batch_rows == 1
