@@ -1,30 +1,12 @@
 """The commands that README and documentation show exist, with their options and arguments."""
 
 import re
-import shlex
-from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
-from pages import ROOT, WRITTEN, fences, named, of_pages, prose
+from pages import ROOT, WRITTEN, command_lines, fences, named, of_command_line, of_pages, prose
 from plausiflow.cli import app
-
-
-def command_lines(page: Path) -> list[str]:
-    """The commands of ours that a page shows."""
-    shells = ("", "sh", "bash", "shell", "console", "text")
-    texts = [body.replace("\\\n", " ") for language, _, body in fences(page) if language in shells]
-    lines = [line.removeprefix("$ ") for text in texts for line in text.splitlines()]
-    return [line for line in lines if re.match(r"(\S+=\S+ )*(\S*/)?plausiflow ", line)]
-
-
-def of_command_line(line: str) -> list[str]:
-    """The words after `plausiflow`, up to what a shell would read as the end of the command."""
-    words = shlex.split(line, comments=True)
-    start = next(i for i, word in enumerate(words) if Path(word).name == "plausiflow") + 1
-    ends = [i for i, word in enumerate(words) if i >= start and word in {"|", "&&", ";", ">", "&"}]
-    return words[start : ends[0] if ends else None]
 
 
 def problem_with(words: list[str]) -> str | None:

@@ -1,6 +1,7 @@
 """Pages of the documentation, and what is in them."""
 
 import re
+import shlex
 import textwrap
 from functools import cache
 from pathlib import Path
@@ -39,3 +40,19 @@ def fences(page: Path) -> list[tuple[str, int, str]]:
 def prose(page: Path) -> str:
     """The text of a page without its blocks of code."""
     return re.sub(r"^ *(`{3,})[^`\n]*\n.*?^ *\1 *$", "", page.read_text(), flags=re.M | re.S)
+
+
+def command_lines(page: Path) -> list[str]:
+    """The commands of ours that a page shows."""
+    shells = ("", "sh", "bash", "shell", "console", "text")
+    texts = [body.replace("\\\n", " ") for language, _, body in fences(page) if language in shells]
+    lines = [line.removeprefix("$ ") for text in texts for line in text.splitlines()]
+    return [line for line in lines if re.match(r"(\S+=\S+ )*(\S*/)?plausiflow ", line)]
+
+
+def of_command_line(line: str) -> list[str]:
+    """The words after `plausiflow`, up to what a shell would read as the end of the command."""
+    words = shlex.split(line, comments=True)
+    start = next(i for i, word in enumerate(words) if Path(word).name == "plausiflow") + 1
+    ends = [i for i, word in enumerate(words) if i >= start and word in {"|", "&&", ";", ">", "&"}]
+    return words[start : ends[0] if ends else None]

@@ -46,6 +46,12 @@ def test_a_study_that_makes_no_sense_is_refused():
             batch.BatchSelection(**settings)
 
 
+def test_kills_need_rows_that_are_left_after_them():
+    with pytest.raises(InvalidInputError, match=r"`many` must be at least 155,000, .* 10 kills of 2 workers"):
+        batch.BatchSelection(many=154_999, kills=10)
+    batch.BatchSelection(many=155_000, kills=10)
+
+
 @pytest.mark.slow
 def test_a_small_study_runs(tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")

@@ -74,6 +74,13 @@ class BatchSelection:
                 "Engines must be local or ray, the device cpu or cuda, `rows` and `workers` at least 1, "
                 f"`many` and `kills` at least 0 and `train` at least 2; got {asked}."
             )
+        # Up to its kill every worker may end a unit, and one of them another.
+        least_rows = UNITS[self.device] * (self.kills * (self.workers + 1) + 1)
+        if self.kills and self.many < least_rows:
+            raise InvalidInputError(
+                f"`many` must be at least {least_rows:,}, for something to be left after {self.kills} kills "
+                f"of {self.workers} workers; got {self.many:,}."
+            )
 
 
 def run(selection: BatchSelection) -> Iterator[Row]:

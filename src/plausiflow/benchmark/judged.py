@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -25,7 +25,6 @@ from plausiflow.benchmark.study import (
     CpuTimer,
     Row,
     Selection,
-    environment,
     fitted_classifier,
     fitted_plausibility,
     fold_of,
@@ -80,13 +79,10 @@ def fitted_judges(dataset: str, fold: int) -> Judges:
 
 def run(selection: Selection) -> Iterator[Row]:
     """One row per data set, fold, classifier and method."""
-    for dataset, classifier, fold in selection.cases():
-        for row in _case(dataset, classifier, fold, selection):
-            case: Row = {"dataset": dataset, "classifier": classifier, "fold": fold}
-            yield case | row | {"seed": selection.seed} | environment()
+    return selection.run(partial(_case, selection))
 
 
-def _case(dataset: str, kind: str, fold: int, selection: Selection) -> Iterator[Row]:
+def _case(selection: Selection, dataset: str, kind: str, fold: int) -> Iterator[Row]:
     data = fold_of(dataset, fold)
     x = selection.few(data.x_test)
     model = fitted_classifier(dataset, kind, fold, selection.seed)
@@ -181,7 +177,7 @@ def frontier(dataset: str, selection: Selection) -> Iterator[Row]:
             "judged": passed,
         }
         yield point | summary(found)
-    for row in _case(dataset, "lr", 0, selection):
+    for row in _case(selection, dataset, "lr", 0):
         if row["method"] in ("paper", "sqp_one_flow", "nearest"):
             yield row
 

@@ -8,6 +8,7 @@ keeps its own value as bound). The page shows PPCEF's published row beside both,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from torch import Tensor
@@ -15,7 +16,7 @@ from torch import Tensor
 from plausiflow.benchmark.cases import write_section
 from plausiflow.benchmark.reference import Reference
 from plausiflow.benchmark.sheets import Cell, Sheet, number
-from plausiflow.benchmark.study import CpuTimer, Row, Selection, closeness, environment, summary
+from plausiflow.benchmark.study import CpuTimer, Row, Selection, closeness, summary
 from plausiflow.counterfactuals import Counterfactuals
 from plausiflow.densities import PublishedMAF, Thresholded
 from plausiflow.errors import InvalidInputError
@@ -34,13 +35,12 @@ def run(selection: Selection, directory: Path | None = None) -> Iterator[Row]:
     """One row per data set, classifier and solver: ``published``, ``penalty_adam``, ``sqp``."""
     if selection.folds != (0,):
         raise InvalidInputError(f"Only fold 0 was published with its models; got folds {selection.folds}.")
-    for dataset, classifier, _ in selection.cases():
-        for row in _case(Reference.load(dataset, directory), classifier, selection):
-            case: Row = {"dataset": dataset, "classifier": classifier, "fold": 0}
-            yield case | row | {"seed": selection.seed} | environment()
+    return selection.run(partial(_case, selection, directory))
 
 
-def _case(reference: Reference, kind: str, selection: Selection) -> Iterator[Row]:
+def _case(selection: Selection, directory: Path | None, dataset: str, kind: str, fold: int) -> Iterator[Row]:
+    assert fold == 0
+    reference = Reference.load(dataset, directory)
     model = reference.classifier(kind)  # type: ignore[arg-type]
     plausibility = Thresholded.at(
         PublishedMAF(reference.maf_arrays), float(reference.log_delta), model.n_classes

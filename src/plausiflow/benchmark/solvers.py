@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from plausiflow.benchmark.study import (
     CpuTimer,
     Row,
     Selection,
     closeness,
-    environment,
     fitted_classifier,
     fitted_plausibility,
     fold_of,
@@ -39,13 +39,10 @@ def run(selection: Selection) -> Iterator[Row]:
 
     The solvers are ``penalty_adam``, ``sqp``, ``sqp_quality`` and ``sqp_no_box``.
     """
-    for dataset, classifier, fold in selection.cases():
-        for row in _case(dataset, classifier, fold, selection):
-            case: Row = {"dataset": dataset, "classifier": classifier, "fold": fold}
-            yield case | row | {"seed": selection.seed} | environment()
+    return selection.run(partial(_case, selection))
 
 
-def _case(dataset: str, kind: str, fold: int, selection: Selection) -> Iterator[Row]:
+def _case(selection: Selection, dataset: str, kind: str, fold: int) -> Iterator[Row]:
     data = fold_of(dataset, fold)
     x = selection.few(data.x_test)
     model = fitted_classifier(dataset, kind, fold, selection.seed)

@@ -11,7 +11,7 @@ import math
 import os
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -78,6 +78,13 @@ class Selection:
     def few(self, x: Tensor) -> Tensor:
         """The first ``rows`` rows."""
         return x if self.rows is None else x[: self.rows]
+
+    def run(self, case: Callable[[str, str, int], Iterator[Row]]) -> Iterator[Row]:
+        """The rows of every data set, classifier and fold; each says of which it is, and where it was run."""
+        for dataset, classifier, fold in self.cases():
+            named: Row = {"dataset": dataset, "classifier": classifier, "fold": fold}
+            for row in case(dataset, classifier, fold):
+                yield named | row | {"seed": self.seed} | environment()
 
 
 @lru_cache(maxsize=8)

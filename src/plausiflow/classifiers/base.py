@@ -25,6 +25,27 @@ Weights = Tensor | np.ndarray
 """Weights that somebody else trained."""
 
 
+def check_columns(x: Tensor, n_features: int, which: str) -> None:
+    """Check that rows are floats, with so many columns.
+
+    Args:
+        x: Rows.
+        n_features: How many columns they must have.
+        which: What these are, for the message.
+
+    Raises:
+        ShapeError: They have another shape.
+        InvalidInputError: They are not floats.
+    """
+    if x.ndim != 2 or x.shape[1] != n_features:
+        raise ShapeError(
+            f"`x` must have shape (n, {n_features}), {which}; got {tuple(x.shape)}. A single row needs "
+            "`x[None]`."
+        )
+    if not x.is_floating_point():
+        raise InvalidInputError(f"`x` must be a float tensor; got {x.dtype}. Convert it with `x.double()`.")
+
+
 def predict_proba(classifier: Classifier, x: Tensor) -> Tensor:
     """Class probabilities, the softmax of the logits; keeps the graph.
 

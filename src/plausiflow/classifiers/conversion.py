@@ -16,13 +16,13 @@ import pandas as pd
 from sklearn.base import is_regressor
 from torch import Tensor, nn
 
+from plausiflow.classifiers.base import check_columns
 from plausiflow.classifiers.columns import Basis, Fitted, Refused, table_columns
 from plausiflow.classifiers.comparison import Intake, require_same
 from plausiflow.classifiers.estimators import estimator
 from plausiflow.classifiers.preprocessing import kind_of
 from plausiflow.data.encoding import Encoder
 from plausiflow.data.features import plain
-from plausiflow.errors import InvalidInputError, ShapeError
 from plausiflow.frozen import Frozen
 
 SAMPLE = 256
@@ -184,19 +184,8 @@ def convert_regressor(
 
 
 def check_encoded(x: Tensor, n_features: int) -> None:
-    """Check that these are encoded rows of this width.
-
-    Raises:
-        ShapeError: They have another shape.
-        InvalidInputError: They are not floats.
-    """
-    if x.ndim != 2 or x.shape[1] != n_features:
-        raise ShapeError(
-            f"`x` must have shape (n, {n_features}), rows as encoded by the encoder that the model was "
-            f"converted with; got {tuple(x.shape)}. A single row needs `x[None]`."
-        )
-    if not x.is_floating_point():
-        raise InvalidInputError(f"`x` must be a float tensor; got {x.dtype}. Convert it with `x.double()`.")
+    """Raise unless these are encoded rows of this width."""
+    check_columns(x, n_features, "rows as encoded by the encoder that the model was converted with")
 
 
 C = TypeVar("C", bound=_Converted)

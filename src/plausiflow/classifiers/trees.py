@@ -13,7 +13,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from plausiflow.errors import InvalidInputError, ShapeError
+from plausiflow.classifiers.base import check_columns
+from plausiflow.errors import InvalidInputError
 
 _CELLS = 100_000  # Splits times rows that are computed at once: what a cache holds.
 _FEWEST_ROWS = 16
@@ -231,16 +232,5 @@ def _floats(values: Sequence[float]) -> Tensor:
 
 
 def check_cells(x: Tensor, n_features: int) -> None:
-    """Check that rows are floats, with as many columns as the trees take.
-
-    Raises:
-        ShapeError: They have another shape.
-        InvalidInputError: They are not floats.
-    """
-    if x.ndim != 2 or x.shape[1] != n_features:
-        raise ShapeError(
-            f"`x` must have shape (n, {n_features}), the columns that the trees were fitted on; "
-            f"got {tuple(x.shape)}."
-        )
-    if not x.is_floating_point():
-        raise InvalidInputError(f"`x` must be a float tensor; got {x.dtype}. Convert it with `x.double()`.")
+    """Raise unless rows have as many columns as the trees take."""
+    check_columns(x, n_features, "the columns that the trees were fitted on")
