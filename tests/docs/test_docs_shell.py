@@ -17,7 +17,7 @@ from plausiflow import load_table
 PAGES = {"README.md": "loan", "docs/cli.md": "loan", "docs/quickstart.md": "decision"}
 """Pages whose commands are a whole story, and what they call the outcome."""
 COLUMNS = ["age", "sex", "education", "income", "debt_ratio", "loan_amount", "credit_score"]
-RULES = 'immutable = ["age", "sex"]\nincreasing = ["education"]\nmax_changes = 3\n'
+RULES = 'immutable = ["age", "sex"]\nmax_changes = 3\n'
 
 
 def lay_out(folder: Path, outcome: str) -> None:

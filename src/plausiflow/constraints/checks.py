@@ -56,7 +56,7 @@ def _misfits(rule: Rule, features: Mapping[str, Feature]) -> list[str]:
             return ["without a change there is no counterfactual; expected at least 1"]
         case Increasing(feature=name) | Decreasing(feature=name) if features[name].kind == "category":
             return [
-                f"`{name}` is a category without an order. Give its levels in order when the table is read, "
+                f"`{name}` is a category without an order. Give its levels in order with `orders`, "
                 "or list what a row may move to with Allowed"
             ]
         case Range(feature=name):
