@@ -57,14 +57,14 @@ def test_a_small_study_runs(tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
     monkeypatch.setitem(batch.UNITS, "cpu", 20)
     selection = batch.BatchSelection(
-        rows=60, many=800, kills=2, engines=("local",), train=150, folder=tmp_path
+        rows=60, many=2000, kills=2, engines=("local",), train=150, folder=tmp_path
     )
     rows = list(batch.run(selection))
     assert [(row["method"], row["workers"], row["rows"]) for row in rows] == [
         ("local", 1, 60),
         ("local", 2, 60),
-        ("local", 2, 800),
-        ("local", 2, 800),
+        ("local", 2, 2000),
+        ("local", 2, 2000),
     ]
     assert [row.get("same") for row in rows] == ["yes", "yes", None, "yes"]
     assert [row.get("kills") for row in rows] == [None, None, None, 2]

@@ -121,7 +121,8 @@ def _many(selection: BatchSelection, batch: BatchRun, folder: Path) -> Iterator[
     yield row
     if selection.kills:
         killed = replace(whole, out=folder / "killed")
-        killed.kill(selection.kills, float(row["seconds"]) / selection.kills / 4, selection.seed)
+        a_unit = float(row["seconds"]) * selection.workers * batch.unit / selection.many
+        killed.kill(selection.kills, a_unit / 2, selection.seed)
         rest = killed.measure()
         del rest["seconds"], rest["throughput"]  # of what the kills had left to do
         yield rest | {"kills": selection.kills, "same": _yes(killed.digest() == whole.digest())}
