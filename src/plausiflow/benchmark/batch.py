@@ -179,7 +179,7 @@ def sizing(rows: Sequence[Row], price: float, count: int = 10**9) -> str:
         price: Of a processor core for an hour.
         count: How many rows.
     """
-    here = [row for row in rows if row["method"] == "local" and row.get("device", "cpu") == "cpu"]
+    here = [row for row in rows if row["method"] == "local" and row["device"] == "cpu"]
     largest = max((row for row in here if row.get("throughput")), key=lambda row: int(row["rows"]))
     rate = float(largest["throughput"]) / int(largest["workers"])
     hours = count / rate / 3600
@@ -193,6 +193,8 @@ def sizing(rows: Sequence[Row], price: float, count: int = 10**9) -> str:
 
 def write_page(rows: list[Row], path: Path, price: float = PRICE) -> None:
     """Put the measured rates, and what follows from them, between their marks in a page."""
+    older: Row = {"device": "cpu"}  # files that do not say
+    rows = [older | row for row in rows]
     threads = f"torch {', '.join(sorted({str(row['torch']) for row in rows}))}, one thread a worker."
     text = f"{markdown(rows, COLUMNS)}\n\n{what_ran(rows)} {threads}\n\n{sizing(rows, price)}"
     write_section(path, MARK, text)
