@@ -8,6 +8,7 @@ import torch
 
 from benchmarking import PLAIN, PLAIN_DENSITIES, PNG, invoke, read_json
 from plausiflow.classifiers import LinearClassifier
+from plausiflow.cli.options import report
 
 
 def test_the_solvers_benchmark_prints_and_writes_the_same_rows(quick, tmp_path):
@@ -28,6 +29,16 @@ def test_the_solvers_benchmark_prints_and_writes_the_same_rows(quick, tmp_path):
     assert "Solvers on models trained here" in done.stdout
     assert sum(line.split()[:1] == ["wine"] for line in done.stdout.splitlines()) == 8
     assert f"Rows: {path}" in done.stdout.replace("\n", "")
+
+
+def test_rows_that_were_there_before_a_study_failed_are_kept(tmp_path):
+    def failing():
+        yield {"dataset": "wine", "l2": 0.5}
+        raise RuntimeError("the second one")
+
+    with pytest.raises(RuntimeError, match="the second one"):
+        report(failing(), ("dataset", "l2"), "A study", tmp_path / "rows.json")
+    assert read_json(tmp_path / "rows.json") == [{"dataset": "wine", "l2": 0.5}]
 
 
 def test_the_densities_benchmark_prints_and_writes_the_same_rows(quick, tmp_path):

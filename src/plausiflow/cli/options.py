@@ -61,10 +61,12 @@ def split(names: str) -> tuple[str, ...]:
 
 
 def report(rows: Iterable[Row], columns: Sequence[str], title: str, json: Path | None) -> list[Row]:
-    """Print rows as a table when all are there, write them where asked, and give them back."""
-    kept = []
+    """Print rows as a table when all are there, and give them back; the file has each as soon as it is there."""
+    kept: list[Row] = []
     for row in rows:
         kept.append(row)
+        if json is not None:
+            write_json(kept, json)
         if sys.stderr.isatty():
             named = [
                 str(row[name])
