@@ -61,7 +61,7 @@ def split(names: str) -> tuple[str, ...]:
 
 
 def report(rows: Iterable[Row], columns: Sequence[str], title: str, json: Path | None) -> list[Row]:
-    """Print rows as a table when all are there, and give them back; the file has each as soon as it is there."""
+    """Print rows as a table when all are there, and give them back; a file gets each as it comes."""
     kept: list[Row] = []
     for row in rows:
         kept.append(row)
