@@ -26,6 +26,11 @@ def test_a_billion_rows_cost_what_the_largest_run_says():
     assert "| 16 | 86.8 h | 69 |" in told
 
 
+def test_nothing_is_reckoned_from_runs_of_another_kind():
+    rows = [measured("ray", 2, 2000, 9.0), measured("local", 1, 20, 7.0) | {"device": "cuda"}]
+    assert batch.sizing(rows, price=0.05).endswith("here is none.")
+
+
 def test_the_page_gets_the_table_and_the_estimate(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"before\n{batch.MARK}\nold\n<!-- end -->\nafter\n")
@@ -42,7 +47,8 @@ def test_the_page_gets_the_table_and_the_estimate(tmp_path):
 
 def test_a_study_that_makes_no_sense_is_refused():
     for settings in (
-        {"engines": ("slurm",)}, {"device": "tpu"}, {"rows": 0}, {"many": -1}, {"workers": 0}, {"kills": -1},
+        {"engines": ("slurm",)}, {"engines": ()}, {"device": "tpu"}, {"rows": 0}, {"many": -1}, {"workers": 0},
+        {"kills": -1},
     ):  # fmt: skip
         with pytest.raises(InvalidInputError, match="Engines must be local or ray"):
             batch.BatchSelection(**settings)

@@ -65,7 +65,7 @@ class BatchSelection:
     folder: Path | None = None
 
     def __post_init__(self) -> None:
-        wrong = set(self.engines) - {"local", "ray"} or {self.device} - set(UNITS)
+        wrong = not self.engines or set(self.engines) - {"local", "ray"} or self.device not in UNITS
         least = {"rows": 1, "many": 0, "workers": 1, "kills": 0, "train": 2}
         small = [name for name, bound in least.items() if getattr(self, name) < bound]
         if wrong or small:
@@ -180,7 +180,10 @@ def sizing(rows: Sequence[Row], price: float, count: int = 10**9) -> str:
         count: How many rows.
     """
     here = [row for row in rows if row["method"] == "local" and row["device"] == "cpu"]
-    largest = max((row for row in here if row.get("throughput")), key=lambda row: int(row["rows"]))
+    rated = [row for row in here if row.get("throughput")]
+    if not rated:
+        return f"What {count:,} rows cost is reckoned from local runs on processors; here is none."
+    largest = max(rated, key=lambda row: int(row["rows"]))
     rate = float(largest["throughput"]) / int(largest["workers"])
     hours = count / rate / 3600
     lines = [f"| {cores:,} | {hours / cores:,.1f} h | {hours * price:,.0f} |" for cores in MACHINES]
