@@ -47,8 +47,8 @@ def test_the_page_gets_the_table_and_the_estimate(tmp_path):
 
 def test_a_study_that_makes_no_sense_is_refused():
     for settings in (
-        {"engines": ("slurm",)}, {"engines": ()}, {"device": "tpu"}, {"rows": 0}, {"many": -1}, {"workers": 0},
-        {"kills": -1},
+        {"engines": ("slurm",)}, {"engines": ()}, {"device": "tpu"}, {"rows": 0}, {"many": -1},
+        {"workers": 0}, {"kills": -1},
     ):  # fmt: skip
         with pytest.raises(InvalidInputError, match="Engines must be local or ray"):
             batch.BatchSelection(**settings)
