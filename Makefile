@@ -27,7 +27,7 @@ endif
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 PARALLEL := -n 2 --dist worksteal
 
-PYTHON_FILES := src tests docs/conf.py docs/_ext docs/figures docs/gallery
+PYTHON_FILES := src bench tests conftest.py docs/conf.py docs/_ext docs/figures docs/gallery
 
 BENCH_DATA := moons,wine
 BENCH := --datasets $(BENCH_DATA) --folds 0 --seed 0
@@ -40,13 +40,13 @@ help:  ## list the targets
 
 setup: $(READY)  ## make the virtual environment and install everything
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml bench/pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" && $(PYTHON) $(IS_NEW_ENOUGH) || { \
 		echo "plausiflow needs Python 3.11 or newer; found: $$($(or $(PYTHON),python3) --version 2>&1)." \
 			"Install it, or name one: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "installing plausiflow[$(EXTRAS)] and the pinned versions of constraints.txt"
-	@$(BIN)/python -m pip install -qq --editable ".[$(EXTRAS)]"
+	@echo "installing plausiflow[$(EXTRAS)], plausiflow-bench and the pinned versions of constraints.txt"
+	@$(BIN)/python -m pip install -qq --editable ".[$(EXTRAS)]" --editable ./bench
 	@touch $@
 
 demo: $(READY)  ## explain a bundled example: prints a table, writes out/
@@ -62,7 +62,7 @@ browser:
 
 test: lint types browser  ## lint, types, fast tests and doctests
 	$(PYTEST) $(PARALLEL) -m "not slow"
-	$(PYTEST) --doctest-modules src/plausiflow
+	$(PYTEST) --doctest-modules src/plausiflow bench/src/plausiflow_bench
 
 test-slow: $(READY)  ## the slow tests alone
 	$(PYTEST) $(PARALLEL) -m slow
@@ -87,7 +87,7 @@ bench: $(READY)  ## the benchmarks on two small data sets, results in out/
 clean:  ## remove results, builds and caches
 	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -rf docs/_build docs/auto_examples docs/api docs/sg_execution_times*
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src bench tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean  ## remove the virtual environment too
 	rm -rf $(VENV)

@@ -1,12 +1,14 @@
-"""The rooms and their layers, one file per heavy package, safe loading, the paper's equations in the code.
+"""Packages and their layers, doors, one file per heavy dependency, safe loading, the paper's equations.
 
-A module imports only from rooms of lower layers; sideways only inside its own room.
+A module imports only from packages of lower layers, and only what their ``__init__`` exports; inside its own
+package it imports from modules.
 """
 
 import ast
 import re
 import sys
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +16,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "plausiflow"
+BENCH = ROOT / "bench" / "src" / "plausiflow_bench"
 MODULES = sorted(SOURCE.rglob("*.py"))
-WRITTEN = [*MODULES, *sorted((ROOT / "tests").rglob("*.py"))]
+STUDIES = sorted(BENCH.rglob("*.py"))
+WRITTEN = [
+    *MODULES,
+    *STUDIES,
+    *sorted((ROOT / "tests").rglob("*.py")),
+    *sorted((ROOT / "bench/tests").rglob("*.py")),
+]
 MOST_LINES = 400
 
 PAGE = ROOT / "docs" / "architecture.md"
@@ -28,22 +37,19 @@ def table_of(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-LAYERS = {int(layer): set(rooms.split(", ")) for layer, rooms in table_of("Layers")}
-LAYER = {room: layer for layer, rooms in LAYERS.items() for room in rooms}
+LAYERS = {int(layer): set(packages.split(", ")) for layer, packages in table_of("Layers")}
+LAYER = {package: layer for layer, packages in LAYERS.items() for package in packages}
 
 ONLY_IN = {
     "zuko": {"densities/flows.py"},
-    "matplotlib": {"plots.py", "benchmark/figures.py"},
-    "cvxpy": {"methods/artelt.py"},
+    "matplotlib": {"plots.py"},
+    "cvxpy": {"methods/reference/artelt.py"},
     "ray": {"workers/ray.py"},
     "fastapi": {"service/app.py"},
     "uvicorn": {"service/server.py"},
     "typer": {
         f"cli/{name}.py"
-        for name in (
-            *("__init__", "options", "benchmarks", "table_benchmarks", "paper"),
-            *("table_options", "fitting", "explaining", "batching", "serving"),
-        )
+        for name in ("__init__", "table_options", "fitting", "explaining", "batching", "serving")
     },
 }
 
@@ -63,10 +69,10 @@ EQUATIONS = {3, 6, 7, 8, 9, 10, 11}
 
 
 def name_of(path: Path) -> str:
-    return path.relative_to(SOURCE).as_posix()
+    return path.relative_to(SOURCE if path.is_relative_to(SOURCE) else BENCH.parent).as_posix()
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
@@ -82,19 +88,49 @@ def imported(tree: ast.Module, package: str) -> Iterator[str]:
 
 
 def imports_of(path: Path) -> set[str]:
-    package = ".".join(["plausiflow", *path.relative_to(SOURCE).parts[:-1]])
+    root = SOURCE if path.is_relative_to(SOURCE) else BENCH
+    package = ".".join([root.name, *path.relative_to(root).parts[:-1]])
     return set(imported(ast.parse(path.read_text()), package))
 
 
-def wrong_imports(room: str, names: set[str]) -> list[str]:
-    """Which of the names imported by a module of ``room`` are not below it."""
+def upward_imports(package: str, names: set[str]) -> list[str]:
+    """Which of the names imported by a module of ``package`` are not below it."""
     wrong = []
     for name in sorted(names):
-        package, _, rest = name.partition(".")
+        distribution, _, rest = name.partition(".")
         other = rest.split(".")[0]
-        if package != "plausiflow" or other == room or (other == "__version__" and LAYER[room] >= 7):
+        if (
+            distribution != "plausiflow"
+            or other == package
+            or (other == "__version__" and LAYER[package] >= 7)
+        ):
             continue
-        if other not in LAYER or LAYER[other] >= LAYER[room]:
+        if other not in LAYER or LAYER[other] >= LAYER[package]:
+            wrong.append(name)
+    return wrong
+
+
+def exports_of(package: str) -> set[str]:
+    """What the ``__init__`` of a package exports."""
+    for node in ast.parse((SOURCE / package / "__init__.py").read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return set(ast.literal_eval(node.value))
+    return set()
+
+
+def imports_past_a_door(package: str, names: set[str]) -> list[str]:
+    """Which of the names imported by a module of ``package`` another package does not export."""
+    wrong = []
+    for name in sorted(names):
+        distribution, *parts = name.split(".")
+        if (
+            distribution != "plausiflow"
+            or not parts
+            or parts[0] == package
+            or not (SOURCE / parts[0]).is_dir()
+        ):
+            continue
+        if len(parts) != 2 or parts[1] not in exports_of(parts[0]):
             wrong.append(name)
     return wrong
 
@@ -139,17 +175,42 @@ def module(request) -> Path:
 def test_a_module_imports_only_from_lower_layers(module):
     if module == SOURCE / "__init__.py":
         return
-    room = room_of(module)
-    assert room in LAYER, f"{room} is in no layer: add it to the table in {PAGE.name}"
-    assert wrong_imports(room, imports_of(module)) == []
+    package = package_of(module)
+    assert package in LAYER, f"{package} is in no layer: add it to the table in {PAGE.name}"
+    assert upward_imports(package, imports_of(module)) == []
 
 
-def test_the_page_names_every_room_and_every_module():
-    told = {room: set(filter(None, modules.split(", "))) for room, _, modules in table_of("Rooms")}
-    there = {room: set() for room in LAYER}
+@pytest.mark.parametrize("path", [*MODULES, *STUDIES], ids=name_of)
+def test_a_module_imports_from_other_packages_only_what_they_export(path):
+    package = "" if path in STUDIES or path.parent == SOURCE else package_of(path)
+    assert imports_past_a_door(package, imports_of(path)) == []
+
+
+def test_a_package_exports_what_is_there():
+    for package in sorted(path.parent.name for path in SOURCE.glob("*/__init__.py")):
+        module = __import__(f"plausiflow.{package}", fromlist=["__all__"])
+        assert [name for name in module.__all__ if not hasattr(module, name)] == []
+
+
+def test_a_class_name_is_defined_once():
+    where = defaultdict(list)
+    for path in [*MODULES, *STUDIES]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                where[node.name].append(name_of(path))
+    assert {name: files for name, files in where.items() if len(files) > 1} == {}
+
+
+def test_the_library_does_not_know_its_repository(module):
+    assert not re.search(r"\.\./shared|shared/|README|plausiflow_bench", module.read_text())
+
+
+def test_the_page_names_every_package_and_every_module():
+    told = {package: set(filter(None, modules.split(", "))) for package, _, modules in table_of("Packages")}
+    there = {package: set() for package in LAYER}
     for path in MODULES:
         if path.parent != SOURCE and path.stem != "__init__":
-            there[room_of(path)].add(".".join(path.relative_to(SOURCE).with_suffix("").parts[1:]))
+            there[package_of(path)].add(".".join(path.relative_to(SOURCE).with_suffix("").parts[1:]))
     assert told == there
 
 
@@ -193,21 +254,25 @@ def test_every_equation_of_the_paper_is_tagged_in_the_code():
 
 
 @pytest.mark.parametrize(
-    ("line", "expected"),
+    ("line", "upward", "past"),
     [
-        ("from plausiflow.errors import ShapeError", []),
-        ("from plausiflow.densities.flows import ConditionalFlow", []),
-        ("from plausiflow import losses", []),
-        ("from . import flows", []),
-        ("from plausiflow.methods import PPCEF", ["plausiflow.methods.PPCEF"]),
-        ("import plausiflow.solvers.sqp", ["plausiflow.solvers.sqp"]),
-        ("from plausiflow import PPCEF", ["plausiflow.PPCEF"]),
-        ("from ..metrics import evaluate", ["plausiflow.metrics.evaluate"]),
-        ("def late():\n    from plausiflow.cli import app", ["plausiflow.cli.app"]),
+        ("from plausiflow.errors import ShapeError", [], []),
+        ("from plausiflow.densities.flows import ConditionalFlow", [], []),
+        ("from . import flows", [], []),
+        ("from plausiflow.core import Density", [], []),
+        ("from plausiflow.core.losses import validity_value", [], ["plausiflow.core.losses.validity_value"]),
+        ("from plausiflow.core import losses", [], ["plausiflow.core.losses"]),
+        ("from plausiflow.methods import PPCEF", ["plausiflow.methods.PPCEF"], []),
+        ("import plausiflow.solvers.sqp", ["plausiflow.solvers.sqp"], ["plausiflow.solvers.sqp"]),
+        ("from plausiflow import PPCEF", ["plausiflow.PPCEF"], []),
+        ("from ..explainer import Explainer", ["plausiflow.explainer.Explainer"], []),
+        ("def late():\n    from plausiflow.cli import app", ["plausiflow.cli.app"], []),
     ],
 )
-def test_the_check_tells_allowed_imports_from_others(line, expected):
-    assert wrong_imports("densities", set(imported(ast.parse(line), "plausiflow.densities"))) == expected
+def test_the_checks_tell_allowed_imports_from_others(line, upward, past):
+    names = set(imported(ast.parse(line), "plausiflow.densities"))
+    assert upward_imports("densities", names) == upward
+    assert imports_past_a_door("densities", names) == past
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from plausiflow import demo
-from plausiflow.classifiers import MLPClassifier
 from plausiflow.cli import app
-from plausiflow.data import catalog
-from plausiflow.data.tables import loans_table, table_names
+from plausiflow.core.training import Training
+from plausiflow.datasets import catalog
+from plausiflow.datasets.tables import loans_table, table_names
 from plausiflow.densities import mixed
 from plausiflow.explainer import Explainer
-from plausiflow.training import Training
+from plausiflow.models import MLPClassifier
 
 PNG = b"\x89PNG\r\n"
 

@@ -4,14 +4,15 @@ import pytest
 import torch
 
 import plausiflow as pf
-from plausiflow.classifiers import NODE, LinearClassifier, MLPClassifier
+from plausiflow.core.metrics import Context, evaluate
+from plausiflow.core.training import Training
 from plausiflow.densities import GMM, KDE, ConditionalFlow, CrossFitEnsemble, Thresholded
 from plausiflow.methods import PPCEF
-from plausiflow.metrics import Context, evaluate
-from plausiflow.search import finder
+from plausiflow.models import NODE, LinearClassifier, MLPClassifier
+from plausiflow.search import engine as finder
 from plausiflow.search.mixed import MixedSearch
-from plausiflow.solvers import SQP, PenaltyAdam, replay
-from plausiflow.training import Training
+from plausiflow.solvers import SQP, PenaltyAdam
+from plausiflow.solvers import cuda_graphs as replay
 
 pytestmark = [
     pytest.mark.gpu,

@@ -8,7 +8,7 @@ from concept_moons import WANTED, bare, draw_rows, of_class, plane
 
 import plausiflow as pf
 from plausiflow.plots import ACCENT, QUIET
-from plausiflow.search.calibration import PlausibilityWarning
+from plausiflow.densities.calibration import PlausibilityWarning
 
 # So few rows may not allow a margin for the confidence of 0.95; it is then as large as it may be.
 warnings.simplefilter("ignore", PlausibilityWarning)

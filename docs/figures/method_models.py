@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 import plausiflow as pf
-from plausiflow.classifiers import LinearClassifier
-from plausiflow.data.dataset import Fold
+from plausiflow.models import LinearClassifier
+from plausiflow.datasets.folds import Fold
 from plausiflow.densities import ConditionalFlow, Thresholded
 from plausiflow.plots import INK, WARM, draw_search
 

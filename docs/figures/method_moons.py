@@ -3,20 +3,7 @@
 import torch
 from method_models import draw, draw_way, fitted, latent_flow, moons
 
-from plausiflow.methods import (
-    CBCE,
-    CEGP,
-    CEM,
-    FACE,
-    PPCEF,
-    Artelt,
-    CeFlow,
-    DiCE,
-    Diffeomorphic,
-    Nearest,
-    NearestDense,
-    Wachter,
-)
+from plausiflow.methods import (CBCE, CEGP, CEM, FACE, PPCEF, Artelt, CeFlow, DiCE, Diffeomorphic, Nearest, NearestDense, Wachter)
 from plausiflow.solvers import SQP
 
 

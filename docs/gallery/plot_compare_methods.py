@@ -17,7 +17,7 @@ import torch
 
 import plausiflow as pf
 from plausiflow.methods import METHODS
-from plausiflow.metrics import Context, evaluate
+from plausiflow.core.metrics import Context, evaluate
 
 fold = pf.load_dataset("breast_cancer").fold(0)
 model = pf.LinearClassifier().fit(fold.x_train, fold.y_train)
@@ -98,7 +98,7 @@ axes.spines[["top", "right"]].set_visible(False)
 # Row by row
 # ----------
 #
-# Means hide much. Each box is the log-density of a method's answers above the threshold, in nats;
+# SearchContext hide much. Each box is the log-density of a method's answers above the threshold, in nats;
 # answers to the right of the line are plausible.
 
 order = table.sort_values("judged").index

@@ -113,7 +113,7 @@ pd.DataFrame.from_dict(
 ).round(2)
 
 # %%
-# The more is forbidden, the fewer rows have an answer. Means are over the rows that have one: they do
+# The more is forbidden, the fewer rows have an answer. SearchContext are over the rows that have one: they do
 # not compare the same rows. What the answers change:
 
 shares = pd.DataFrame({name: one.summary().features["share"].droplevel(0) for name, one in asked.items()}).T

@@ -29,7 +29,7 @@ except DataNotFoundError:
     print("The file of heloc was not found; this page was built with the generated table of loans instead.")
 train, test = table.split(rows, 80)
 print(f"{table}: {len(train.x)} rows to learn from, {len(test.x)} in the portfolio")
-print(f"Wanted: {table.target} is {wanted}")
+print(f"Targets: {table.target} is {wanted}")
 
 # %%
 # The explainer

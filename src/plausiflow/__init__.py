@@ -11,43 +11,29 @@
 Counterfactuals(10 rows, 10 found, 10 valid, 10 plausible)
 """
 
-from plausiflow.classifiers import (
-    NODE,
-    LinearClassifier,
-    MLPClassifier,
-    TorchClassifier,
-    predict,
-    predict_proba,
-)
-from plausiflow.constraints import (
-    Allowed,
-    Decreasing,
-    Immutable,
-    Increasing,
-    Linear,
-    MaxChanges,
-    Range,
-)
-from plausiflow.counterfactuals import Counterfactuals
-from plausiflow.data.catalog import load as load_dataset
-from plausiflow.data.tables import load_table
-from plausiflow.densities import GMM, KDE, ConditionalFlow, CrossFitEnsemble, PublishedMAF, Thresholded
-from plausiflow.explainer import Explainer
-from plausiflow.explanations import Explanation, Explanations
-from plausiflow.methods import PPCEF, Method
-from plausiflow.protocols import (
+from plausiflow.constraints import Allowed, Decreasing, Immutable, Increasing, Linear, MaxChanges, Range
+from plausiflow.core import (
     Classifier,
     Constraint,
+    Counterfactuals,
     Density,
     Plausibility,
     Problem,
     Regressor,
     Solution,
     Solver,
+    Training,
+    predict,
+    predict_proba,
 )
-from plausiflow.search.judges import Judges
+from plausiflow.datasets import load as load_dataset
+from plausiflow.datasets import load_table
+from plausiflow.densities import GMM, KDE, ConditionalFlow, CrossFitEnsemble, Judges, Thresholded
+from plausiflow.explainer import Explainer
+from plausiflow.explanations import Explanation, Explanations
+from plausiflow.methods import PPCEF, Method
+from plausiflow.models import NODE, LinearClassifier, MLPClassifier, TorchClassifier
 from plausiflow.solvers import SQP, Bank, PenaltyAdam
-from plausiflow.training import Training
 
 __version__ = "0.1.0"
 
@@ -80,7 +66,6 @@ __all__ = [
     "PenaltyAdam",
     "Plausibility",
     "Problem",
-    "PublishedMAF",
     "Range",
     "Regressor",
     "Solution",

@@ -8,13 +8,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from plausiflow.classifiers import MLPClassifier
 from plausiflow.constraints import Immutable, Increasing, Linear, Rule
-from plausiflow.data.tables import loans_table
+from plausiflow.datasets import loans_table
+from plausiflow.densities import PlausibilityWarning
 from plausiflow.errors import MissingExtraError
 from plausiflow.explainer import Explainer
 from plausiflow.explanations import Explanations
-from plausiflow.search.calibration import PlausibilityWarning
+from plausiflow.models import MLPClassifier
 
 ROWS, TEST_ROWS, SHOWN = 3000, 200, 3
 

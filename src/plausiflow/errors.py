@@ -30,10 +30,17 @@ class DataNotFoundError(PlausiflowError, FileNotFoundError):
 
 
 class MissingExtraError(PlausiflowError, ImportError):
-    """An optional dependency is needed here."""
+    """An optional dependency is needed here.
 
-    def __init__(self, package: str, extra: str, purpose: str) -> None:
+    Args:
+        package: The package that is not installed.
+        extra: The extra of plausiflow that installs it; None for a distribution of its own.
+        purpose: What needs it, as the start of a sentence.
+    """
+
+    def __init__(self, package: str, extra: str | None, purpose: str) -> None:
+        install = package if extra is None else f'"plausiflow[{extra}]"'
         super().__init__(
             f"{purpose} needs the package `{package}`, which is not installed. "
-            f'Install it with: pip install "plausiflow[{extra}]"'
+            f"Install it with: pip install {install}"
         )

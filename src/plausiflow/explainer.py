@@ -1,8 +1,8 @@
 """The explainer: tables in, explanations out.
 
-``fit`` reads the table (:class:`~plausiflow.data.schema.Schema`), learns how plausible rows are given what
+``fit`` reads the table (:class:`~plausiflow.tables.schema.Schema`), learns how plausible rows are given what
 cannot change (:mod:`plausiflow.densities.mixed`), how far inside a search must stay
-(:mod:`plausiflow.search.calibration`) and which training rows are answers already. ``explain`` gives every
+(:mod:`plausiflow.densities.calibration`) and which training rows are answers already. ``explain`` gives every
 row a verdict; an answer is called found only after the decoded row has passed the model, the density and the
 rules once more.
 """
@@ -21,37 +21,47 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.classifiers.blackbox import BlackBox
-from plausiflow.classifiers.detection import Taken, TakenFor, predicts_numbers
-from plausiflow.classifiers.tabular import EncodedModel, in_order, numbers_of
 from plausiflow.constraints import Locked, Rule, Rules, locked_mask
-from plausiflow.data.encoding import Encoded, Encoder
-from plausiflow.data.features import Kind
-from plausiflow.data.schema import Schema
+from plausiflow.core import Context, Plausibility
+from plausiflow.densities import Judges
 from plausiflow.errors import InvalidInputError, NotFittedError
-from plausiflow.explanations import Explanations
-from plausiflow.explanations.figures import context_of, figures_of, held_out_of, verdicts_of
-from plausiflow.metrics import Context
-from plausiflow.persistence import KINDS, Origin, Parts, load, reading, save
-from plausiflow.protocols import Plausibility
-from plausiflow.report import explainer_table
-from plausiflow.search.answering import Answers, Question
-from plausiflow.search.asking import check_asked, check_settings, read_rows, scores, with_rules
-from plausiflow.search.choosing import cheapest_of
-from plausiflow.search.finder import Finder
-from plausiflow.search.fitting import (
-    Means,
-    Rows,
-    Settings,
-    densities,
-    finder_again,
-    finder_for,
-    outcome_of,
-    weights_of,
+from plausiflow.explanations import Explanations, context_of, figures_of, held_out_of, verdicts_of
+from plausiflow.models import (
+    BlackBox,
+    EncodedModel,
+    ModelResolver,
+    ModelType,
+    in_order,
+    numbers_of,
+    predicts_numbers,
 )
-from plausiflow.search.judges import Judges
-from plausiflow.search.targets import Target, answers_as_text, binned, wanted_of
-from plausiflow.search.wanted import Aim
+from plausiflow.persistence import KINDS, Origin, Parts, load, reading, save
+from plausiflow.report import explainer_table
+from plausiflow.search import (
+    Engine,
+    Rows,
+    SearchContext,
+    SearchRequest,
+    SearchResult,
+    Settings,
+    Target,
+    TargetCriterion,
+    answers_as_text,
+    binned,
+    build_engine,
+    cheapest_of,
+    check_asked,
+    check_settings,
+    densities,
+    outcome_of,
+    parse_target,
+    read_rows,
+    restore_engine,
+    scores,
+    weights_of,
+    with_rules,
+)
+from plausiflow.tables import Encoded, Encoder, Kind, Schema
 
 
 @dataclass(kw_only=True, eq=False)
@@ -62,9 +72,9 @@ class Explainer:
         model: What decides: a fitted scikit-learn model or pipeline of the table, XGBoost, LightGBM or
             CatBoost, a torch module of its columns, any function of a table that returns probabilities,
             labels or numbers; one of our classifiers (trained in ``fit`` unless it is already), or any
-            :class:`~plausiflow.protocols.Classifier` of encoded rows.
-        taken_for: What the model must be taken for, where it is not what it looks like; ``repr`` tells what
-            it was. See :data:`~plausiflow.classifiers.detection.TakenFor`.
+            :class:`~plausiflow.core.protocols.Classifier` of encoded rows.
+        model_type: What the model must be taken for, where it is not what it looks like; ``repr`` tells what
+            it was. See :data:`~plausiflow.models.resolve.ModelType`.
         labels: What teaches the density about outcomes: those ``given``; where these are scarce or not known,
             what the ``model`` decides, or the model's probabilities, by Bayes' rule (``bayes``).
         constraints: What may change; see :mod:`plausiflow.constraints`.
@@ -95,7 +105,7 @@ class Explainer:
     """
 
     model: Any = field(kw_only=False)
-    taken_for: TakenFor = "auto"
+    model_type: ModelType = "auto"
     labels: Literal["given", "model", "bayes"] = "given"
     constraints: Sequence[Rule] = ()
     plausibility: float = 0.5
@@ -112,8 +122,8 @@ class Explainer:
 
     encoder_: Encoder | None = field(init=False, default=None, repr=False)
     model_: EncodedModel | BlackBox | None = field(init=False, default=None, repr=False)
-    aim_: Aim = field(init=False, default_factory=Aim, repr=False)
-    finder_: Finder | None = field(init=False, default=None, repr=False)
+    criterion_: TargetCriterion = field(init=False, default_factory=TargetCriterion, repr=False)
+    engine_: Engine | None = field(init=False, default=None, repr=False)
     judges_: Judges | None = field(init=False, default=None, repr=False)
     context_: Context | None = field(init=False, default=None, repr=False)
     outcome_: str = field(init=False, default="outcome", repr=False)
@@ -127,7 +137,7 @@ class Explainer:
         name = type(self.model).__name__
         if self.model_ is None:
             return f"Explainer({name}, not fitted)"
-        return f"Explainer({name}, taken for: {self.model_.says})"
+        return f"Explainer({name}, taken for: {self.model_.description})"
 
     _repr_html_ = explainer_table
 
@@ -149,9 +159,9 @@ class Explainer:
         rows = Rows(frame=x, x=encoded, classes=classes, n_classes=n_classes, outcome=outcome)
         settings = self._settings
         plausibility, judges = self._densities(rows, rules, encoder, settings)
-        means = Means(rules, encoder, model, aim, plausibility, weights, settings)
-        finder = finder_for(rows, means)
-        self.encoder_, self.model_, self.aim_, self.finder_ = encoder, model, aim, finder
+        means = SearchContext(rules, encoder, model, aim, plausibility, weights, settings)
+        finder = build_engine(rows, means)
+        self.encoder_, self.model_, self.criterion_, self.engine_ = encoder, model, aim, finder
         self.judges_, self.context_ = judges, context_of(model, encoded, classes)
         self.origin_ = Origin.of(x, encoder, encoded, classes)
         self.outcome_ = str(y.name) if isinstance(y, pd.Series) and y.name is not None else "outcome"
@@ -176,21 +186,21 @@ class Explainer:
 
     def _taken(
         self, encoder: Encoder, frame: pd.DataFrame, x: Tensor, y: Sequence[Any] | pd.Series | None
-    ) -> tuple[EncodedModel | BlackBox, Tensor, Aim]:
+    ) -> tuple[EncodedModel | BlackBox, Tensor, TargetCriterion]:
         """The model, the class or bin of each training row, and how answers are held against wishes."""
-        taken = Taken(self.model, self.taken_for, encoder, frame)
+        taken = ModelResolver(self.model, self.model_type, encoder, frame)
         if predicts_numbers(self.model, y):
             taken.labels(None)
             model = taken.regressor(x, self.random_state)
             outcomes = y if self.labels == "given" else model.answers(x, frame).numpy()
             values = numbers_of(outcomes, len(x))
             edges, classes = binned(values)
-            return model, classes, Aim(self.margin, edges, unit=0.1 * float(values.std()))
+            return model, classes, TargetCriterion(self.margin, edges, unit=0.1 * float(values.std()))
         labels, classes, known = taken.outcomes(y, len(x), needed=self.labels == "given")
         order = taken.labels(labels)
         labels, classes = in_order(labels, classes, order)
         model = taken.classifier(x, classes, known, labels, self.random_state)
-        aim = Aim(self.margin)
+        aim = TargetCriterion(self.margin)
         return model, classes if self.labels == "given" else aim.classes(model.answers(x, frame)), aim
 
     def explain(
@@ -233,7 +243,7 @@ class Explainer:
             min_probability=min_probability,
             second_opinion=second_opinion,
             device=device,
-            numbers=bool(self.aim_.edges),
+            numbers=bool(self.criterion_.edges),
         )
         finder = replace(with_rules(finder, constraints), device=str(device))
         started = time.monotonic()
@@ -241,11 +251,13 @@ class Explainer:
         encoded, outputs = self._read(rows)
         frame = rows.copy(deep=False).set_flags(allows_duplicate_labels=True)  # answers repeat rows
         frame.attrs = {}
-        wishes = wanted_of(target, outputs, self.aim_, model.labels, min_probability)
-        question = Question(
+        wishes = parse_target(target, outputs, self.criterion_, model.labels, min_probability)
+        question = SearchRequest(
             frame=frame,
             encoded=encoded,
-            already=self.aim_.met(outputs, wishes[0]) if len(wishes) == 1 else torch.zeros(len(rows)).bool(),
+            already=self.criterion_.met(outputs, wishes[0])
+            if len(wishes) == 1
+            else torch.zeros(len(rows)).bool(),
             wanted=wishes[0],
             count=k,
             locked=None if locked is None else locked_mask(locked, encoder.schema.names, len(rows)),
@@ -260,7 +272,9 @@ class Explainer:
             result = replace(result, model_calls=calls, model_rows=asked)
         return result
 
-    def _result(self, finder: Finder, question: Question, answers: Answers, before: Tensor) -> Explanations:
+    def _result(
+        self, finder: Engine, question: SearchRequest, answers: SearchResult, before: Tensor
+    ) -> Explanations:
         _, model, _ = self._fitted()
         return Explanations(
             rows=question.frame,
@@ -306,7 +320,7 @@ class Explainer:
         """
         _, model, finder = self._fitted()
         encoded, outputs = self._read(rows)
-        return scores(finder, encoded, wanted_of(target, outputs, self.aim_, model.labels))
+        return scores(finder, encoded, parse_target(target, outputs, self.criterion_, model.labels))
 
     def _read(self, rows: pd.DataFrame) -> tuple[Encoded, Tensor]:
         encoder, model, _ = self._fitted()
@@ -331,7 +345,7 @@ class Explainer:
             encoder=encoder,
             model=self.model,
             decider=model,
-            aim=self.aim_.to_dict(),
+            aim=self.criterion_.to_dict(),
             outcome=self.outcome_,
             origin=self.origin_,
             densities=finder.plausibility,
@@ -359,19 +373,25 @@ class Explainer:
         with reading(Path(folder)):
             made = cls(parts.model, constraints=parts.constraints, **parts.settings)
             made.encoder_, made.model_, made.judges_ = parts.encoder, parts.decider, parts.judges
-            made.aim_, made.origin_, made.outcome_ = Aim.from_dict(parts.aim), parts.origin, parts.outcome
+            made.criterion_, made.origin_, made.outcome_ = (
+                TargetCriterion.from_dict(parts.aim),
+                parts.origin,
+                parts.outcome,
+            )
             encoder, taken = parts.encoder, parts.decider
             weights = weights_of(made.weights, encoder.layout)
             rules = Rules(parts.constraints, encoder.schema, encoder.layout)
-            means = Means(rules, encoder, taken, made.aim_, parts.densities, weights, made._settings)
-            made.finder_ = finder_again(parts.bank, means)
+            means = SearchContext(
+                rules, encoder, taken, made.criterion_, parts.densities, weights, made._settings
+            )
+            made.engine_ = restore_engine(parts.bank, means)
             if parts.training:
                 made.context_ = context_of(taken, parts.training["x"], parts.training["y"])
         return made
 
-    def _fitted(self) -> tuple[Encoder, EncodedModel | BlackBox, Finder]:
-        if self.encoder_ is None or self.model_ is None or self.finder_ is None:
+    def _fitted(self) -> tuple[Encoder, EncodedModel | BlackBox, Engine]:
+        if self.encoder_ is None or self.model_ is None or self.engine_ is None:
             raise NotFittedError(
                 "This explainer has not been fitted. Call `fit(x, y)` with training rows first."
             )
-        return self.encoder_, self.model_, self.finder_
+        return self.encoder_, self.model_, self.engine_

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plausiflow.counterfactuals import Counterfactuals
+from plausiflow.core import Classifier, Counterfactuals, Plausibility
 from plausiflow.errors import MissingExtraError
-from plausiflow.protocols import Classifier, Plausibility
 
 INK, ACCENT, WARM, QUIET = "#1f2933", "#2563eb", "#ea580c", "#9aa5b1"
 

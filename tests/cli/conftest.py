@@ -8,7 +8,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from commanding import LEVELS, NUMBERS, QUICK, done, shortened
-from plausiflow.data.tables import loans_table
+from plausiflow.datasets.tables import loans_table
 
 RULES = 'immutable = ["age"]\nincreasing = ["income"]\n[range]\ndebt_ratio = [0, 0.9]\n'
 

@@ -6,9 +6,9 @@ import pytest
 
 from plausiflow import Range
 from plausiflow.cli.table_options import interval, range_of, target_of
-from plausiflow.data.schema import Schema
-from plausiflow.data.texts import column_like, column_of
 from plausiflow.errors import InvalidInputError
+from plausiflow.tables.schema import Schema
+from plausiflow.tables.text import column_like, column_of
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def test_what_is_learned_and_answered_is_told(folder, explainer, tmp_path, brief
     counts = table["loan"].value_counts()
     assert f"300 rows, 5 features, loan: {counts.index[0]} {counts.iloc[0]}" in told.stdout
     assert "Model: logistic, trained on 240 rows\n" in told.stdout
-    assert "Taken for: a network of plausiflow, LinearClassifier" in told.stdout
+    assert "ModelResolver for: a network of plausiflow, LinearClassifier" in told.stdout
     tried = r"Tried on 60 rows that were held out \(20%\): accuracy (0\.\d+) \(0\.\d+ with the most common"
     assert float(re.search(tried, told.stdout)[1]) > 0.6
     assert f"Saved: {out} (" in told.stdout

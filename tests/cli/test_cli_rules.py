@@ -7,7 +7,7 @@ import pandas as pd
 from commanding import DOCS, QUICK, done, refused
 from plausiflow import Explainer, Immutable, Increasing, Linear, Range
 from plausiflow.cli.rules_file import read_rules
-from plausiflow.data.tables import loans_table
+from plausiflow.datasets.tables import loans_table
 
 
 def test_the_file_of_rules_in_the_documentation_can_be_used(tmp_path, brief):

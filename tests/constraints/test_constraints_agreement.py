@@ -9,9 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from plausiflow.constraints import Allowed, Decreasing, Immutable, Increasing, Linear, MaxChanges, Range
-from plausiflow.data.encoding import Encoder
-from plausiflow.data.schema import Schema
 from plausiflow.errors import InvalidInputError
+from plausiflow.tables.encoder import Encoder
+from plausiflow.tables.schema import Schema
 from ruling import DEGREES, ENCODER, JOBS, NAMES, NUMBERS, RELATIONS, TRAINING, evaluate, people, rules_for
 
 ORDERS = {"degree": DEGREES, "children": [0, 1, 2, 3], "owns": [False, True]}

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from plausiflow.constraints import Allowed, Decreasing, Immutable, Increasing, Linear, MaxChanges, Range
-from plausiflow.data.encoding import Encoder
-from plausiflow.data.schema import Feature, Schema
+from plausiflow.tables.encoder import Encoder
+from plausiflow.tables.features import Feature
+from plausiflow.tables.schema import Schema
 from ruling import ENCODER, JOBS, TRAINING, left, people, row, rules_for
 
 

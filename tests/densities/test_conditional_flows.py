@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from plausiflow.core.training import Training, train
 from plausiflow.densities import ConditionalFlow
 from plausiflow.densities.members import stack
 from plausiflow.densities.stacked import StackedMAF
 from plausiflow.errors import InvalidInputError
-from plausiflow.training import Training, train
 from shaking import BRIEF, shaken
 
 # ---------------------------------------------------------------- flows of some columns, given others

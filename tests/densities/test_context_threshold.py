@@ -7,13 +7,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from plausiflow.data.layout import Block, Layout, Scale
+from plausiflow.core.training import Training
 from plausiflow.densities import CrossFitEnsemble
 from plausiflow.densities import context as context_module
 from plausiflow.densities.context import ContextThreshold
 from plausiflow.densities.mixed import MixedDensity
 from plausiflow.errors import NotFittedError
-from plausiflow.training import Training
+from plausiflow.tables.layout import Block, Layout, Scale
 
 
 def one_hot(size, n):

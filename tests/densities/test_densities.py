@@ -10,10 +10,10 @@ from safetensors.torch import save as to_bytes
 from scipy.stats import norm
 
 from estimating import BRIEF, MAKERS, awkward, fitted_on, flow, rows, score_and_gradient
-from plausiflow.data import catalog
+from plausiflow.core.protocols import Density
+from plausiflow.datasets import catalog
 from plausiflow.densities.flows import ARCHITECTURES
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
-from plausiflow.protocols import Density
 
 
 @pytest.fixture(params=list(MAKERS))

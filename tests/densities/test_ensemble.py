@@ -12,9 +12,9 @@ from safetensors.torch import save as to_bytes
 
 from crossfitting import BRIEF, changed, ensemble_like, fitted_on
 from estimating import rows
+from plausiflow.core.protocols import Density, Plausibility
 from plausiflow.densities import CrossFitEnsemble
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
-from plausiflow.protocols import Density, Plausibility
 
 
 @pytest.fixture

@@ -9,12 +9,13 @@ import torch.nn.functional as F
 from scipy.stats import norm
 
 from estimating import BRIEF, awkward, fitted_on, flow, rows, score_and_gradient
-from plausiflow.benchmark.reference import Reference
-from plausiflow.densities import ConditionalFlow, PublishedMAF
+from plausiflow.core.protocols import Density
+from plausiflow.core.training import Training
+from plausiflow.densities import ConditionalFlow
 from plausiflow.densities.flows import ARCHITECTURES
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError, TrainingError
-from plausiflow.protocols import Density
-from plausiflow.training import Training
+from plausiflow_bench.published_maf import PublishedMAF
+from plausiflow_bench.reference import Reference
 
 UNTRAINED = Training(epochs=1, learning_rate=0.0)
 PUBLISHED = ["moons", "law", "audit", "heloc", "blobs", "digits", "wine"]

@@ -9,14 +9,14 @@ import torch
 from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 
-from plausiflow.data.layout import Block, Layout, Scale
+from plausiflow.core.protocols import Density
+from plausiflow.core.training import Training
 from plausiflow.densities import ConditionalFlow, CrossFitEnsemble
 from plausiflow.densities import members as members_module
 from plausiflow.densities.members import member_from, settings_of, stack
 from plausiflow.densities.mixed import MixedDensity, StackedMixed
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
-from plausiflow.protocols import Density
-from plausiflow.training import Training
+from plausiflow.tables.layout import Block, Layout, Scale
 from shaking import BRIEF, equal_states, every_setting, one_hot, shaken
 
 # ---------------------------------------------------------------- categories times numbers

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from plausiflow.core.protocols import Plausibility
+from plausiflow.core.training import Training
 from plausiflow.densities import KDE, ConditionalFlow, Thresholded
-from plausiflow.densities.thresholds import scorer_of, slope_of
+from plausiflow.densities.thresholds import row_value_and_grad, scorer_of
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
-from plausiflow.protocols import Plausibility
-from plausiflow.training import Training
 
 
 class Coordinate:
@@ -155,7 +155,7 @@ def test_a_threshold_prepares_its_score_for_known_classes(name):
     point = x[rows].requires_grad_()
     expected = plausibility.score(point, y[rows])
     torch.testing.assert_close(scorer_of(plausibility, y)(point, rows), expected)
-    slope = slope_of(plausibility, y)
+    slope = row_value_and_grad(plausibility, y)
     assert (slope is None) == (name != "maf")
     if slope is not None:
         value, gradient = slope(point.detach(), rows)

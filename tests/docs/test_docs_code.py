@@ -15,9 +15,9 @@ import torch
 from pages import PAGES, ROOT, fences, named
 from plausiflow import Training, workers
 from plausiflow.densities import flows, mixed
+from plausiflow.densities.calibration import PlausibilityWarning
 from plausiflow.errors import DataNotFoundError, MissingExtraError
-from plausiflow.search import fitting
-from plausiflow.search.calibration import PlausibilityWarning
+from plausiflow.search import fit as fitting
 from plausiflow.workers import Inline
 
 AT_HAND = """

@@ -7,7 +7,7 @@ import pytest
 from explaining import stand_in
 from plausiflow.constraints import Immutable
 from plausiflow.densities import mixed
-from plausiflow.search import finder
+from plausiflow.search import engine as finder
 from searching import ORDERS, applicants
 
 

@@ -8,7 +8,7 @@ from pandas.testing import assert_frame_equal
 from explaining import broken_rules, cells, same, unlike_training
 from plausiflow import Explainer, LinearClassifier, MLPClassifier, Training
 from plausiflow.constraints import Allowed, Immutable, Increasing, Linear, Range
-from plausiflow.data.tables import loans_table
+from plausiflow.datasets.tables import loans_table
 from plausiflow.errors import NotFittedError
 
 RULES = [
@@ -78,7 +78,7 @@ def test_found_rows_are_decided_as_wanted_once_decoded(loans, explained):
 
 
 def test_found_rows_are_as_plausible_as_the_members_say_one_by_one(loans, explained):
-    ensemble, encoder = loans.finder_.plausibility, loans.encoder_
+    ensemble, encoder = loans.engine_.plausibility, loans.encoder_
     x = encoder.encode(explained.rows.iloc[explained.of]).x
     x_cf = encoder.encode(explained.answers).x
     y = torch.full((len(x),), loans.model_.labels.index("granted"))
@@ -126,7 +126,7 @@ def test_the_same_seed_gives_the_same_answers_and_another_one_another_density(ta
     one, two = first.explain(x.iloc[:3]), twin.explain(x.iloc[:3])
     for part in ("answers", "figures", "status"):
         assert_frame_equal(getattr(one, part), getattr(two, part))
-    assert not torch.equal(first.finder_.plausibility.thresholds_, other.finder_.plausibility.thresholds_)
+    assert not torch.equal(first.engine_.plausibility.thresholds_, other.engine_.plausibility.thresholds_)
 
 
 def test_a_row_alone_has_the_answer_that_it_has_among_others(loans, asked, explained):
@@ -147,11 +147,11 @@ def test_the_order_of_rows_changes_nothing(loans, asked, explained):
 def test_judges_and_margins_are_learned_where_they_are_asked_for(table, quickly_trained):
     x, y = table.x[["income", "owns_home"]].iloc[:120], table.y.iloc[:120]
     explainer = Explainer(LinearClassifier(), confidence=0.5, judges=2).fit(x, y)
-    assert explainer.finder_.plausibility.margin_.shape == (2,)
+    assert explainer.engine_.plausibility.margin_.shape == (2,)
     judged = explainer.explain(x.iloc[:3]).figures["judged"]
     assert judged.isin([0, 0.5, 1]).all()
     without = Explainer(LinearClassifier(), confidence=None, judges=0).fit(x, y)
-    assert without.finder_.plausibility.margin_.tolist() == [0, 0]
+    assert without.engine_.plausibility.margin_.tolist() == [0, 0]
     assert without.explain(x.iloc[:1]).figures["judged"].isna().all()
 
 

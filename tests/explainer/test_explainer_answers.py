@@ -1,4 +1,4 @@
-"""Answers keep missing values and locks, differ from each other, and change what costs least."""
+"""SearchResult keep missing values and locks, differ from each other, and change what costs least."""
 
 import numpy as np
 import pandas as pd

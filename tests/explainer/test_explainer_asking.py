@@ -11,8 +11,8 @@ import plausiflow as pf
 from explaining import stand_in
 from plausiflow.densities import mixed
 from plausiflow.errors import InvalidInputError
-from plausiflow.search.asking import scores
-from plausiflow.search.wanted import Wanted
+from plausiflow.search.criterion import Targets
+from plausiflow.search.requests import scores
 
 
 @pytest.fixture(scope="module")
@@ -92,11 +92,11 @@ def test_the_processor_may_be_named(explainer, poor):
 
 
 def test_a_task_that_is_moved_is_the_same_task(explainer, poor):
-    finder, x = explainer.finder_, explainer.encoder_.encode(poor).x
+    finder, x = explainer.engine_, explainer.encoder_.encode(poor).x
     task = finder.task(x, torch.ones(len(x)).long(), frame=poor)
     moved = task.to(torch.device("cpu"))
     rows = torch.arange(len(x))
-    assert torch.equal(moved.shortfalls(x, rows), task.shortfalls(x, rows))
+    assert torch.equal(moved.constraint_values(x, rows), task.constraint_values(x, rows))
     assert torch.equal(moved.allowance.lower, task.allowance.lower)
     assert torch.equal(moved.guide.at(rows[:2]).bar, task.guide.bar[:2])
 
@@ -145,6 +145,6 @@ def test_scores_are_missing_where_a_row_cannot_be_read(explainer, frame):
 
 def test_scores_need_one_outcome_for_each_row(explainer, frame):
     encoded = explainer.encoder_.encode(frame)
-    wish = Wanted(torch.zeros(len(frame), dtype=torch.long))
+    wish = Targets(torch.zeros(len(frame), dtype=torch.long))
     with pytest.raises(InvalidInputError, match="'other' leaves it open"):
-        scores(explainer.finder_, encoded, [wish, wish])
+        scores(explainer.engine_, encoded, [wish, wish])

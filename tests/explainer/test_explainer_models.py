@@ -11,10 +11,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from plausiflow import Explainer, Immutable
-from plausiflow.data.tables import loans_table
+from plausiflow.core.training import Training
+from plausiflow.datasets.tables import loans_table
 from plausiflow.densities import mixed
 from plausiflow.errors import InvalidInputError, ModelError
-from plausiflow.training import Training
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_a_model_that_cannot_be_converted_is_refused_with_the_reason(parts):
     train, _ = parts
     model = pipeline(RandomForestClassifier(5, random_state=0)).fit(train.x, train.y)
     with pytest.raises(InvalidInputError, match=r"to be converted exactly.*RandomForestClassifier"):
-        Explainer(model, taken_for="exact").fit(train.x, train.y)
+        Explainer(model, model_type="exact").fit(train.x, train.y)
 
 
 def test_a_model_that_is_not_fitted_is_refused(parts):

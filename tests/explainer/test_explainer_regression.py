@@ -12,12 +12,14 @@ from sklearn.linear_model import LinearRegression
 
 from explaining import broken_rules, survives, unlike_training
 from plausiflow import Explainer, Immutable, Linear, Range
-from plausiflow.classifiers import blackbox, standins
+from plausiflow.core.training import Training
 from plausiflow.densities import mixed
 from plausiflow.errors import InvalidInputError, PlausiflowError, ShapeError
-from plausiflow.search import fitting, verified
+from plausiflow.models import black_box as blackbox
+from plausiflow.models import surrogate as standins
+from plausiflow.search import black_box as verified
+from plausiflow.search import fit as fitting
 from plausiflow.search.evolution import Evolution
-from plausiflow.training import Training
 
 SETTINGS = {"confidence": None, "judges": 0, "plausibility": 0.1, "sparsity": None}
 RULES = [Immutable("age"), Range("savings", 0.5, None), Linear("debt <= income")]
@@ -291,7 +293,7 @@ def test_a_model_teaches_the_density_where_there_are_no_outcomes(explained, fram
     assert len(predicted) > 0
     assert ((predicted >= 5) & (predicted <= 6.5)).all()
     edges = np.quantile(ask(model, frame), [0.2, 0.4, 0.6, 0.8])
-    np.testing.assert_allclose(explainer.aim_.edges[1:-1], edges, rtol=0.02)
+    np.testing.assert_allclose(explainer.criterion_.edges[1:-1], edges, rtol=0.02)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +325,7 @@ def test_few_different_outcomes_have_a_density_each(frame):
     y = np.digitize(limit(frame), [4.0, 6.0]).astype(float)
     model = RandomForestRegressor(10, random_state=0).fit(frame, y)
     explainer = Explainer(model, **SETTINGS).fit(frame, y)
-    assert explainer.aim_.edges[1:-1] == (1.0, 2.0)
+    assert explainer.criterion_.edges[1:-1] == (1.0, 2.0)
     result = explainer.explain(frame[:4], (1.7, None))
     assert (ask(model, result.answers) >= 1.7).all()
     assert len(result.answers) > 0

@@ -14,7 +14,7 @@ from pandas.testing import assert_frame_equal
 from explaining import broken, broken_rules, cells, same, stand_in, survives, unlike_training
 from plausiflow.constraints import Allowed, Decreasing, Immutable, Increasing, Linear, MaxChanges, Range
 from plausiflow.errors import InvalidInputError
-from plausiflow.search import finder
+from plausiflow.search import engine as finder
 from plausiflow.search.mixed import MixedSearch
 from plausiflow.search.task import Candidates
 from searching import applicants
@@ -111,7 +111,7 @@ def test_every_answer_obeys_every_rule_once_decoded(data):
     wanted = result.status["target"].iloc[result.of].to_numpy()
     assert (explainer.predict(result.answers) == wanted).all()
     short = result.status["status"].iloc[result.of].to_numpy() == "relaxed"
-    score = explainer.finder_.plausibility.score(
+    score = explainer.engine_.plausibility.score(
         explainer.encoder_.encode(result.answers).x, torch.tensor([])
     )
     assert ((score < 0).numpy() == short).all()
@@ -123,7 +123,7 @@ def cheapest_setting(explainer, row, levels, orders):
     settings = pd.DataFrame(list(product(*levels.values())), columns=list(levels))
     encoded = explainer.encoder_.encode(settings)
     other = (explainer.predict(settings) != explainer.predict(row).iloc[0]).to_numpy()
-    plausible = (explainer.finder_.plausibility.score(encoded.x, torch.tensor([])) >= 0).numpy()
+    plausible = (explainer.engine_.plausibility.score(encoded.x, torch.tensor([])) >= 0).numpy()
     before, best = cells(row, 0), np.inf
     for i in np.flatnonzero(other & plausible):
         after = cells(settings, i)
@@ -199,7 +199,7 @@ def test_what_a_careless_search_finds_is_checked_once_decoded(answer, locked, st
     rules = [Range("income", 0, 7500), Linear("savings >= 1")]
     explainer = stand_in(frame, rules, push={"income": 4.0}, radius=0.5)
     answer = pd.DataFrame([answer])
-    explainer.finder_ = replace(explainer.finder_, search=Careless(explainer.encoder_.encode(answer).x))
+    explainer.engine_ = replace(explainer.engine_, search=Careless(explainer.encoder_.encode(answer).x))
     rows = frame[(explainer.predict(frame) == "no").to_numpy()].head(2)
     result = explainer.explain(rows, "yes", locked=locked)
     assert result.status["status"].tolist() == [status] * 2

@@ -9,9 +9,9 @@ import torch
 
 from explaining import survives
 from plausiflow import Explainer, LinearClassifier, MLPClassifier, TorchClassifier, Training
-from plausiflow.classifiers.tabular import EncodedModel
 from plausiflow.constraints import Decreasing, Immutable, Increasing, Range
 from plausiflow.errors import InvalidInputError, ModelError, PlausiflowError
+from plausiflow.models.encoded import EncodedModel
 from searching import applicants
 
 pytestmark = pytest.mark.usefixtures("no_reasons_asked")
@@ -144,7 +144,7 @@ def test_a_row_that_the_model_cannot_decide_does_not_harm_the_others(explainer, 
 
     rows = ROWS.assign(age=[30, 5000, 40, 5000])
     fresh = replace(explainer)
-    fresh.encoder_, fresh.finder_ = explainer.encoder_, explainer.finder_
+    fresh.encoder_, fresh.engine_ = explainer.encoder_, explainer.engine_
     fresh.model_ = EncodedModel(Model(logits), own.labels)
     result, expected = fresh.explain(rows), explainer.explain(rows)
     assert (result.status["status"] == "invalid_input").tolist() == [False, True, False, True]
@@ -165,7 +165,7 @@ def test_a_model_that_raises_in_a_search_is_named(explainer):
     broken, own_labels = Model(logits), explainer.model_.labels
     fresh = replace(explainer)
     fresh.encoder_, fresh.model_ = explainer.encoder_, explainer.model_
-    validity = replace(explainer.finder_.validity, outputs=EncodedModel(broken, own_labels).outputs)
-    fresh.finder_ = replace(explainer.finder_, validity=validity)
+    validity = replace(explainer.engine_.validity, outputs=EncodedModel(broken, own_labels).outputs)
+    fresh.engine_ = replace(explainer.engine_, validity=validity)
     with pytest.raises(ModelError, match=r"`model.logits` raised IndexError.*: more rows, please"):
         fresh.explain(ROWS.iloc[:1])

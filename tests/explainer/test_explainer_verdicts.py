@@ -97,13 +97,13 @@ def test_when_the_time_is_over_nothing_more_is_searched(frame, monkeypatch):
     clock = iter(range(1000))
     monkeypatch.setattr("plausiflow.explainer.time.monotonic", lambda: next(clock))
     asked = []
-    search = type(explainer.finder_.search).run
+    search = type(explainer.engine_.search).run
 
     def noted(self, task, bank, *, keep=1):
         asked.append(len(task))
         return search(self, task, bank, keep=keep)
 
-    monkeypatch.setattr(type(explainer.finder_.search), "run", noted)
+    monkeypatch.setattr(type(explainer.engine_.search), "run", noted)
     # Each look at the clock takes a second: the first search, then the one without a margin, are in time.
     result = explainer.explain(frame.iloc[:4], time_limit=3)
     assert len(asked) == 2
@@ -184,7 +184,7 @@ def test_the_nearest_miss_is_kept_and_says_how_much_it_lacks(frame, tight):
     assert result.misses_of.tolist() == [0, 1]
     assert (tight.predict(result.misses) == "yes").all()
     assert (result.misses["savings"] == 9.9).all()
-    score = tight.finder_.plausibility.score(tight.encoder_.encode(result.misses).x, torch.ones(2))
+    score = tight.engine_.plausibility.score(tight.encoder_.encode(result.misses).x, torch.ones(2))
     for i, (short, said) in enumerate(zip((-score).tolist(), result.misses_why, strict=True)):
         assert said.endswith(f"is {short:.2f} nats short of plausible")
         assert result[i].misses[0][1] == said

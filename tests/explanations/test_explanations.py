@@ -6,9 +6,9 @@ import pytest
 import torch
 from pandas.testing import assert_frame_equal
 
-from plausiflow.data.schema import Schema
 from plausiflow.errors import InvalidInputError
 from plausiflow.explanations import Explanations
+from plausiflow.tables.schema import Schema
 from results import FIGURES, build, loans, strict
 
 

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plausiflow.data.encoding import Encoder
-from plausiflow.data.schema import Schema
 from plausiflow.explanations.changes import find_changes
+from plausiflow.tables.encoder import Encoder
+from plausiflow.tables.schema import Schema
 from results import build, strict
 
 

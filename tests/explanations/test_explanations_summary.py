@@ -6,12 +6,12 @@ import pytest
 import torch
 from pandas.testing import assert_frame_equal
 
-from plausiflow import metrics
-from plausiflow.classifiers import LinearClassifier
-from plausiflow.data.features import Feature
-from plausiflow.data.schema import Schema
+from plausiflow.core import metrics
 from plausiflow.densities import KDE, Thresholded
 from plausiflow.errors import InvalidInputError
+from plausiflow.models import LinearClassifier
+from plausiflow.tables.features import Feature
+from plausiflow.tables.schema import Schema
 from results import FIGURES, build, loans
 
 

@@ -8,9 +8,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from plausiflow import Explainer, LinearClassifier
-from plausiflow.scale import Asked
+from plausiflow.batch import BatchRequest
 
-GRANTED = Asked(target="granted")
+GRANTED = BatchRequest(target="granted")
 FEATURES = ["id", "income", "debt", "job", "owner"]
 JOBS = ("clerk", "nurse", "smith")
 

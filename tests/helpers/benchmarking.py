@@ -7,9 +7,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from plausiflow.benchmark.cases import TableSelection
 from plausiflow.cli import app
-from plausiflow.counterfactuals import Counterfactuals
+from plausiflow.core.counterfactuals import Counterfactuals
+from plausiflow_bench.cases import TableSelection
 
 PLAIN = {
     "dataset", "classifier", "fold", "solver", "rows", "coverage", "validity", "plausibility", "feasible",

@@ -71,7 +71,7 @@ class Case:
     frame: pd.DataFrame
     y: Any
     decide: Callable[[pd.DataFrame], np.ndarray]
-    says: str = "a student of 25 trees, relaxed"
+    description: str = "a student of 25 trees, relaxed"
     target: Any = "opposite"
     rules: Any = tuple(RULES)
     orders: Any = None
@@ -113,7 +113,7 @@ def boosting():
     frame.loc[draw.random(len(frame)) < 0.15, "savings"] = np.nan
     y = outcomes(frame.fillna({"savings": 3.0}), no=False, yes=True)
     model = HistGradientBoostingClassifier(max_iter=15)
-    return fitted(model, frame, y, says="its own 15 trees, relaxed")
+    return fitted(model, frame, y, description="its own 15 trees, relaxed")
 
 
 def xgboost():
@@ -121,13 +121,13 @@ def xgboost():
     frame = people()
     y = outcomes(frame, no=0, yes=1)
     model = library.XGBClassifier(n_estimators=15, n_jobs=1)
-    return fitted(model, frame, y, says="its own 15 trees, relaxed")
+    return fitted(model, frame, y, description="its own 15 trees, relaxed")
 
 
 def lightgbm():
     library = pytest.importorskip("lightgbm")
     model = library.LGBMClassifier(n_estimators=15, verbose=-1, n_jobs=1)
-    return fitted(model, says="its own 15 trees, relaxed")
+    return fitted(model, description="its own 15 trees, relaxed")
 
 
 def catboost():
@@ -135,13 +135,13 @@ def catboost():
     model = library.CatBoostClassifier(
         iterations=15, depth=3, verbose=False, allow_writing_files=False, thread_count=1
     )
-    return fitted(model, says="its own 15 trees, relaxed")
+    return fitted(model, description="its own 15 trees, relaxed")
 
 
 def support_vectors():
     frame = people()
     y = outcomes(frame, no=1, yes=2)
-    return fitted(scaled(SVC()), frame, y, says="asked for scores, without gradients")
+    return fitted(scaled(SVC()), frame, y, description="asked for scores, without gradients")
 
 
 def scaled(model):
@@ -149,7 +149,7 @@ def scaled(model):
 
 
 def neighbours():
-    return fitted(scaled(KNeighborsClassifier(5)), says="asked for probabilities")
+    return fitted(scaled(KNeighborsClassifier(5)), description="asked for probabilities")
 
 
 def probabilities(frame):
@@ -164,13 +164,13 @@ def function():
     frame = people()
     says = "a function `probabilities`, asked for probabilities"
     decide = lambda rows: np.where(probabilities(rows) > 0.5, "yes", "no")  # noqa: E731
-    return Case(probabilities, frame, outcomes(frame), decide, says=says)
+    return Case(probabilities, frame, outcomes(frame), decide, description=says)
 
 
 def labelling():
     frame = people()
     says = "a function `labels_only`, asked for labels"
-    return Case(labels_only, frame, labels_only(frame), labels_only, says=says)
+    return Case(labels_only, frame, labels_only(frame), labels_only, description=says)
 
 
 def three_classes():
@@ -178,7 +178,9 @@ def three_classes():
     y = np.digitize(score(frame), [0.7, 1.0])
     model = RandomForestClassifier(15, random_state=0)
     rules = (Immutable("age"),)
-    return fitted(model, frame, y, target="runner_up", says="a student of 75 trees", rules=rules, asked=5)
+    return fitted(
+        model, frame, y, target="runner_up", description="a student of 75 trees", rules=rules, asked=5
+    )
 
 
 MIXED_RULES = (Immutable("age"), Increasing("school"), Range("income", 800, 7500), MaxChanges(3))

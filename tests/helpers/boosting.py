@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from plausiflow.classifiers.trees import Forest, Tree
+from plausiflow.models.trees.forest import Forest, Tree
 
 SCALES = torch.tensor([4.0, 10.0, 1.0, 1000.0], dtype=torch.float64)
 QUIET = {"iterations": 10, "depth": 4, "verbose": 0, "allow_writing_files": False, "thread_count": 1}

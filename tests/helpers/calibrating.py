@@ -5,9 +5,9 @@ from functools import cache
 
 import torch
 
-from plausiflow.classifiers import LinearClassifier
+from plausiflow.core.training import Training
 from plausiflow.densities import ConditionalFlow, CrossFitEnsemble
-from plausiflow.training import Training
+from plausiflow.models import LinearClassifier
 
 TRAINING = Training(epochs=60, batch_size=64, learning_rate=1e-2, noise=0.02)
 BASE = ConditionalFlow(transforms=2, hidden=(16,), training=TRAINING)

@@ -7,12 +7,12 @@ import pytest
 from typer.testing import CliRunner
 
 from plausiflow import Training
-from plausiflow.classifiers import blackbox
 from plausiflow.cli import app
 from plausiflow.cli.tables import Dialect
 from plausiflow.densities import mixed
-from plausiflow.search import fitting as search_fitting
-from plausiflow.search import verified
+from plausiflow.models import black_box as blackbox
+from plausiflow.search import black_box as verified
+from plausiflow.search import fit as search_fitting
 from plausiflow.search.evolution import Evolution
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -6,7 +6,7 @@ from functools import cache
 
 import torch
 
-from plausiflow.classifiers import LinearClassifier
+from plausiflow.core.training import Training
 from plausiflow.densities import GMM, ConditionalFlow, Thresholded
 from plausiflow.methods import (
     CBCE,
@@ -23,9 +23,9 @@ from plausiflow.methods import (
     NearestDense,
     Wachter,
 )
-from plausiflow.methods.fista import FISTA
+from plausiflow.methods.reference.fista import FISTA
+from plausiflow.models import LinearClassifier
 from plausiflow.solvers import SQP, PenaltyAdam
-from plausiflow.training import Training
 
 QUICK_FISTA = FISTA(rounds=3, steps=60)
 QUICK_ADAM = PenaltyAdam(steps=120, patience=120, learning_rate=0.02)

@@ -22,8 +22,8 @@ from sklearn.preprocessing import (
     TargetEncoder,
 )
 
-from plausiflow.data.encoding import Encoder
-from plausiflow.data.schema import Schema
+from plausiflow.tables.encoder import Encoder
+from plausiflow.tables.schema import Schema
 
 ROWS = 150
 NUMBERS = ["age", "income", "gain", "rate"]

@@ -13,8 +13,8 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.svm import LinearSVC
 
 from converting import encoder_of
-from plausiflow.classifiers.base import predict
-from plausiflow.classifiers.conversion import convert
+from plausiflow.core import predict
+from plausiflow.models.sklearn.conversion import convert
 
 LABELS = {"text": ["yes", "no", "maybe"], "integer": [7, -1, 3], "boolean": [True, False]}
 

@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.neural_network import MLPRegressor
 
 from converting import encoder_of
-from plausiflow.classifiers.conversion import convert_regressor
+from plausiflow.models.sklearn.conversion import convert_regressor
 
 
 def prices(frame, seed=0, size=1000.0) -> np.ndarray:

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from plausiflow.data.encoding import Encoder
-from plausiflow.data.schema import Schema, SchemaWarning
+from plausiflow.tables.encoder import Encoder
+from plausiflow.tables.schema import Schema, SchemaWarning
 
 
 def quietly(frame, **chosen) -> Schema:

@@ -4,9 +4,9 @@ from functools import cache
 
 import torch
 
+from plausiflow.core.training import Training
 from plausiflow.densities import GMM, KDE, ConditionalFlow
 from plausiflow.densities.flows import ARCHITECTURES
-from plausiflow.training import Training
 
 SHORT = Training(epochs=12, batch_size=64, learning_rate=5e-3, noise=0.02)
 BRIEF = Training(epochs=2, learning_rate=5e-3, noise=0.02)

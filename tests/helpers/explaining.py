@@ -8,8 +8,6 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.classifiers import LinearClassifier
-from plausiflow.classifiers.tabular import EncodedModel
 from plausiflow.constraints import (
     Allowed,
     Decreasing,
@@ -21,15 +19,17 @@ from plausiflow.constraints import (
     Rule,
     Rules,
 )
-from plausiflow.data.encoding import Encoder
-from plausiflow.data.schema import Schema
 from plausiflow.errors import PlausiflowError
 from plausiflow.explainer import Explainer
+from plausiflow.models import LinearClassifier
+from plausiflow.models.encoded import EncodedModel
 from plausiflow.search.candidates import RealRows
-from plausiflow.search.finder import Finder
-from plausiflow.search.fitting import weights_of
+from plausiflow.search.criterion import TargetCriterion, ValidityConstraint
+from plausiflow.search.engine import Engine
+from plausiflow.search.fit import weights_of
 from plausiflow.search.mixed import MixedSearch
-from plausiflow.search.wanted import Aim, Decides
+from plausiflow.tables.encoder import Encoder
+from plausiflow.tables.schema import Schema
 
 STATUSES = {"found", "already", "relaxed", "infeasible", "not_reached", "invalid_input"}
 QUICK = MixedSearch(real_rows=2, finalists=1)
@@ -89,13 +89,13 @@ def stand_in(
     decision = x @ weight
     bias = 0.0123 - (decision.min() + decision.max())[None] / 2  # no row on the boundary
     model = EncodedModel(LinearClassifier.from_weights(weight[None], bias), tuple(labels))
-    validity, ball = Decides(model.outputs, Aim()), Ball(x.mean(dim=0), radius)
+    validity, ball = ValidityConstraint(model.outputs, TargetCriterion()), Ball(x.mean(dim=0), radius)
     bank = {}
     for k in range(2):
         wanted = torch.full((len(x),), k)
         bank[k] = torch.unique(x[(validity(x, wanted) >= 0) & (ball.score(x, wanted) >= 0)], dim=0)
     explainer.encoder_, explainer.model_ = encoder, model
-    explainer.finder_ = Finder(
+    explainer.engine_ = Engine(
         rules=Rules(constraints, encoder.schema, encoder.layout),
         validity=validity,
         plausibility=ball,

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from plausiflow.classifiers import LinearClassifier
+from plausiflow.models import LinearClassifier
 
 
 def linear_problem(d, n=60, classes=2, seed=0):

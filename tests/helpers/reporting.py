@@ -9,10 +9,10 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from plausiflow.data.features import Feature
-from plausiflow.data.schema import Schema
 from plausiflow.explanations import Explanations
 from plausiflow.report import words
+from plausiflow.tables.features import Feature
+from plausiflow.tables.schema import Schema
 
 FIGURES = ["cost", "l1", "l2", "n_changes", "probability", "log_density", "score", "judged"]
 VOID = {"meta", "link", "input", "br"}

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pandas as pd
 
-from plausiflow.data.features import Feature
-from plausiflow.data.schema import Schema
 from plausiflow.explanations import Explanations
+from plausiflow.tables.features import Feature
+from plausiflow.tables.schema import Schema
 
 FIGURES = ["cost", "l1", "l2", "n_changes", "probability", "log_density", "score", "judged"]
 

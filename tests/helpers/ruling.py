@@ -5,12 +5,9 @@ import ast
 import numpy as np
 import pandas as pd
 
-from plausiflow.constraints import (
-    Rules,
-    locked_mask,
-)
-from plausiflow.data.encoding import Encoder
-from plausiflow.data.schema import Schema
+from plausiflow.constraints import Rules, locked_mask
+from plausiflow.tables.encoder import Encoder
+from plausiflow.tables.schema import Schema
 
 JOBS, DEGREES = ["clerk", "nurse", "pilot"], ["HS", "BSc", "MSc"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from plausiflow.benchmark.runner import TIMES, Task
+from plausiflow_bench.runner import TIMES, Task
 from processes import wait_for
 
 

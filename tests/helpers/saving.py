@@ -18,7 +18,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from plausiflow import Explainer, Immutable, Increasing, MLPClassifier, Range, Training
-from plausiflow.search import fitting, verified
+from plausiflow.search import black_box as verified
+from plausiflow.search import fit as fitting
 
 NUMBERS, LEVELS = ["age", "income", "debt_ratio"], ["education", "job"]
 RULES = [Immutable("age"), Increasing("education"), Range("debt_ratio", 0, 0.9)]

@@ -4,8 +4,8 @@ import torch
 from torch.distributions import MultivariateNormal
 
 from plausiflow import LinearClassifier
+from plausiflow.core.training import Training
 from plausiflow.densities import ConditionalFlow
-from plausiflow.training import Training
 
 TRAINING = Training(epochs=40, batch_size=128, learning_rate=5e-3, noise=0.01)
 BASE = ConditionalFlow(transforms=2, hidden=(16,), training=TRAINING)

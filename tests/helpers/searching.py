@@ -7,18 +7,18 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.classifiers import LinearClassifier
 from plausiflow.constraints import Allowance, Rules
-from plausiflow.data.encoding import Encoder
-from plausiflow.data.layout import Scale
-from plausiflow.data.schema import Schema
+from plausiflow.densities.row_scores import RowScores
+from plausiflow.models import LinearClassifier
 from plausiflow.search.candidates import RealRows
-from plausiflow.search.finder import Anything, Finder
-from plausiflow.search.guide import Guide
+from plausiflow.search.criterion import TargetCriterion, Targets
+from plausiflow.search.engine import Anything, Engine
 from plausiflow.search.mixed import MixedSearch
 from plausiflow.search.task import Task
-from plausiflow.search.wanted import Aim, Wanted
 from plausiflow.solvers import SQP
+from plausiflow.tables.encoder import Encoder
+from plausiflow.tables.layout import Scale
+from plausiflow.tables.schema import Schema
 
 UNIT = Scale(minimum=0, maximum=1)
 ORDERS = {"school": ["none", "basic", "high", "phd"]}
@@ -71,7 +71,7 @@ class Setup:
 
     frame: pd.DataFrame
     encoder: Encoder
-    finder: Finder
+    finder: Engine
     classifier: LinearClassifier
 
     @property
@@ -119,15 +119,15 @@ def setup(
     centre = torch.rand(len(layout.numbers), generator=draw, dtype=torch.float64)
     bell = Bell(layout.numbers, centre, value, bar)
 
-    def validity(x_cf: Tensor, wanted: Wanted | Tensor) -> Tensor:
-        return Aim().value(classifier.logits(x_cf), wanted)
+    def validity(x_cf: Tensor, wanted: Targets | Tensor) -> Tensor:
+        return TargetCriterion().value(classifier.logits(x_cf), wanted)
 
     typical, least = RealRows.free_numbers(layout, x)
     bank = {}
     for k in range(2):
         wanted = torch.full((len(x),), k)
         bank[k] = torch.unique(x[(validity(x, wanted) >= 0) & (bell.score(x, wanted) >= 0)], dim=0)
-    finder = Finder(
+    finder = Engine(
         rules=rules,
         validity=validity,
         plausibility=bell,
@@ -184,12 +184,12 @@ def task_of(layout, x, weights, immutable=(), **settings):
     y_target = torch.ones(len(x), dtype=torch.long)
     values = {
         "validity": lambda x_cf, _: torch.ones_like(x_cf[:, 0]),
-        "guide": Guide(settings.pop("plausibility", Anything()), x, y_target),
+        "guide": RowScores(settings.pop("plausibility", Anything()), x, y_target),
     }
     return Task(
         layout=layout,
         x=x,
-        wanted=Wanted(y_target),
+        wanted=Targets(y_target),
         allowance=allowance,
         weights=torch.as_tensor(weights, dtype=torch.float64),
         immutable=frozenset(immutable),

@@ -5,7 +5,7 @@ import itertools
 import torch
 import torch.nn.functional as F
 
-from plausiflow.training import Training
+from plausiflow.core.training import Training
 
 BRIEF = Training(epochs=1, batch_size=64)
 

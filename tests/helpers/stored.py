@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
-from plausiflow.benchmark.reference import Reference
-from plausiflow.losses import l1_distance, l2_distance
+from plausiflow.core.losses import l1_distance, l2_distance
+from plausiflow_bench.reference import Reference
 
 BANDS = {
     "moons": 0.01,

@@ -7,8 +7,8 @@ import pandas as pd
 import torch
 from torch import nn
 
-from plausiflow.data.encoding import Encoder
-from plausiflow.data.schema import Schema
+from plausiflow.tables.encoder import Encoder
+from plausiflow.tables.schema import Schema
 
 ROWS = 120
 COLUMNS = 7

@@ -10,13 +10,14 @@ from scipy.stats import multivariate_normal
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import KFold, cross_val_score
 
-from plausiflow.benchmark.reference import Reference
-from plausiflow.classifiers import LinearClassifier, MLPClassifier
-from plausiflow.densities import PublishedMAF, Thresholded
+from plausiflow.core.losses import l1_distance, l2_distance
+from plausiflow.densities import Thresholded
 from plausiflow.errors import InvalidInputError, MissingExtraError, NotFittedError
-from plausiflow.losses import l1_distance, l2_distance
-from plausiflow.methods.artelt import Artelt
-from plausiflow.methods.artelt_program import Region, choose_components, learn_region
+from plausiflow.methods.reference.artelt import Artelt
+from plausiflow.methods.reference.artelt_program import Region, choose_components, learn_region
+from plausiflow.models import LinearClassifier, MLPClassifier
+from plausiflow_bench.published_maf import PublishedMAF
+from plausiflow_bench.reference import Reference
 
 cp = pytest.importorskip("cvxpy", reason="needs the extra `artelt`")
 

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from plausiflow.benchmark.reference import Reference
-from plausiflow.benchmark.study import PAPER_DATASETS
-from plausiflow.classifiers import LinearClassifier, predict
+from plausiflow.core.prediction import predict
 from plausiflow.errors import InvalidInputError, NotFittedError
-from plausiflow.methods import cbce
-from plausiflow.methods.cbce import CBCE
-from plausiflow.methods.nearest import Nearest
+from plausiflow.methods.reference import cbce
+from plausiflow.methods.reference.cbce import CBCE
+from plausiflow.methods.reference.nearest import Nearest
+from plausiflow.models import LinearClassifier
+from plausiflow_bench.reference import Reference
+from plausiflow_bench.study import PAPER_DATASETS
 
 
 def threshold(weight, bias):

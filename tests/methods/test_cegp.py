@@ -8,16 +8,17 @@ import torch
 from scipy.spatial.distance import cdist
 
 from descending import published_loop
-from plausiflow.benchmark.reference import Reference
-from plausiflow.classifiers import LinearClassifier, predict
-from plausiflow.densities import PublishedMAF
+from plausiflow.core.losses import l2_distance
+from plausiflow.core.prediction import predict
+from plausiflow.core.training import Training
 from plausiflow.errors import InvalidInputError, NotFittedError
-from plausiflow.losses import l2_distance
-from plausiflow.methods.autoencoder import Autoencoder
-from plausiflow.methods.cegp import CEGP, ClassRows
-from plausiflow.methods.elastic_net import ElasticNet
-from plausiflow.methods.fista import FISTA
-from plausiflow.training import Training
+from plausiflow.methods.reference.autoencoder import Autoencoder
+from plausiflow.methods.reference.cegp import CEGP, ClassRows
+from plausiflow.methods.reference.elastic_net import ElasticNet
+from plausiflow.methods.reference.fista import FISTA
+from plausiflow.models import LinearClassifier
+from plausiflow_bench.published_maf import PublishedMAF
+from plausiflow_bench.reference import Reference
 from stored import BANDS, against_the_stored
 
 slow = pytest.mark.slow

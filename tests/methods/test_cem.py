@@ -7,14 +7,15 @@ import pytest
 import torch
 
 from descending import published_loop
-from plausiflow.classifiers import LinearClassifier, TorchClassifier, predict, predict_proba
+from plausiflow.core.losses import l2_distance
+from plausiflow.core.prediction import predict, predict_proba
+from plausiflow.core.training import Training
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
-from plausiflow.losses import l2_distance
-from plausiflow.methods.autoencoder import Autoencoder
-from plausiflow.methods.cem import CEM
-from plausiflow.methods.elastic_net import decision_gap
-from plausiflow.methods.fista import FISTA
-from plausiflow.training import Training
+from plausiflow.methods.reference.autoencoder import Autoencoder
+from plausiflow.methods.reference.cem import CEM
+from plausiflow.methods.reference.elastic_net import decision_gap
+from plausiflow.methods.reference.fista import FISTA
+from plausiflow.models import LinearClassifier, TorchClassifier
 from stored import BANDS, against_the_stored
 
 slow = pytest.mark.slow

@@ -8,11 +8,12 @@ import torch
 from scipy.stats import median_abs_deviation
 from sklearn.neural_network import MLPClassifier as Network
 
-from plausiflow.benchmark.reference import Reference
-from plausiflow.classifiers import LinearClassifier, MLPClassifier, predict
+from plausiflow.core.losses import l1_distance
+from plausiflow.core.prediction import predict
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
-from plausiflow.losses import l1_distance
-from plausiflow.methods.dice import DiCE
+from plausiflow.methods.reference.dice import DiCE
+from plausiflow.models import LinearClassifier, MLPClassifier
+from plausiflow_bench.reference import Reference
 
 
 def three_blobs(n=120, d=3):

@@ -10,11 +10,13 @@ import torch
 from sklearn.model_selection import GridSearchCV, LeaveOneOut
 from sklearn.neighbors import KernelDensity, NearestNeighbors
 
-from plausiflow.benchmark.reference import Reference
-from plausiflow.classifiers import LinearClassifier, predict, predict_proba
-from plausiflow.densities import GMM, PublishedMAF, Thresholded
+from plausiflow.core.prediction import predict, predict_proba
+from plausiflow.densities import GMM, Thresholded
 from plausiflow.errors import InvalidInputError, NotFittedError
-from plausiflow.methods.face import FACE, likeliest_bandwidth
+from plausiflow.methods.reference.face import FACE, likeliest_bandwidth
+from plausiflow.models import LinearClassifier
+from plausiflow_bench.published_maf import PublishedMAF
+from plausiflow_bench.reference import Reference
 
 K, EPSILON, BANDWIDTH = 6, 0.25, 0.1
 

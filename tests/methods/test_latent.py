@@ -5,14 +5,15 @@ import math
 import pytest
 import torch
 
-from plausiflow.benchmark.reference import Reference
-from plausiflow.classifiers import LinearClassifier, MLPClassifier, predict
+from plausiflow.core.losses import l2_distance
+from plausiflow.core.prediction import predict
+from plausiflow.core.training import Training
 from plausiflow.densities import ConditionalFlow
 from plausiflow.densities.flows import ARCHITECTURES
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
-from plausiflow.losses import l2_distance
-from plausiflow.methods.latent import CeFlow, Diffeomorphic
-from plausiflow.training import Training
+from plausiflow.methods.reference.latent import CeFlow, Diffeomorphic
+from plausiflow.models import LinearClassifier, MLPClassifier
+from plausiflow_bench.reference import Reference
 
 BRIEF = Training(epochs=3)
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from contract import assert_same
-from plausiflow.classifiers import predict
-from plausiflow.counterfactuals import Counterfactuals
-from plausiflow.losses import l2_distance
+from plausiflow.core.counterfactuals import Counterfactuals
+from plausiflow.core.losses import l2_distance
+from plausiflow.core.prediction import predict
 
 
 def test_everything_has_one_entry_per_row_in_the_dtype_and_on_the_device_of_the_input(two_classes, entry):

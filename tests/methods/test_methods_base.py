@@ -6,12 +6,9 @@ import pytest
 import torch
 
 from contract import QUICK_ADAM, assert_consistent
-from plausiflow.classifiers import LinearClassifier
-from plausiflow.methods import (
-    PPCEF,
-    Method,
-)
-from plausiflow.protocols import Solution
+from plausiflow.core.protocols import Solution
+from plausiflow.methods import PPCEF, Method
+from plausiflow.models import LinearClassifier
 from plausiflow.solvers import PenaltyAdam
 
 

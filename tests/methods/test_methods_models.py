@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from contract import assert_refused, assert_same
-from plausiflow.classifiers import TorchClassifier
 from plausiflow.errors import ModelError
+from plausiflow.models import TorchClassifier
 
 
 def module_with_dropout():

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from contract import assert_consistent, assert_same
-from plausiflow.classifiers import predict
+from plausiflow.core.prediction import predict
 from plausiflow.errors import InvalidInputError, ShapeError
 
 

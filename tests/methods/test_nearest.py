@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from plausiflow.benchmark.reference import Reference
-from plausiflow.classifiers import LinearClassifier
-from plausiflow.densities import GMM, PublishedMAF, Thresholded
+from plausiflow.core.losses import l1_distance, l2_distance
+from plausiflow.densities import GMM, Thresholded
 from plausiflow.errors import InvalidInputError, NotFittedError
-from plausiflow.losses import l1_distance, l2_distance
-from plausiflow.methods.nearest import Nearest, NearestDense
+from plausiflow.methods.reference.nearest import Nearest, NearestDense
+from plausiflow.models import LinearClassifier
+from plausiflow_bench.published_maf import PublishedMAF
+from plausiflow_bench.reference import Reference
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,11 @@ from scipy.stats import median_abs_deviation
 from sklearn.neural_network import MLPClassifier as Network
 
 from linear_models import linear_problem, train
-from plausiflow.classifiers import LinearClassifier, MLPClassifier, predict
+from plausiflow.core.losses import l1_distance, l2_distance
+from plausiflow.core.prediction import predict
 from plausiflow.errors import InvalidInputError, NotFittedError
-from plausiflow.losses import l1_distance, l2_distance
-from plausiflow.methods.wachter import Wachter, deviation
+from plausiflow.methods.reference.wachter import Wachter, deviation
+from plausiflow.models import LinearClassifier, MLPClassifier
 
 ODDS = math.log(0.51 / 0.49)
 """The log-odds of probability 0.51."""

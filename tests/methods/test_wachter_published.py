@@ -8,9 +8,9 @@ import torch
 from scipy.special import softmax
 
 from linear_models import linear_problem, train
-from plausiflow.benchmark.reference import Reference
-from plausiflow.losses import l1_distance, l2_distance
-from plausiflow.methods.wachter import Wachter
+from plausiflow.core.losses import l1_distance, l2_distance
+from plausiflow.methods.reference.wachter import Wachter
+from plausiflow_bench.reference import Reference
 from stored import BANDS, against_the_stored
 
 # ---------------------------------------------------------------- the published loop

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from plausiflow import Explainer, Training
-from plausiflow.classifiers import blackbox, standins
-from plausiflow.data.tables import loans_table
+from plausiflow.datasets.tables import loans_table
 from plausiflow.densities import mixed
-from plausiflow.search import fitting, verified
+from plausiflow.models import black_box as blackbox
+from plausiflow.models import surrogate as standins
+from plausiflow.search import black_box as verified
+from plausiflow.search import fit as fitting
 from plausiflow.search.evolution import Evolution
 from saving import LEVELS, MODELS, NUMBERS, RULES, SETTINGS, outcomes
 

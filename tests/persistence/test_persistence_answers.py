@@ -14,7 +14,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from plausiflow import Explainer, LinearClassifier, Training
-from plausiflow.search import fitting, verified
+from plausiflow.search import black_box as verified
+from plausiflow.search import fit as fitting
 from saving import (
     LONG_SEARCH,
     MODELS,
@@ -47,18 +48,18 @@ def test_a_loaded_explainer_gives_the_same_answers_to_the_bit(name, saved, fitte
 def test_a_loaded_explainer_is_the_fitted_one_in_every_tensor(name, saved, fitted):
     before, after = fitted(name), loaded(name, saved, fitted)
     for one, other in [
-        (before.finder_.plausibility.state(), after.finder_.plausibility.state()),
+        (before.engine_.plausibility.state(), after.engine_.plausibility.state()),
         (before.judges_.state(), after.judges_.state()),
-        (before.finder_.rows_state(), after.finder_.rows_state()),
+        (before.engine_.rows_state(), after.engine_.rows_state()),
     ]:
         assert one.keys() == other.keys()
         assert all(torch.equal(one[key], other[key]) for key in one)
     x = torch.rand(50, before.encoder_.layout.width, dtype=torch.float64)
     x = before.encoder_.layout.with_codes(x, before.encoder_.layout.codes(x))
-    wanted = before.finder_.plain(torch.arange(50) % 2)
-    assert torch.equal(before.finder_.validity(x, wanted), after.finder_.validity(x, wanted))
-    assert torch.equal(before.finder_.weights, after.finder_.weights)
-    assert before.finder_.rules.constraints == after.finder_.rules.constraints
+    wanted = before.engine_.plain(torch.arange(50) % 2)
+    assert torch.equal(before.engine_.validity(x, wanted), after.engine_.validity(x, wanted))
+    assert torch.equal(before.engine_.weights, after.engine_.weights)
+    assert before.engine_.rules.constraints == after.engine_.rules.constraints
     assert before.encoder_.schema == after.encoder_.schema
 
 
@@ -141,7 +142,7 @@ def test_settings_and_odd_columns_come_back(table, tmp_path):
     after = Explainer.load(tmp_path / "saved")
     for name, value in settings.items():
         assert getattr(after, name) == value
-    assert after.model_.says == "Pipeline, converted exactly"
+    assert after.model_.description == "Pipeline, converted exactly"
     rows = x.iloc[[0, 7, 11]]
     assert_same(explainer.explain(rows), after.explain(rows))
 

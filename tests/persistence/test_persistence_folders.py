@@ -26,7 +26,7 @@ def test_probes_are_drawn_from_the_schema_alone(saved, fitted, table):
 
 
 def test_the_document_says_what_was_saved(saved, fitted):
-    document, ensemble = document_of(saved("network")), fitted("network").finder_.plausibility
+    document, ensemble = document_of(saved("network")), fitted("network").engine_.plausibility
     assert document["kind"] == "plausiflow explainer"
     assert document["format"] == 1
     assert document["versions"]["torch"].startswith(torch.__version__.split("+")[0])

@@ -150,8 +150,8 @@ def published(name: str, kind: str) -> dict[str, Any]:
     try:
         from plausiflow_bench import PublishedMAF, Reference
     except ImportError:
-        from plausiflow.benchmark.reference import Reference
         from plausiflow.densities import PublishedMAF
+        from plausiflow_bench.reference import Reference
     reference = Reference.load(name)
     model = reference.classifier(kind)
     density = PublishedMAF(reference.maf_arrays)

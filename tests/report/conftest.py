@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 import torch
 
-from plausiflow.data.features import Feature
-from plausiflow.data.schema import Schema
+from plausiflow.tables.features import Feature
+from plausiflow.tables.schema import Schema
 from reporting import PERCENTILES, build, page_of
 
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from scipy.stats import norm
 
+from plausiflow.core.training import Training
 from plausiflow.densities import ConditionalFlow, CrossFitEnsemble, levels, mixed
+from plausiflow.densities.calibration import PlausibilityWarning
 from plausiflow.densities.ensemble import split_by_class
 from plausiflow.densities.thresholds import spread_of
 from plausiflow.report import charts
-from plausiflow.search import fitting
-from plausiflow.search.calibration import PlausibilityWarning
-from plausiflow.training import Training
+from plausiflow.search import fit as fitting
 from reporting import PERCENTILES, Page
 
 
@@ -85,6 +85,6 @@ def test_the_code_of_the_documentation_runs(brief, tmp_path, monkeypatch):
     assert page.all("h1")[0][1] == "Loans of this week"
     needed = [i for i, curve in enumerate(page.data["rows"]["curve"]) if curve >= 0]
     assert len(needed) == len(result) == 20
-    held_out = space["explainer"].finder_.plausibility.held_out_
+    held_out = space["explainer"].engine_.plausibility.held_out_
     share = np.interp(result.figures["score"], held_out[0], np.linspace(0, 1, 101))
     np.testing.assert_allclose(page.data["answers"]["denser"], share)

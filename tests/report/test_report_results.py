@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from plausiflow import Decreasing, Explainer, Immutable, LinearClassifier
-from plausiflow.classifiers.tabular import EncodedModel
-from plausiflow.data.encoding import Encoder
-from plausiflow.data.features import Feature
-from plausiflow.data.schema import Schema
+from plausiflow.models.encoded import EncodedModel
+from plausiflow.tables.encoder import Encoder
+from plausiflow.tables.features import Feature
+from plausiflow.tables.schema import Schema
 from reporting import FIGURES, RESULTS, Page, build, intervals, page_of
 
 
@@ -101,5 +101,5 @@ def test_an_explainer_shows_what_it_knows():
     assert facts["outcome"] == "<no>, <yes>"
     assert facts["data"].startswith("10 features (9 integer, 1 category): c0, c1,")
     assert facts["data"].endswith("and 2 more")
-    assert facts["taken for"] == explainer.model_.says
+    assert facts["taken for"] == explainer.model_.description
     assert not page.all("script")

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from plausiflow.data.encoding import Encoder
-from plausiflow.data.schema import Schema
-from plausiflow.search.noise import normals, row_keys, signs, uniforms
-from plausiflow.search.oracle import Itself, at_corners
-from plausiflow.search.wanted import Aim, Wanted
+from plausiflow.search.criterion import TargetCriterion, Targets
+from plausiflow.search.row_random import normals, row_keys, signs, uniforms
+from plausiflow.search.true_model import TrueModel, at_corners
+from plausiflow.tables.encoder import Encoder
+from plausiflow.tables.schema import Schema
 from searching import ORDERS, applicants
 
 KEYS = row_keys(torch.rand(40, 5, generator=torch.Generator().manual_seed(3)))
@@ -123,8 +123,8 @@ def table():
 def oracle_of(table, rule, budget=100, wanted=1, rows=20):
     frame, encoder, x = table
     model = Recorder(rule)
-    itself = Itself(answer=model, aim=Aim(0.02), encoder=encoder, budget=budget)
-    return model, itself.oracle(frame[:rows], x[:rows], Wanted(torch.full((rows,), wanted)))
+    itself = TrueModel(answer=model, aim=TargetCriterion(0.02), encoder=encoder, budget=budget)
+    return model, itself.oracle(frame[:rows], x[:rows], Targets(torch.full((rows,), wanted)))
 
 
 def income(frame):
@@ -173,9 +173,9 @@ def test_the_margin_and_wishes_of_each_row_count(table):
         p = torch.tensor((asked["income"] / 8000).to_numpy(copy=True))
         return torch.stack([1 - p, p], dim=1).log()
 
-    itself = Itself(answer=answer, aim=Aim(0.05), encoder=encoder, budget=9)
+    itself = TrueModel(answer=answer, aim=TargetCriterion(0.05), encoder=encoder, budget=9)
     least = torch.where(torch.arange(80) % 2 == 0, 0.7, 0.0)
-    wanted = Wanted(torch.arange(80) % 4 // 2, least=least.clamp_min(0.01))
+    wanted = Targets(torch.arange(80) % 4 // 2, least=least.clamp_min(0.01))
     valid = itself.oracle(frame, x, wanted).valid(x, torch.arange(80))
     own = np.where(wanted.y == 1, frame["income"] / 8000, 1 - frame["income"] / 8000)
     np.testing.assert_array_equal(valid.numpy(), (own >= 0.55) & (own >= least.numpy()))
@@ -186,8 +186,8 @@ def test_an_answer_that_is_not_there_is_not_as_wanted(table):
         return torch.full((len(frame), 2), torch.nan)
 
     frame, encoder, x = table
-    oracle = Itself(answer=answer, aim=Aim(), encoder=encoder, budget=9).oracle(
-        frame, x, Wanted(torch.zeros(80).long())
+    oracle = TrueModel(answer=answer, aim=TargetCriterion(), encoder=encoder, budget=9).oracle(
+        frame, x, Targets(torch.zeros(80).long())
     )
     assert not oracle.valid(x, torch.arange(80)).any()
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plausiflow.constraints import Immutable, Increasing, Linear, MaxChanges, Range
-from plausiflow.data.layout import Block, Layout
 from plausiflow.search import task as task_module
 from plausiflow.search.task import Candidates, cheapest
+from plausiflow.tables.layout import Block, Layout
 from searching import UNIT, applicants, random_rows, setup, task_of
 
 # ---------------------------------------------------------------- candidates
@@ -143,12 +143,12 @@ def test_shortfalls_name_validity_plausibility_and_relations_and_do_not_depend_o
     made = setup(applicants(), [Linear("savings <= income / 500"), Linear("gain <= age")])
     task = made.task(made.x[:50])
     x_cf, rows = made.x[50:250], torch.arange(200) % 50
-    found = task.shortfalls(x_cf, rows)
+    found = task.constraint_values(x_cf, rows)
     values = made.frame.iloc[50:250]
     assert torch.equal(found[:, 0] >= 0, made.classes(x_cf) == task.y_target[rows])
     torch.testing.assert_close(found[:, 1], made.finder.plausibility.score(x_cf, task.y_target[rows]))
     holds = np.stack([values["savings"] <= values["income"] / 500, values["gain"] <= values["age"]], axis=1)
     assert ((found[:, 2:] >= 0).numpy() == holds).all()
     monkeypatch.setattr(task_module, "CHUNK", 7)
-    torch.testing.assert_close(task.shortfalls(x_cf, rows), found, rtol=0, atol=1e-13)
-    assert task.shortfalls(x_cf[:0], rows[:0]).shape == (0, 4)
+    torch.testing.assert_close(task.constraint_values(x_cf, rows), found, rtol=0, atol=1e-13)
+    assert task.constraint_values(x_cf[:0], rows[:0]).shape == (0, 4)

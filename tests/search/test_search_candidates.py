@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from plausiflow.constraints import Allowed, Decreasing, Immutable, Increasing, Linear, Range
-from plausiflow.data.layout import Block, Layout, Scale
-from plausiflow.search import snapping as snapping_module
+from plausiflow.search import rounding as snapping_module
 from plausiflow.search.candidates import RealRows, transplanted
-from plausiflow.search.snapping import snapped
-from plausiflow.search.sparse import sparsified
+from plausiflow.search.rounding import snapped
+from plausiflow.search.sparsify import sparsified
+from plausiflow.tables.layout import Block, Layout, Scale
 from searching import UNIT, Ball, applicants, linear_validity, random_rows, setup, task_of
 
 RULES = [

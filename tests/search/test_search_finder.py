@@ -9,11 +9,11 @@ import torch
 
 from plausiflow.constraints import Allowed, Immutable, Increasing, Linear, MaxChanges, Range, locked_mask
 from plausiflow.errors import InvalidInputError, ShapeError
-from plausiflow.search import finder as finder_module
+from plausiflow.search import engine as finder_module
 from plausiflow.search.diverse import diverse
-from plausiflow.search.finder import LOCKS, Anything
+from plausiflow.search.engine import LOCKS, Anything
 from plausiflow.search.mixed import MixedSearch
-from plausiflow.search.targets import wanted_classes
+from plausiflow.search.targets import target_classes
 from searching import Ball, applicants, linear_validity, remade, setup
 
 RULES = [Immutable("age", "owns"), Increasing("school"), Range("income", 0, 6000)]
@@ -177,14 +177,14 @@ PROBA = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.2, 0.5, 0.3]])
 
 def test_the_opposite_of_two_and_the_runner_up_of_many_come_from_the_model():
     two = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
-    assert wanted_classes("opposite", two, ("no", "yes"), 2).tolist() == [1, 0]
-    assert wanted_classes("runner_up", two, ("no", "yes"), 2).tolist() == [1, 0]
-    assert wanted_classes("runner_up", PROBA, ("a", "b", "c"), 3).tolist() == [1, 1, 2]
+    assert target_classes("opposite", two, ("no", "yes"), 2).tolist() == [1, 0]
+    assert target_classes("runner_up", two, ("no", "yes"), 2).tolist() == [1, 0]
+    assert target_classes("runner_up", PROBA, ("a", "b", "c"), 3).tolist() == [1, 1, 2]
 
 
 @pytest.mark.parametrize("target", ["b", np.str_("b")])
 def test_one_label_is_wanted_of_every_row(target):
-    found = wanted_classes(target, PROBA, ("a", "b", "c"), 3)
+    found = target_classes(target, PROBA, ("a", "b", "c"), 3)
     assert found.tolist() == [1, 1, 1]
     assert found.dtype == torch.long
 
@@ -201,35 +201,35 @@ def test_one_label_is_wanted_of_every_row(target):
     ],
 )
 def test_one_label_may_be_wanted_of_each_row(target):
-    assert wanted_classes(target, PROBA, ("a", "b", "c"), 3).tolist() == [2, 0, 1]
+    assert target_classes(target, PROBA, ("a", "b", "c"), 3).tolist() == [2, 0, 1]
 
 
 def test_a_label_called_like_a_policy_is_the_label():
-    assert wanted_classes("opposite", PROBA, ("x", "opposite", "y"), 3).tolist() == [1, 1, 1]
+    assert target_classes("opposite", PROBA, ("x", "opposite", "y"), 3).tolist() == [1, 1, 1]
 
 
 def test_numbers_and_booleans_are_not_taken_for_each_other():
-    assert wanted_classes(1, PROBA[:, :2], (0, 1), 3).tolist() == [1, 1, 1]
-    assert wanted_classes(np.int64(1), PROBA[:, :2], (0, 1), 3).tolist() == [1, 1, 1]
-    assert wanted_classes(np.bool_(True), PROBA[:, :2], (False, True), 3).tolist() == [1, 1, 1]
+    assert target_classes(1, PROBA[:, :2], (0, 1), 3).tolist() == [1, 1, 1]
+    assert target_classes(np.int64(1), PROBA[:, :2], (0, 1), 3).tolist() == [1, 1, 1]
+    assert target_classes(np.bool_(True), PROBA[:, :2], (False, True), 3).tolist() == [1, 1, 1]
     for target, labels in ((True, (0, 1)), (1, (False, True))):
         with pytest.raises(InvalidInputError, match=r"`target` must be 'opposite', .*'other', one of"):
-            wanted_classes(target, PROBA[:, :2], labels, 3)
+            target_classes(target, PROBA[:, :2], labels, 3)
     with pytest.raises(InvalidInputError, match="got True"):
-        wanted_classes([True, 0, 1], PROBA[:, :2], (0, 1), 3)
+        target_classes([True, 0, 1], PROBA[:, :2], (0, 1), 3)
 
 
 def test_a_wrong_target_is_an_error_that_names_the_outcomes():
     labels = ("a", "b", "c")
     with pytest.raises(InvalidInputError, match=r"needs two outcomes; this model has 3: 'a', 'b', 'c'"):
-        wanted_classes("opposite", PROBA, labels, 3)
+        target_classes("opposite", PROBA, labels, 3)
     with pytest.raises(InvalidInputError, match="got 'd'"):
-        wanted_classes("d", PROBA, labels, 3)
+        target_classes("d", PROBA, labels, 3)
     with pytest.raises(InvalidInputError, match=r"got \{'a': 1\}"):
-        wanted_classes({"a": 1}, PROBA, labels, 3)
+        target_classes({"a": 1}, PROBA, labels, 3)
     with pytest.raises(ShapeError, match="`target` must have 3 outcomes, one for each row; got 2"):
-        wanted_classes(["a", "b"], PROBA, labels, 3)
+        target_classes(["a", "b"], PROBA, labels, 3)
     with pytest.raises(InvalidInputError, match=r"got 'd', nan, \['a'\]\."):
-        wanted_classes(["d", np.nan, ["a"]], PROBA, labels, 3)
+        target_classes(["d", np.nan, ["a"]], PROBA, labels, 3)
     with pytest.raises(InvalidInputError, match="and more"):
-        wanted_classes(list(range(20)), PROBA.repeat(7, 1)[:20], labels, 20)
+        target_classes(list(range(20)), PROBA.repeat(7, 1)[:20], labels, 20)

@@ -19,7 +19,7 @@ def categories(n=200, **settings):
 
 
 def merit(task, x_cf, rows):
-    return task.costs(x_cf, rows) + SHORTFALL * (-task.shortfalls(x_cf, rows)).clamp_min(0).sum(dim=1)
+    return task.costs(x_cf, rows) + SHORTFALL * (-task.constraint_values(x_cf, rows)).clamp_min(0).sum(dim=1)
 
 
 def all_settings(task, i, most):

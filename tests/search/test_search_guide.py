@@ -6,12 +6,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from plausiflow.data.layout import Block, Layout
+from plausiflow.core.training import Training
 from plausiflow.densities import CrossFitEnsemble
 from plausiflow.densities.context import ContextThreshold
 from plausiflow.densities.mixed import MixedDensity
-from plausiflow.search.guide import Guide, assembled, columns_index
-from plausiflow.training import Training
+from plausiflow.densities.row_scores import RowScores, assembled, columns_index
+from plausiflow.tables.layout import Block, Layout
 from searching import UNIT, applicants, random_rows, setup
 
 LAYOUT = Layout(
@@ -42,7 +42,7 @@ def test_candidates_are_held_against_the_bar_of_their_own_row(context, settings)
     ensemble, x, y = fitted(context)
     if "left_out" in settings:
         settings = {"left_out": torch.arange(30) % 3}
-    guide = Guide(ensemble, x, y, **settings)
+    guide = RowScores(ensemble, x, y, **settings)
     rows = torch.randint(30, (80,))
     x_cf = random_rows(LAYOUT, 80, 5)
     scores = ensemble.member_scores(x_cf, y[rows])
@@ -62,7 +62,7 @@ def test_candidates_are_held_against_the_bar_of_their_own_row(context, settings)
 @pytest.mark.parametrize("columns", [[0], [0, 4]])
 def test_the_score_of_numbers_alone_is_the_score_of_the_whole_candidate(context, columns):
     ensemble, x, y = fitted(context)
-    guide = Guide(ensemble, x, y, left_out=torch.arange(30) % 3)
+    guide = RowScores(ensemble, x, y, left_out=torch.arange(30) % 3)
     rows, x_cf = torch.randint(30, (50,)), random_rows(LAYOUT, 50, 6)
     which = torch.randint(50, (20,))
     numbers = torch.rand(20, len(columns), requires_grad=True)
@@ -83,7 +83,7 @@ def test_any_other_plausibility_is_asked_for_its_own_score():
     made = setup(applicants())
     x, rows = made.x[:20], torch.arange(40) % 20
     y = torch.arange(20) % 2
-    guide = Guide(made.finder.plausibility, x, y)
+    guide = RowScores(made.finder.plausibility, x, y)
     expected = made.finder.plausibility.score(made.x[:40], y[rows])
     assert torch.equal(guide.score(made.x[:40], rows), expected)
     assert torch.equal(

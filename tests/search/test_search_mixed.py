@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from plausiflow.constraints import Allowed, Immutable, Increasing, Linear, MaxChanges, Range
+from plausiflow.core.training import Training
 from plausiflow.densities import CrossFitEnsemble
 from plausiflow.densities.context import ContextThreshold
 from plausiflow.densities.mixed import MixedDensity
 from plausiflow.search import mixed as mixed_module
-from plausiflow.search.finder import Anything
+from plausiflow.search.engine import Anything
 from plausiflow.search.mixed import MixedSearch
-from plausiflow.training import Training
 from searching import applicants, linear_validity, remade, setup
 
 CASES = {

@@ -9,14 +9,14 @@ import torch
 import torch.nn.functional as F
 
 from plausiflow.constraints import Immutable, Linear, Range, Rules
-from plausiflow.data.layout import Block, Layout
-from plausiflow.data.schema import Schema
-from plausiflow.protocols import Constraint, Problem
+from plausiflow.core.protocols import Constraint, Problem
+from plausiflow.densities.row_scores import RowScores
 from plausiflow.search import task as task_module
 from plausiflow.search.candidates import RealRows
-from plausiflow.search.finder import Anything, Finder
-from plausiflow.search.guide import Guide
+from plausiflow.search.engine import Anything, Engine
 from plausiflow.solvers import SQP
+from plausiflow.tables.layout import Block, Layout
+from plausiflow.tables.schema import Schema
 from searching import UNIT, Ball, applicants, linear_validity, setup, task_of
 
 # ---------------------------------------------------------------- the program over numbers
@@ -102,7 +102,7 @@ def test_a_pinned_number_stays_pinned_and_a_free_one_is_not_less_than_the_smalle
     least = float(made.x[torch.tensor(frame["gain"] > 0), number].min())
     for own in (frame["gain"] == 0, frame["gain"] > 0):
         x = made.x[torch.tensor(own)][:20]
-        guide = Guide(Ball([0, number], [0.5, 0.0], 0.1), x, torch.ones(20).long())
+        guide = RowScores(Ball([0, number], [0.5, 0.0], 0.1), x, torch.ones(20).long())
         task = replace(made.task(x, guide=guide), validity=lambda x_cf, _: torch.ones_like(x_cf[:, 0]))
         for code, value in enumerate((least, 0.0)):
             start = task.layout.with_codes(x, torch.full((20, 1), code))
@@ -119,7 +119,7 @@ def test_a_row_whose_own_number_is_smaller_than_any_seen_need_not_change_it():
     made = setup(frame, bar=3.0)
     row = made.encoder.encode(frame.iloc[:1].assign(gain=3)).x
     task = replace(made.task(row), validity=lambda x_cf, _: torch.ones_like(x_cf[:, 0]))
-    task = replace(task, guide=Guide(Anything(), row, task.y_target))
+    task = replace(task, guide=RowScores(Anything(), row, task.y_target))
     found = task.solved(task.candidates(torch.zeros(1).long(), row))
     assert found.cost == 0
     assert torch.equal(found.x, row)
@@ -131,7 +131,7 @@ def test_linear_rules_hold_and_move_the_optimum_to_where_they_bind():
     schema = Schema.infer(frame, kinds={"n0": "continuous", "n1": "continuous"})
     layout = Layout(NUMBERS.blocks[:2])
     rules = Rules([Linear("n1 <= n0 / 2")], schema, layout)
-    finder = Finder(
+    finder = Engine(
         rules=rules,
         validity=linear_validity(torch.tensor([1.0, 1.0]), torch.tensor(-1.2)),
         plausibility=Anything(),

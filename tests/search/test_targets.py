@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plausiflow.errors import InvalidInputError, PlausiflowError, ShapeError
-from plausiflow.search.targets import answers_as_text, binned, named, wanted_of, wishes_as_text
-from plausiflow.search.wanted import Aim
+from plausiflow.search.criterion import TargetCriterion
+from plausiflow.search.targets import answers_as_text, binned, named, parse_target, targets_as_text
 
 INFINITE = float("inf")
 TWO = torch.tensor([[0.7, 0.3], [0.2, 0.8], [0.5, 0.5]]).log()
@@ -17,16 +17,16 @@ THREE = (
     torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.3, 0.4, 0.3], [1.0, 0.0, 0.0]]).clamp_min(1e-300).log()
 )
 EDGES = (-INFINITE, 1.0, 2.0, 3.0, INFINITE)
-NUMBER = Aim(edges=EDGES)
+NUMBER = TargetCriterion(edges=EDGES)
 
 
 def classes(target, outputs=TWO, labels=("no", "yes"), least=None):
-    (wanted,) = wanted_of(target, outputs, Aim(), labels, least)
+    (wanted,) = parse_target(target, outputs, TargetCriterion(), labels, least)
     return [labels[k] for k in wanted.y.tolist()]
 
 
 def bounds(target, values=(0.5, 1.5, 9.0)):
-    (wanted,) = wanted_of(target, torch.tensor(values), NUMBER, ())
+    (wanted,) = parse_target(target, torch.tensor(values), NUMBER, ())
     return wanted
 
 
@@ -46,7 +46,7 @@ def test_the_runner_up_is_the_second_most_probable():
 
 
 def test_other_wishes_for_every_class_but_the_models_own():
-    wishes = wanted_of("other", THREE, Aim(), ("a", "b", "c"), 0.6)
+    wishes = parse_target("other", THREE, TargetCriterion(), ("a", "b", "c"), 0.6)
     assert len(wishes) == 2
     for row, own in enumerate(THREE.argmax(dim=1).tolist()):
         assert {int(wish.y[row]) for wish in wishes} == {0, 1, 2} - {own}
@@ -56,7 +56,7 @@ def test_other_wishes_for_every_class_but_the_models_own():
 
 
 def test_other_of_two_is_the_opposite():
-    (wish,) = wanted_of("other", TWO, Aim(), ("no", "yes"))
+    (wish,) = parse_target("other", TWO, TargetCriterion(), ("no", "yes"))
     assert wish.y.tolist() == [1, 0, 1]
 
 
@@ -120,9 +120,9 @@ def test_labels_for_each_row_are_as_many_as_the_rows(target):
 
 
 def test_a_least_probability_is_for_every_row():
-    (wanted,) = wanted_of("yes", TWO, Aim(), ("no", "yes"), 0.75)
+    (wanted,) = parse_target("yes", TWO, TargetCriterion(), ("no", "yes"), 0.75)
     assert wanted.least.tolist() == [0.75] * 3
-    assert wanted_of("yes", TWO, Aim(), ("no", "yes"))[0].least is None
+    assert parse_target("yes", TWO, TargetCriterion(), ("no", "yes"))[0].least is None
 
 
 @pytest.mark.parametrize(
@@ -290,10 +290,10 @@ def test_few_different_outcomes_have_few_bins(values, inner, counts):
 def test_wishes_are_told_in_words():
     usable = np.array([True, True, False])
     wanted = bounds([(1, 2.5), (None, 3), (4, None)])
-    assert wishes_as_text(wanted, (), usable).tolist() == ["1 to 2.5", "at most 3", None]
-    assert wishes_as_text(wanted, (), ~usable).tolist() == [None, None, "at least 4"]
-    (labelled,) = wanted_of("opposite", TWO, Aim(), ("no", "yes"))
-    assert wishes_as_text(labelled, ("no", "yes"), usable).tolist() == ["yes", "no", None]
+    assert targets_as_text(wanted, (), usable).tolist() == ["1 to 2.5", "at most 3", None]
+    assert targets_as_text(wanted, (), ~usable).tolist() == [None, None, "at least 4"]
+    (labelled,) = parse_target("opposite", TWO, TargetCriterion(), ("no", "yes"))
+    assert targets_as_text(labelled, ("no", "yes"), usable).tolist() == ["yes", "no", None]
 
 
 def test_answers_are_labels_or_numbers():

@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from plausiflow.constraints import Immutable, Increasing, MaxChanges, Range, Rules
-from plausiflow.data.encoding import Encoder
-from plausiflow.data.schema import Schema
+from plausiflow.search.black_box import VerifiedSearch
 from plausiflow.search.candidates import RealRows
+from plausiflow.search.criterion import TargetCriterion, Targets
+from plausiflow.search.engine import Anything, Engine
 from plausiflow.search.evolution import Evolution
-from plausiflow.search.finder import Anything, Finder
 from plausiflow.search.mixed import MixedSearch
-from plausiflow.search.oracle import Itself
 from plausiflow.search.task import Candidates
-from plausiflow.search.verified import VerifiedSearch
-from plausiflow.search.wanted import Aim, Wanted
+from plausiflow.search.true_model import TrueModel
+from plausiflow.tables.encoder import Encoder
+from plausiflow.tables.schema import Schema
 from searching import ORDERS, applicants, setup
 
 DENSE = MixedSearch(sparsity=None)
@@ -40,9 +40,9 @@ def towards(weight, bias):
     weight = torch.as_tensor(weight, dtype=torch.float64)
 
     def validity(x, wanted):
-        y = wanted.y if isinstance(wanted, Wanted) else wanted
+        y = wanted.y if isinstance(wanted, Targets) else wanted
         value = torch.where(y == 1, 1.0, -1.0) * (x @ weight + bias)
-        firmer = wanted.firmer if isinstance(wanted, Wanted) else None
+        firmer = wanted.firmer if isinstance(wanted, Targets) else None
         return value if firmer is None else value - firmer
 
     return validity
@@ -53,10 +53,10 @@ def finder_of(frame, rule, likeness, rules=(), *, budget=600, search=DENSE, plau
     schema = Schema.infer(frame)
     encoder = Encoder(schema)
     model, x = Recorder(rule), encoder.encode(frame).x
-    itself = Itself(answer=model, aim=Aim(), encoder=encoder, budget=budget)
+    itself = TrueModel(answer=model, aim=TargetCriterion(), encoder=encoder, budget=budget)
     decided = np.asarray(rule(frame), dtype=bool)
     bank = {k: torch.unique(x[torch.from_numpy(decided == bool(k))], dim=0) for k in range(2)}
-    finder = Finder(
+    finder = Engine(
         rules=Rules(rules, schema, encoder.layout),
         validity=likeness,
         plausibility=plausibility or Anything(),
@@ -191,7 +191,7 @@ def mixed():
     def answer(frame):
         return classifier.logits(made.encoder.encode(frame).x).log_softmax(dim=1)
 
-    itself = Itself(answer=answer, aim=Aim(), encoder=made.encoder, budget=600)
+    itself = TrueModel(answer=answer, aim=TargetCriterion(), encoder=made.encoder, budget=600)
     search = short(made.finder.validity)
     return made, replace(made.finder, search=search, itself=itself)
 
@@ -259,7 +259,7 @@ def test_more_changes_than_allowed_are_no_answer():
     def answer(frame):
         return made.classifier.logits(made.encoder.encode(frame).x)
 
-    itself = Itself(answer=answer, aim=Aim(), encoder=made.encoder, budget=600)
+    itself = TrueModel(answer=answer, aim=TargetCriterion(), encoder=made.encoder, budget=600)
     search = short(made.finder.validity)
     finder = replace(made.finder, search=search, itself=itself)
     task, found = explained((made, finder), list(range(16)))

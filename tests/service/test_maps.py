@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from explaining import stand_in
-from plausiflow.classifiers import LinearClassifier
-from plausiflow.classifiers.tabular import EncodedModel
 from plausiflow.constraints import Immutable
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.explainer import Explainer
-from plausiflow.search.wanted import Aim
+from plausiflow.models import LinearClassifier
+from plausiflow.models.encoded import EncodedModel
+from plausiflow.search.criterion import TargetCriterion
 from plausiflow.service.maps import map_of
 
 RADIUS = 0.8
@@ -75,7 +75,7 @@ def test_a_cell_holds_what_the_model_says_of_the_row_with_its_two_values(explain
 
 def test_a_cell_holds_its_score_under_the_density(explainer):
     rows, figures = cells(asked(explainer), ROW)
-    centre = explainer.finder_.plausibility.centre
+    centre = explainer.engine_.plausibility.centre
     numbers = np.column_stack([(rows["age"] - 18) / 72, (rows["income"] - 10) / 50, rows["debt"] / 19])
     job = np.tile([1.0, 0.0, 0.0, 0.0], (len(rows), 1))  # clerk, of three jobs and missing
     far = ((np.column_stack([numbers, job]) - centre.numpy()) ** 2).sum(axis=1)
@@ -220,7 +220,7 @@ def test_a_model_that_predicts_numbers_has_predictions_and_a_lead_over_the_inter
             return 10 * x[:, 1] + x[:, 2]
 
     explainer.model_ = EncodedModel(Sum(), ())
-    explainer.aim_ = Aim(edges=(-math.inf, 5.0, math.inf), unit=2.0)
+    explainer.criterion_ = TargetCriterion(edges=(-math.inf, 5.0, math.inf), unit=2.0)
     drawn = asked(explainer, target=[4.0, 6.0])
     assert "probability" not in drawn
     across, up = np.array(drawn["horizontal"]["values"]), np.array(drawn["vertical"]["values"])

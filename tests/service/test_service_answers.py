@@ -8,13 +8,13 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 from explaining import stand_in
-from plausiflow.benchmark.load import difference
 from plausiflow.constraints import Range
+from plausiflow.core.training import Training
 from plausiflow.densities import mixed
 from plausiflow.explainer import Explainer
-from plausiflow.search import fitting
+from plausiflow.search import fit as fitting
 from plausiflow.service import ServiceSettings, batching
-from plausiflow.training import Training
+from plausiflow_bench.load import difference
 from searching import ORDERS
 from serving import AT, NAME, Client, instances, people
 

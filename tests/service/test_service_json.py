@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 
-from plausiflow.data.schema import Schema
 from plausiflow.service.bodies import parsed
 from plausiflow.service.instances import Reader
 from plausiflow.service.refusals import Refusal
+from plausiflow.tables.schema import Schema
 from serving import AT
 
 # ---------------------------------------------------------------- rows

@@ -9,13 +9,13 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from plausiflow.benchmark import cases
-from plausiflow.benchmark import serving as study
-from plausiflow.benchmark.load import NAME, ask, difference
 from plausiflow.densities import mixed
 from plausiflow.errors import InvalidInputError
 from plausiflow.service import ServiceSettings
 from plausiflow.service.server import serve
+from plausiflow_bench import cases
+from plausiflow_bench import serving as study
+from plausiflow_bench.load import NAME, ask, difference
 from processes import wait_for
 from serving import instances, people, running
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from plausiflow.classifiers import LinearClassifier
 from plausiflow.errors import InvalidInputError, ModelError, NotFittedError
 from plausiflow.explainer import Explainer
+from plausiflow.models import LinearClassifier
 from plausiflow.service import ServiceSettings, work
 from plausiflow.service.asking import explaining
 from plausiflow.service.logs import logging_to

@@ -6,10 +6,10 @@ import pytest
 import torch
 from scipy.optimize import LinearConstraint, minimize
 
-from plausiflow.classifiers import LinearClassifier
+from plausiflow.core.losses import l2_distance
 from plausiflow.errors import InvalidInputError
-from plausiflow.losses import l2_distance
 from plausiflow.methods import PPCEF
+from plausiflow.models import LinearClassifier
 from plausiflow.solvers import PenaltyAdam
 
 

@@ -6,14 +6,14 @@ import pytest
 import torch
 from sklearn.datasets import make_moons
 
-from plausiflow.classifiers import MLPClassifier
+from plausiflow.core.losses import l2_distance
+from plausiflow.core.training import Training
 from plausiflow.densities import ConditionalFlow, Thresholded
-from plausiflow.losses import l2_distance
 from plausiflow.methods import PPCEF
+from plausiflow.models import MLPClassifier
 from plausiflow.solvers import SQP, PenaltyAdam
 from plausiflow.solvers.evaluation import Evaluation
-from plausiflow.solvers.iterate import Rules, State
-from plausiflow.training import Training
+from plausiflow.solvers.iteration import SQPState, StoppingCriteria
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +82,9 @@ def test_a_search_through_all_operations_comes_as_close(two_moons):
     evaluation, rows = Evaluation(problem), torch.arange(40)
     best = {}
     for whole in (False, True):
-        state = State.begin(evaluation, rows, problem.x, 4.0, 0.3)
+        state = SQPState.begin(evaluation, rows, problem.x, 4.0, 0.3)
         for _ in range(40):
-            state.iterate(evaluation, Rules(tolerance=1e-4, patience=10, vain=40, whole=whole))
+            state.iterate(evaluation, StoppingCriteria(tolerance=1e-4, patience=10, vain=40, whole=whole))
         best[whole] = state.best_cost
     found = torch.isfinite(best[False]) & torch.isfinite(best[True])
     assert found.sum() >= 36

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, minimize, nnls
 
-from plausiflow.classifiers import LinearClassifier
+from plausiflow.core.protocols import Constraint, Problem
 from plausiflow.densities import GMM, Thresholded
 from plausiflow.methods import PPCEF
-from plausiflow.protocols import Constraint, Problem
+from plausiflow.models import LinearClassifier
 from plausiflow.solvers import SQP, Bank
 from plausiflow.solvers.dual import nonnegative_dual
 from plausiflow.solvers.evaluation import Evaluation
-from plausiflow.solvers.quadratic import Quadratic
+from plausiflow.solvers.qp import Quadratic
 from plausiflow.solvers.starts import bisect
 
 # ---------------------------------------------------------------- programs

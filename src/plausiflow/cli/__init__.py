@@ -6,9 +6,9 @@ input of ``batch`` failed; 1 anything else; 130 interrupted.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -17,14 +17,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from plausiflow.cli import batching, benchmarks, explaining, fitting, paper, serving, table_benchmarks
-from plausiflow.cli.options import Seed, benchmark
-from plausiflow.data import catalog, tables
+from plausiflow.cli import batching, explaining, fitting, serving
+from plausiflow.datasets import describe, describe_tables
 from plausiflow.demo import run as run_demo
-from plausiflow.errors import PlausiflowError
-from plausiflow.workers.memory import keep_memory
+from plausiflow.errors import MissingExtraError, PlausiflowError
+from plausiflow.workers import keep_memory
 
-__all__ = ["app", "benchmarks", "paper", "table_benchmarks"]
+__all__ = ["app"]
 
 
 _UsageError: Any = typer.BadParameter.__bases__[0]
@@ -92,7 +91,8 @@ for module, command in (
     (serving, serving.serve),
 ):
     app.command(epilog="\n\n".join(("Examples:", *module.EXAMPLES)))(command)
-app.add_typer(benchmark, name="benchmark")
+for entry in entry_points(group="plausiflow.commands"):
+    app.add_typer(entry.load(), name=entry.name)
 
 
 @app.callback()
@@ -105,11 +105,6 @@ def main(
     # Small batches: a second thread would mostly spin, and be counted where processor seconds are compared.
     torch.set_num_threads(1)
     keep_memory()
-    # Files beside a checkout need no settings; the environment's own word comes first.
-    for variable, folder in (("PLAUSIFLOW_DATA", "data"), ("PLAUSIFLOW_REFERENCE", "reference")):
-        beside = Path("..") / "shared" / folder
-        if variable not in os.environ and beside.is_dir():
-            os.environ[variable] = str(beside.resolve())
 
 
 @app.command()
@@ -117,7 +112,7 @@ def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for the CSV file and the picture.")] = Path(
         "out"
     ),
-    seed: Seed = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Of every model that is trained.")] = 0,
 ) -> None:
     """Explain a bundled example.
 
@@ -126,13 +121,21 @@ def demo(
     run_demo(out, seed=seed)
 
 
+if "benchmark" not in {entry.name for entry in entry_points(group="plausiflow.commands")}:
+
+    @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+    def benchmark() -> None:
+        """Run a study; needs the package `plausiflow-bench`."""
+        raise MissingExtraError("plausiflow-bench", None, "`plausiflow benchmark`")
+
+
 @app.command()
 def datasets() -> None:
     """List the data sets: their size, where they come from, and whether they are on this machine."""
     console = Console()
     kinds = {
-        "Data sets: numbers, in the paper's folds": catalog.describe(),
-        "Tables: as people have them": tables.describe_tables(),
+        "Data sets: numbers, in the paper's folds": describe(),
+        "Tables: as people have them": describe_tables(),
     }
     for title, frame in kinds.items():
         table = Table(title=title, title_justify="left")

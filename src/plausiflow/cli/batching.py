@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from plausiflow.benchmark import batch as batch_study
-from plausiflow.benchmark.study import read_json
 from plausiflow.cli.explaining import loaded_explainer
 from plausiflow.cli.model_files import read_model
-from plausiflow.cli.options import Json, Page, Reuse, Seed, benchmark, report, split
 from plausiflow.cli.table_options import (
     Bounds,
     Count,
@@ -33,12 +30,12 @@ from plausiflow.cli.table_options import (
 )
 from plausiflow.cli.tables import Dialect
 from plausiflow.errors import InvalidInputError
-from plausiflow.persistence.files import DOCUMENT
-from plausiflow.persistence.files import read as read_contents
+from plausiflow.persistence import DOCUMENT
+from plausiflow.persistence import read as read_contents
 from plausiflow.workers import Executor, Processes, Ray
 
 if TYPE_CHECKING:
-    from plausiflow.scale import Outcome, Saved
+    from plausiflow.batch import Outcome, Saved
 
 Engine = Literal["local", "ray"]
 Device = Literal["cpu", "cuda"]
@@ -105,11 +102,11 @@ def batch(
     Parquet file in the output, whole or not at all. The exit code is 0 when all units are done, and 3 when
     some failed: --resume tries them again.
     """
-    from plausiflow.scale import Asked, Chosen, Where, run_batch
+    from plausiflow.batch import BatchRequest, Chosen, Where, run_batch
 
     executor = _executor(engine, jobs, out, address, gpus_per_worker)
     labels, names = _known(explainer, model)
-    asked = Asked(
+    asked = BatchRequest(
         target=target_of(target, labels),
         min_probability=min_probability,
         k=k,
@@ -171,7 +168,7 @@ def _executor(
 
 def _saved(folder: Path, model: Path | None) -> Saved:
     """Where workers load the explainer, and its model where a file is named."""
-    from plausiflow.scale import Saved
+    from plausiflow.batch import Saved
 
     folder = folder.resolve()
     if model is None:
@@ -182,46 +179,3 @@ def _saved(folder: Path, model: Path | None) -> Saved:
     return Saved(
         folder=folder, model=partial(read_model, model, labels), model_is=sha256(content).hexdigest()
     )
-
-
-@benchmark.command("batch")
-def benchmark_batch(
-    rows: Annotated[
-        int, typer.Option("--rows", help="Rows that one worker explains, and then two.")
-    ] = batch_study.ROWS,
-    many: Annotated[
-        int, typer.Option("--many", help="Rows that --workers explain once; 0 leaves it out.")
-    ] = batch_study.MANY,
-    workers: Annotated[int, typer.Option("--workers", help="That explain these many rows.")] = 2,
-    kills: Annotated[
-        int, typer.Option("--kills", help="Explain them again, killed so often, and compare all bytes.")
-    ] = 0,
-    engines: Annotated[str, typer.Option("--engines", help="Separated by commas.")] = "local,ray",
-    device: Annotated[Device, typer.Option("--device", help="Where workers search.")] = "cpu",
-    seed: Seed = 0,
-    folder: Annotated[
-        Path | None, typer.Option("--folder", help="Keep files there; a run that was stopped goes on.")
-    ] = None,
-    price: Annotated[
-        float, typer.Option("--price", help="Of a core for an hour, for the estimate of the page.")
-    ] = batch_study.PRICE,
-    json: Json = None,
-    page: Page = None,
-    reuse: Reuse = None,
-) -> None:
-    """Batch runs: rows a second with one worker and with two, here and on Ray, and what memory they take.
-
-    Example: plausiflow benchmark batch --rows 20000 --many 0 --engines local
-    """
-    selection = batch_study.BatchSelection(
-        rows=rows, many=many, workers=workers, kills=kills, engines=split(engines), device=device,
-        seed=seed, folder=folder,
-    )  # fmt: skip
-    kept = report(
-        read_json(*reuse) if reuse else batch_study.run(selection),
-        batch_study.COLUMNS,
-        "Batch runs",
-        json,
-    )
-    if page is not None:
-        batch_study.write_page(kept, page, price)

@@ -31,12 +31,11 @@ from plausiflow.cli.table_options import (
     target_of,
 )
 from plausiflow.cli.tables import Dialect, check_suffix, read_table, require_columns, write_table
-from plausiflow.data.schema import Schema
 from plausiflow.errors import InvalidInputError
 from plausiflow.explainer import Explainer
-from plausiflow.explanations import Explanations
-from plausiflow.explanations.table import answer_table, whole_numbers
-from plausiflow.persistence.files import read as read_contents
+from plausiflow.explanations import Explanations, answer_table, whole_numbers
+from plausiflow.persistence import read as read_contents
+from plausiflow.tables import Schema
 
 MOST_SHOWN = 8
 EXAMPLES = (

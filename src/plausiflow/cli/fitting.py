@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import typer
 
-from plausiflow.classifiers.base import NetworkClassifier
 from plausiflow.cli.model_files import read_model
 from plausiflow.cli.places import check_directory
 from plausiflow.cli.rules_file import RulesFile, read_rules
@@ -28,10 +27,10 @@ from plausiflow.cli.table_options import (
 )
 from plausiflow.cli.tables import Dialect, read_table, require_columns
 from plausiflow.cli.training import Train, held_out, is_number, model_for, quality
-from plausiflow.data.features import plain
-from plausiflow.data.schema import Schema
 from plausiflow.errors import InvalidInputError
 from plausiflow.explainer import Explainer
+from plausiflow.models import NetworkClassifier
+from plausiflow.tables import Schema, plain
 
 Labels = Literal["given", "model", "bayes"]
 Missing = Literal["keep", "impute"]
@@ -246,6 +245,6 @@ def _say_table(data: Path, x: pd.DataFrame, y: pd.Series) -> None:
 def _say_model(explainer: Explainer, task: _Task) -> None:
     typer.echo(f"Model: {task.model_text}")
     if explainer.model_ is not None:
-        typer.echo(f"Taken for: {explainer.model_.says}")
+        typer.echo(f"ModelResolver for: {explainer.model_.description}")
     if task.tried is not None:
         typer.echo(f"Tried on {task.tried_text}: {quality(explainer, *task.tried)}")

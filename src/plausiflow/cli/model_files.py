@@ -18,8 +18,7 @@ import numpy as np
 
 from plausiflow.errors import InvalidInputError, MissingExtraError, PlausiflowError
 from plausiflow.explainer import Explainer
-from plausiflow.persistence.boosters import without_parameters
-from plausiflow.persistence.estimators import Stored, restored
+from plausiflow.persistence import Stored, restored, without_parameters
 
 PICKLES = (".pkl", ".pickle", ".joblib", ".sav", ".dill", ".cloudpickle")
 _WRONG = (

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from plausiflow.constraints import Rule, rule_from_dict
-from plausiflow.constraints.checks import named_by
-from plausiflow.data.features import KINDS
+from plausiflow.constraints import Rule, named_by, rule_from_dict
 from plausiflow.errors import InvalidInputError
+from plausiflow.tables import KINDS
 
 KEYS = (
     "immutable", "increasing", "decreasing", "range", "allowed", "linear", "max_changes", "kinds", "orders",

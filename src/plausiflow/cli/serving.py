@@ -97,8 +97,8 @@ def serve(
 def _server() -> tuple[Callable[..., None], Callable[[str, str | None, ServiceSettings], None]]:
     """The server and its check of the address; what they need is installed with an extra."""
     try:
-        from plausiflow.service.server import check_reach
-        from plausiflow.service.server import serve as run
+        from plausiflow.service import check_reach
+        from plausiflow.service import serve as run
     except ImportError as error:
         if error.name is None or error.name.startswith("plausiflow"):
             raise

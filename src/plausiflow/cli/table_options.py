@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from plausiflow.constraints import Range
-from plausiflow.data.schema import SchemaWarning
+from plausiflow.densities import PlausibilityWarning
 from plausiflow.errors import InvalidInputError
-from plausiflow.search.calibration import PlausibilityWarning
+from plausiflow.tables import SchemaWarning
 
 Separator = Annotated[
     str, typer.Option("--separator", help="Between cells of CSV files: one character, or `tab`.")

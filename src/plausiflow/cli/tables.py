@@ -16,9 +16,8 @@ from pathlib import Path
 import pandas as pd
 
 from plausiflow.cli.places import placed
-from plausiflow.data.schema import Schema, frame_problems
-from plausiflow.data.texts import as_text, column_like, column_of
 from plausiflow.errors import InvalidInputError, MissingExtraError
+from plausiflow.tables import Schema, as_text, column_like, column_of, frame_problems
 
 SUFFIXES = (".csv", ".parquet")
 

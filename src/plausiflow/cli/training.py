@@ -12,10 +12,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from plausiflow.classifiers import LinearClassifier, MLPClassifier
-from plausiflow.classifiers.tabular import is_measured
 from plausiflow.errors import InvalidInputError
 from plausiflow.explainer import Explainer
+from plausiflow.models import LinearClassifier, MLPClassifier, is_measured
 
 Train: TypeAlias = Literal["mlp", "logistic", "gbm"]
 

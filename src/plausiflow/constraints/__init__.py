@@ -1,10 +1,10 @@
 """What may change, and how: the rules people write, and what they allow in an encoded row."""
 
 from plausiflow.constraints.allowance import Allowance
-from plausiflow.constraints.compiled import Rules
+from plausiflow.constraints.checks import named_by
+from plausiflow.constraints.compile import Rules
 from plausiflow.constraints.linear import Relation, parse
 from plausiflow.constraints.locks import Locked, locked_mask
-from plausiflow.constraints.reading import rule_from_dict, rules_from_dicts
 from plausiflow.constraints.rules import (
     Allowed,
     Decreasing,
@@ -15,6 +15,7 @@ from plausiflow.constraints.rules import (
     Range,
     Rule,
 )
+from plausiflow.constraints.rules_json import rule_from_dict, rules_from_dicts
 
 __all__ = [
     "Allowance",
@@ -30,6 +31,7 @@ __all__ = [
     "Rule",
     "Rules",
     "locked_mask",
+    "named_by",
     "parse",
     "rule_from_dict",
     "rules_from_dicts",

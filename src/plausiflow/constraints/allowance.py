@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from plausiflow.data.layout import Block, Layout
+from plausiflow.tables import Block, Layout
 
 
 def levels_of(block: Block) -> slice:

@@ -11,9 +11,7 @@ from torch import Tensor
 
 from plausiflow.constraints.extents import interval, is_numeric, level_numbers, writable
 from plausiflow.constraints.rules import Allowed, Decreasing, Immutable, Increasing, Rule
-from plausiflow.data.cells import key
-from plausiflow.data.features import Feature
-from plausiflow.data.layout import Block, Scale
+from plausiflow.tables import Block, Feature, Scale, key
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from plausiflow.constraints.rules import (
     Range,
     Rule,
 )
-from plausiflow.data.cells import key
-from plausiflow.data.features import Feature, Value
+from plausiflow.tables import Feature, Value, key
 
 
 def find_problems(rules: Sequence[object], features: Mapping[str, Feature]) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from plausiflow.constraints.linear import Relation
 from plausiflow.constraints.rules import Range, Rule
-from plausiflow.data.features import Feature
+from plausiflow.tables import Feature
 
 ROUNDING = 1e-12
 """Relative difference up to which two results of floating-point arithmetic count as equal."""

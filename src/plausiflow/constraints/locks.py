@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_bool_dtype
 
-from plausiflow.data.cells import Mask
 from plausiflow.errors import InvalidInputError
+from plausiflow.tables import Mask
 
 Locked = Sequence[str] | Sequence[Iterable[str]] | pd.DataFrame | None
 """Names for all rows, names for each row, or a table of booleans; nothing where no row has locks."""

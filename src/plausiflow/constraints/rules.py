@@ -2,7 +2,7 @@
 
 A rule says nothing about a table; :class:`~plausiflow.constraints.Rules` reads it against one. ``str(rule)``
 is the rule as people write it, and the name under which a row's verdict mentions it. ``rule.to_dict()``
-is for JSON; :mod:`plausiflow.constraints.reading` reads it back.
+is for JSON; :mod:`plausiflow.constraints.rules_json` reads it back.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from plausiflow.constraints.linear import Relation, parse
-from plausiflow.data.features import Value, plain
 from plausiflow.errors import InvalidInputError
+from plausiflow.tables import Value, plain
 
 _LARGEST = sys.float_info.max
 

@@ -25,9 +25,18 @@ from plausiflow.constraints.rules import (
     Range,
     Rule,
 )
-from plausiflow.data.cells import UNKNOWN, Codes, Mask, is_missing, key, read_codes, read_numbers
-from plausiflow.data.features import Feature
-from plausiflow.data.grids import Numbers, precision
+from plausiflow.tables import (
+    UNKNOWN,
+    Codes,
+    Feature,
+    Mask,
+    Numbers,
+    is_missing,
+    key,
+    precision,
+    read_codes,
+    read_numbers,
+)
 
 LOCKED = "locked"
 TRAINING_RANGE = "training range"

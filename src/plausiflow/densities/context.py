@@ -20,8 +20,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from plausiflow.data.layout import Layout
 from plausiflow.errors import NotFittedError
+from plausiflow.tables import Layout
 
 STEPS, LEARNING_RATE, RIDGE, COPIES = 400, 0.03, 2e-3, 6
 

@@ -6,7 +6,7 @@ data. The ensemble asks several: each member m is trained without one part of th
 
 .. math:: \operatorname{mean}_m \bigl( \log p_m(x | y) - \tau_m(y) \bigr) - \text{margin}(y)
 
-The margin is what :mod:`plausiflow.search.calibration` raises until a flow that guided nothing agrees. In a
+The margin is what :mod:`plausiflow.densities.calibration` raises until a flow that guided nothing agrees. In a
 table with features that cannot change, a threshold for what the row is given comes on top
 (:mod:`plausiflow.densities.context`). Where labels are scarce, the members learn the density of all rows and
 a classifier tells the classes apart (:mod:`plausiflow.densities.bayes`).
@@ -21,6 +21,7 @@ from typing import Literal, Self, cast
 import torch
 from torch import Tensor, nn
 
+from plausiflow.core import Frozen, RowFunction, RowValueAndGrad, check_classes, check_query, check_rows
 from plausiflow.densities.bayes import BayesRule, Outcome
 from plausiflow.densities.context import ContextThreshold
 from plausiflow.densities.flows import ConditionalFlow
@@ -28,9 +29,6 @@ from plausiflow.densities.members import Member, stack, train_members
 from plausiflow.densities.stacked import StackedMAF
 from plausiflow.densities.thresholds import held_out_thresholds, spread_of, weighted_quantile
 from plausiflow.errors import InvalidInputError, NotFittedError
-from plausiflow.frozen import Frozen
-from plausiflow.protocols import RowFunction, RowSlope
-from plausiflow.training import check_classes, check_query, check_rows
 
 
 @dataclass(kw_only=True, eq=False)
@@ -106,7 +104,9 @@ class CrossFitEnsemble:
         if self.context is not None:
             self.context = replace(self.context, quantile=self.quantile)
             self.context.fit(rows, classes, scores, weights, n_classes=self.n_classes)
-        self.held_out_ = spread_of(scores - self.given_bar(rows, classes), classes, weights, self.n_classes)
+        self.held_out_ = spread_of(
+            scores - self.context_threshold(rows, classes), classes, weights, self.n_classes
+        )
         return self.aggregating(self.aggregation, x, y)
 
     @torch.no_grad()
@@ -175,7 +175,7 @@ class CrossFitEnsemble:
 
         return score
 
-    def slope(self, y: Tensor) -> RowSlope | None:
+    def slope(self, y: Tensor) -> RowValueAndGrad | None:
         """The same with its gradient, where flows of numbers are all there is."""
         check_classes(y, self.n_classes)
         thresholds, margin = self.thresholds_.to(y.device)[:, y], self.margin_.to(y.device)[y]
@@ -186,16 +186,18 @@ class CrossFitEnsemble:
         def slope(x_cf: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
             stacked, own = cast(StackedMAF, self.stacked(x_cf)), thresholds[:, rows].to(x_cf)
             conditions = stacked.conditions(x_cf, y[rows])
-            scores, gradient = stacked.sloped(x_cf, conditions, lambda found: self.shares(found - own))
+            scores, gradient = stacked.value_and_grad(
+                x_cf, conditions, lambda found: self.shares(found - own)
+            )
             return self.aggregated(scores - own) - margin[rows].to(x_cf), gradient
 
         return slope
 
     def bar(self, x: Tensor, y: Tensor) -> Tensor:
         """What aggregated scores are held against: margin, and threshold for what x is given, ``(n,)``."""
-        return self.margin_.to(x)[y] + self.given_bar(x, y)
+        return self.margin_.to(x)[y] + self.context_threshold(x, y)
 
-    def given_bar(self, x: Tensor, y: Tensor) -> Tensor:
+    def context_threshold(self, x: Tensor, y: Tensor) -> Tensor:
         """The part of the threshold that depends on what a row is given, shape ``(n,)``."""
         return x.new_zeros(len(x)) if self.context is None else self.context(x, y)
 
@@ -221,7 +223,7 @@ class CrossFitEnsemble:
         scores = self.member_scores(x, y)
         members = torch.arange(self.members, device=x.device)
         least = torch.stack([self.aggregated(scores, m.expand(len(x))) for m in members]).amin(dim=0)
-        return least - self.given_bar(x, y)
+        return least - self.context_threshold(x, y)
 
     def state(self) -> dict[str, Tensor]:
         """Everything learned, as tensors; :meth:`load_state` takes it back."""

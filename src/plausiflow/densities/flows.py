@@ -31,11 +31,17 @@ from zuko.flows.coupling import GeneralCouplingTransform
 from zuko.flows.gaussianization import ElementWiseTransform
 from zuko.nn import MaskedLinear
 
+from plausiflow.core import (
+    Frozen,
+    Training,
+    check_query,
+    check_rows,
+    local_seed,
+    negative_log_likelihood,
+    train,
+)
 from plausiflow.densities.stacked import StackedMAF
 from plausiflow.errors import InvalidInputError, NotFittedError
-from plausiflow.frozen import Frozen
-from plausiflow.losses import negative_log_likelihood
-from plausiflow.training import Training, check_query, check_rows, local_seed, train
 
 Architecture = Literal["maf", "nsf", "realnvp", "nice"]
 FLOW_TRAINING = Training(learning_rate=5e-3, patience=10, reductions=2, noise=0.02, tolerance=1e-3)
@@ -123,13 +129,13 @@ class ConditionalFlow:
             log_prob = self.frozen(x)(x, y)
         return log_prob
 
-    def sloped(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def value_and_grad(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Log-densities of what was checked before ``(n,)``, and their gradients ``(n, d)``."""
         assert self.architecture == "maf"
         assert not self.given
         self._quick = self._quick or Frozen(StackedMAF([self]))
         quick = self._quick(x)
-        log_prob, gradient = quick.sloped(x, quick.conditions(x, y), torch.ones_like)
+        log_prob, gradient = quick.value_and_grad(x, quick.conditions(x, y), torch.ones_like)
         return log_prob[0], gradient
 
     def to_latent(self, x: Tensor, y: Tensor) -> Tensor:

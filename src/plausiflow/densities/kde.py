@@ -14,8 +14,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from plausiflow.core import check_query, check_rows
 from plausiflow.errors import InvalidInputError, NotFittedError
-from plausiflow.training import check_query, check_rows
 
 
 @dataclass(kw_only=True, eq=False)

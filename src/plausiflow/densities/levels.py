@@ -16,10 +16,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from plausiflow.core import (
+    Frozen,
+    Training,
+    check_query,
+    check_rows,
+    local_seed,
+    negative_log_likelihood,
+    train,
+)
 from plausiflow.errors import InvalidInputError, NotFittedError
-from plausiflow.frozen import Frozen
-from plausiflow.losses import negative_log_likelihood
-from plausiflow.training import Training, check_query, check_rows, local_seed, train
 
 LEVELS_TRAINING = Training(learning_rate=5e-3, patience=8, reductions=2, weight_decay=1e-3, tolerance=1e-3)
 

@@ -22,12 +22,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from plausiflow.core import Training
 from plausiflow.densities.flows import ConditionalFlow
 from plausiflow.densities.mixed import MixedDensity, StackedMixed
 from plausiflow.densities.stacked import StackedMAF
 from plausiflow.errors import TrainingError
 from plausiflow.progress import progress_bar
-from plausiflow.training import Training
 
 Member: TypeAlias = ConditionalFlow | MixedDensity
 KINDS: dict[str, type[ConditionalFlow] | type[MixedDensity]] = {

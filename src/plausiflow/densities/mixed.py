@@ -17,12 +17,12 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from plausiflow.data.layout import Layout
+from plausiflow.core import Training, check_query, check_rows
 from plausiflow.densities.flows import FLOW_TRAINING, ConditionalFlow
 from plausiflow.densities.levels import LEVELS_TRAINING, ConditionalLevels, StackedLevels
 from plausiflow.densities.stacked import StackedMAF
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
-from plausiflow.training import Training, check_query, check_rows
+from plausiflow.tables import Layout
 
 NOISE, NOISE_PER_STEP = 0.02, 0.3
 FEW_ROWS, SMALL_BATCH = 2000, 64

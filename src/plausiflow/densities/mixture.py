@@ -19,8 +19,8 @@ import torch
 from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
+from plausiflow.core import check_query, check_rows
 from plausiflow.errors import InvalidInputError, NotFittedError
-from plausiflow.training import check_query, check_rows
 
 
 @dataclass(kw_only=True, eq=False)

@@ -96,7 +96,7 @@ class StackedMAF(nn.Module):
             return log_prob
         return self.passed(numbers, conditions)[0]
 
-    def sloped(
+    def value_and_grad(
         self, numbers: Tensor, conditions: Tensor, shares: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, Tensor]:
         """Log-densities ``(M, n)``, and the gradient ``(n, own)`` of their sum with ``shares`` ``(M, n)``."""

@@ -10,11 +10,18 @@ from typing import Literal, Self
 import torch
 from torch import Tensor
 
+from plausiflow.core import (
+    Density,
+    Plausibility,
+    Prepares,
+    RowFunction,
+    RowValueAndGrad,
+    check_classes,
+    check_rows,
+    plausibility_value,
+)
 from plausiflow.densities.flows import ConditionalFlow
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
-from plausiflow.losses import plausibility_value
-from plausiflow.protocols import Density, Plausibility, Prepares, RowFunction, RowSlope
-from plausiflow.training import check_classes, check_rows
 
 FEW_ROWS = 20
 _BLOCK = 8192
@@ -106,14 +113,14 @@ class Thresholded:
         bar = self.log_delta(y)
         return lambda x_cf, rows: plausibility_value(log_prob(x_cf, y[rows]), bar[rows].to(x_cf))
 
-    def slope(self, y: Tensor) -> RowSlope | None:
+    def slope(self, y: Tensor) -> RowValueAndGrad | None:
         """The same with its gradient, of a density that knows it without a graph."""
         density, bar = self.density, self.log_delta(y)
         if not isinstance(density, ConditionalFlow) or density.architecture != "maf" or density.given:
             return None
 
         def slope(x_cf: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-            log_prob, gradient = density.sloped(x_cf, y[rows])
+            log_prob, gradient = density.value_and_grad(x_cf, y[rows])
             return plausibility_value(log_prob, bar[rows].to(x_cf)), gradient
 
         return slope
@@ -139,7 +146,7 @@ def scorer_of(plausibility: Plausibility, y: Tensor) -> RowFunction:
     return lambda x_cf, rows: plausibility.score(x_cf, y[rows])
 
 
-def slope_of(plausibility: Plausibility, y: Tensor) -> RowSlope | None:
+def row_value_and_grad(plausibility: Plausibility, y: Tensor) -> RowValueAndGrad | None:
     """The same with its gradient, where that is known without a graph."""
     return plausibility.slope(y) if isinstance(plausibility, Prepares) else None
 

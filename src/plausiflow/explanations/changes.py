@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
-from plausiflow.data.cells import Codes, Mask, Objects, is_missing
+from plausiflow.tables import Codes, Mask, Objects, is_missing
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 from torch import Tensor
 
-from plausiflow.data.cells import Codes
-from plausiflow.data.schema import Schema, frame_problems
+from plausiflow.tables import Codes, Schema, frame_problems
 
 STATUSES = ("found", "already", "relaxed", "infeasible", "not_reached", "invalid_input")
 ANSWERED = ("found", "relaxed")

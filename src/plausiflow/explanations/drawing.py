@@ -8,11 +8,10 @@ import numpy as np
 import pandas as pd
 
 from plausiflow import plots
-from plausiflow.data.cells import read_codes, read_numbers
-from plausiflow.data.features import Feature
 from plausiflow.errors import InvalidInputError
 from plausiflow.explanations.parts import Parts
 from plausiflow.explanations.wording import Wording, spaced
+from plausiflow.tables import Feature, read_codes, read_numbers
 
 
 def draw(parts: Parts, i: int, rank: int) -> Any:  # noqa: ANN401

@@ -10,17 +10,19 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.classifiers.blackbox import BlackBox
-from plausiflow.classifiers.tabular import EncodedModel
-from plausiflow.data.grids import Numbers
-from plausiflow.densities import CrossFitEnsemble
-from plausiflow.metrics import Context
-from plausiflow.protocols import Classifier, Density, Plausibility
-from plausiflow.search.answering import Answers, Question
-from plausiflow.search.finder import Finder
-from plausiflow.search.judges import Judges
-from plausiflow.search.targets import answers_as_text, wishes_as_text
-from plausiflow.search.verified import FINAL_CORNERS, PROMISE
+from plausiflow.core import Classifier, Context, Density, Plausibility
+from plausiflow.densities import CrossFitEnsemble, Judges
+from plausiflow.models import BlackBox, EncodedModel
+from plausiflow.search import (
+    FINAL_CORNERS,
+    PROMISE,
+    Engine,
+    SearchRequest,
+    SearchResult,
+    answers_as_text,
+    targets_as_text,
+)
+from plausiflow.tables import Numbers
 
 
 def context_of(model: EncodedModel | BlackBox, x: Tensor, classes: Tensor) -> Context | None:
@@ -37,10 +39,10 @@ def context_of(model: EncodedModel | BlackBox, x: Tensor, classes: Tensor) -> Co
 
 @torch.no_grad()
 def figures_of(
-    question: Question,
-    answers: Answers,
+    question: SearchRequest,
+    answers: SearchResult,
     model: EncodedModel | BlackBox,
-    finder: Finder,
+    finder: Engine,
     judges: Judges | None,
 ) -> pd.DataFrame:
     """The figures of each answer; for a model without gradients it is asked once more, and at corners."""
@@ -77,7 +79,7 @@ def figures_of(
 
 
 def verdicts_of(
-    question: Question, answers: Answers, before: Tensor, labels: tuple[Any, ...]
+    question: SearchRequest, answers: SearchResult, before: Tensor, labels: tuple[Any, ...]
 ) -> pd.DataFrame:
     """The verdict of each row; ``before`` is what the model says of the rows as they are."""
     usable = question.encoded.usable
@@ -90,7 +92,7 @@ def verdicts_of(
             "status": answers.status,
             "reason": answers.reason,
             "predicted": answers_as_text(before, labels, usable),
-            "target": wishes_as_text(question.wanted, labels, usable),
+            "target": targets_as_text(question.wanted, labels, usable),
             "probability": likely,
         },
         index=question.frame.index,

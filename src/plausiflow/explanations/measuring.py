@@ -6,10 +6,9 @@ import numpy as np
 import pandas as pd
 import torch
 
+from plausiflow.core import METRICS, Variant, evaluate, judge
 from plausiflow.explanations.checks import FIGURES
 from plausiflow.explanations.parts import Parts
-from plausiflow.metrics import METRICS, Variant, evaluate
-from plausiflow.verdicts import judge
 
 _TIMES = ("seconds", "cpu_seconds")
 

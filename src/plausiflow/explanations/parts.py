@@ -12,15 +12,12 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from plausiflow.data.cells import Codes, Mask
-from plausiflow.data.features import Feature
-from plausiflow.data.grids import Numbers
-from plausiflow.data.schema import Schema
+from plausiflow.core import Context
 from plausiflow.errors import InvalidInputError
 from plausiflow.explanations import checks
 from plausiflow.explanations.changes import Changes, find_changes
 from plausiflow.explanations.wording import is_absent, listed, phrases, spaced, value_text, verdict_sentence
-from plausiflow.metrics import Context
+from plausiflow.tables import Codes, Feature, Mask, Numbers, Schema
 
 
 def _no_positions() -> Codes:

@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from plausiflow.data.cells import Codes, read_codes, read_numbers
-from plausiflow.data.features import Feature
-from plausiflow.data.grids import Numbers
 from plausiflow.explanations.changes import Changes, find_changes
 from plausiflow.explanations.document import json_value
 from plausiflow.explanations.parts import Parts
 from plausiflow.explanations.summary import count_statuses, statuses_text, summarise
 from plausiflow.explanations.wording import ARROW, Wording, is_absent, spaced, value_text
 from plausiflow.report import Column, Content, Curve, Line, rows_table
+from plausiflow.tables import Codes, Feature, Numbers, read_codes, read_numbers
 
 SHOWN_ROWS = 10
 

@@ -11,6 +11,7 @@ from typing import Any, overload
 import numpy as np
 import pandas as pd
 
+from plausiflow.core import Variant
 from plausiflow.explanations.changes import Changes
 from plausiflow.explanations.document import json_parts
 from plausiflow.explanations.drawing import draw
@@ -19,7 +20,6 @@ from plausiflow.explanations.parts import Parts
 from plausiflow.explanations.reporting import content_of, notebook
 from plausiflow.explanations.single import Explanation, row_of
 from plausiflow.explanations.summary import Summary, count_statuses, statuses_text, summarise
-from plausiflow.metrics import Variant
 from plausiflow.report import page_parts
 
 
@@ -30,7 +30,7 @@ class Explanations(Parts):
     Its attributes are those of :class:`~plausiflow.explanations.parts.Parts`.
 
     Example:
-        >>> from plausiflow.data.schema import Schema
+        >>> from plausiflow.tables.schema import Schema
         >>> rows = pd.DataFrame({"income": [3100, 2000], "job": ["clerk", "none"]}, index=["Ann", "Bob"])
         >>> figures = ["cost", "l1", "l2", "n_changes", "probability", "log_density", "score", "judged"]
         >>> result = Explanations(
@@ -125,7 +125,7 @@ class Explanations(Parts):
         """The share of rows found (``coverage``), and means over the best answers of found rows.
 
         Rows that are already as wanted count nowhere. With ``encoded`` and ``context`` every metric of
-        :mod:`plausiflow.metrics` is among them, but for times; else there is what ``figures`` holds.
+        :mod:`plausiflow.core.metrics` is among them, but for times; else there is what ``figures`` holds.
         """
         return measure(self, variant)
 

@@ -17,7 +17,7 @@ class Explanation:
         status: Its verdict.
         reason: Why, where that is known; else empty.
         predicted: Class of the row by the model, or ``None``.
-        target: Wanted class, or ``None``.
+        target: Targets class, or ``None``.
         probability: Of the wanted class before any change; NaN if unknown.
         sentence: All of it in plain words.
         factual: The row; cells keep their types.

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from plausiflow.data.cells import Codes, read_numbers
-from plausiflow.data.features import Feature
 from plausiflow.errors import InvalidInputError
 from plausiflow.explanations.changes import Changes
 from plausiflow.explanations.checks import STATUSES
 from plausiflow.explanations.parts import Parts
 from plausiflow.explanations.wording import Wording, spaced, value_text
+from plausiflow.tables import Codes, Feature, read_numbers
 
 ALL = "all"
 MEASURES: dict[Hashable, Any] = {

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from plausiflow.data.cells import Codes
-from plausiflow.data.features import Feature, Value
-from plausiflow.explanations import Explanations
+from plausiflow.explanations.result import Explanations
+from plausiflow.tables import Codes, Feature, Value
 
 ROW = "row"
 _VERDICTS = ["status", "reason", "predicted", "target"]

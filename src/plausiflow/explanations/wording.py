@@ -17,9 +17,8 @@ from typing import Any
 from pandas import isna
 from pandas.api.types import is_scalar
 
-from plausiflow.data.features import Feature, plain
-from plausiflow.data.grids import MAX_DECIMALS
 from plausiflow.explanations.changes import Changes
+from plausiflow.tables import MAX_DECIMALS, Feature, plain
 
 ARROW = " → "
 _TOO_LONG = 1e15

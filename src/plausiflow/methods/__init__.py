@@ -1,17 +1,17 @@
 """Ways to find counterfactuals, all with the same ``explain``."""
 
-from plausiflow.methods.artelt import Artelt
 from plausiflow.methods.base import Method, Policy, Target
 from plausiflow.methods.box import BoxedMethod
-from plausiflow.methods.cbce import CBCE
-from plausiflow.methods.cegp import CEGP
-from plausiflow.methods.cem import CEM
-from plausiflow.methods.dice import DiCE
-from plausiflow.methods.face import FACE
-from plausiflow.methods.latent import CeFlow, Diffeomorphic
-from plausiflow.methods.nearest import Nearest, NearestDense
 from plausiflow.methods.ppcef import PPCEF
-from plausiflow.methods.wachter import Wachter
+from plausiflow.methods.reference.artelt import Artelt
+from plausiflow.methods.reference.cbce import CBCE
+from plausiflow.methods.reference.cegp import CEGP
+from plausiflow.methods.reference.cem import CEM
+from plausiflow.methods.reference.dice import DiCE
+from plausiflow.methods.reference.face import FACE
+from plausiflow.methods.reference.latent import CeFlow, Diffeomorphic
+from plausiflow.methods.reference.nearest import Nearest, NearestDense
+from plausiflow.methods.reference.wachter import Wachter
 
 METHODS: dict[str, type[Method]] = {
     "ppcef": PPCEF,

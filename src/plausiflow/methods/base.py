@@ -16,12 +16,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from plausiflow.classifiers import predict
-from plausiflow.counterfactuals import Counterfactuals, concatenate
+from plausiflow.core import Classifier, Counterfactuals, Plausibility, Solution, concatenate, judge, predict
 from plausiflow.errors import InvalidInputError, ShapeError
 from plausiflow.progress import progress_bar
-from plausiflow.protocols import Classifier, Plausibility, Solution
-from plausiflow.verdicts import judge
 
 Policy = Literal["opposite", "runner_up", "paper"]
 Target = Policy | int | Tensor | Sequence[int] | npt.NDArray[np.int64]

@@ -8,9 +8,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from plausiflow.core import check_rows
 from plausiflow.errors import NotFittedError
 from plausiflow.methods.base import Method
-from plausiflow.training import check_rows
 
 
 @dataclass(kw_only=True, eq=False)

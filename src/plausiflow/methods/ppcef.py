@@ -12,37 +12,42 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
-from plausiflow.classifiers import LinearClassifier, predict
-from plausiflow.densities import ConditionalFlow, CrossFitEnsemble, Thresholded
-from plausiflow.densities.flows import ARCHITECTURES, Architecture
-from plausiflow.densities.thresholds import scorer_of, slope_of
-from plausiflow.errors import InvalidInputError, NotFittedError
-from plausiflow.losses import (
-    cross_entropy,
-    multiclass_validity_hinge,
-    published_logit_hinge,
-    validity_hinge,
-    validity_value,
-)
-from plausiflow.methods.base import Method
-from plausiflow.protocols import (
+from plausiflow.core import (
     Classifier,
     Constraint,
     Density,
+    HasValueAndGrad,
     Plausibility,
     Problem,
     RowFunction,
-    RowSlope,
-    Sloped,
+    RowValueAndGrad,
     Solution,
     Solver,
     Starts,
+    check_rows,
+    cross_entropy,
+    multiclass_validity_hinge,
+    predict,
+    published_logit_hinge,
+    validity_hinge,
+    validity_value,
+    validity_value_and_grad,
 )
-from plausiflow.search.calibration import calibrate
-from plausiflow.search.guide import Guide
-from plausiflow.slopes import validity_slope
+from plausiflow.densities import (
+    ARCHITECTURES,
+    Architecture,
+    ConditionalFlow,
+    CrossFitEnsemble,
+    RowScores,
+    Thresholded,
+    calibrate,
+    row_value_and_grad,
+    scorer_of,
+)
+from plausiflow.errors import InvalidInputError, NotFittedError
+from plausiflow.methods.base import Method
+from plausiflow.models import LinearClassifier
 from plausiflow.solvers import SQP, Bank, PenaltyAdam
-from plausiflow.training import check_rows
 
 VALIDITY_AIM, PLAUSIBILITY_AIM = 1e-3, 5e-3
 """How far inside its constraints (in logits, in nats) the search steers."""
@@ -76,7 +81,7 @@ class PPCEF(Method):
         neighbours: How many feasible training rows a search may start from.
 
     Example:
-        >>> from plausiflow.classifiers import LinearClassifier
+        >>> from plausiflow.models import LinearClassifier
         >>> from plausiflow.densities import KDE, Thresholded
         >>> x = torch.rand(200, 2); y = (x.sum(1) > 1).long()
         >>> model = LinearClassifier().fit(x, y)
@@ -193,7 +198,7 @@ class PPCEF(Method):
             )
         return ensemble
 
-    def _guided(self, x: Tensor, y_target: Tensor, guide: Guide, bank: dict[int, Tensor]) -> Tensor:
+    def _guided(self, x: Tensor, y_target: Tensor, guide: RowScores, bank: dict[int, Tensor]) -> Tensor:
         """A search under a guide of its own, for the calibration."""
         problem = self._problem(x, y_target)
         constraints = {
@@ -233,7 +238,9 @@ class PPCEF(Method):
                 VALIDITY_AIM,
                 self._validity_slope(y_target),
             ),
-            "plausibility": Constraint(score, PLAUSIBILITY_AIM, slope_of(self.scored_by(), y_target)),
+            "plausibility": Constraint(
+                score, PLAUSIBILITY_AIM, row_value_and_grad(self.scored_by(), y_target)
+            ),
         }
         penalties: dict[str, RowFunction] = {
             "validity": lambda x_cf, rows: self._validity_loss(x_cf, y_target[rows]),
@@ -247,15 +254,15 @@ class PPCEF(Method):
     def _validity(self, x_cf: Tensor, y_target: Tensor) -> Tensor:
         return validity_value(self.classifier.logits(x_cf), y_target, self.margin)
 
-    def _validity_slope(self, y_target: Tensor) -> RowSlope | None:
+    def _validity_slope(self, y_target: Tensor) -> RowValueAndGrad | None:
         """The same with its gradient, of a classifier that knows its own without a graph."""
         classifier = self.classifier
-        if not isinstance(classifier, Sloped):
+        if not isinstance(classifier, HasValueAndGrad):
             return None
 
         def slope(x_cf: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-            logits, pulled_back = classifier.sloped(x_cf)
-            value, shares = validity_slope(logits, y_target[rows], self.margin)
+            logits, pulled_back = classifier.value_and_grad(x_cf)
+            value, shares = validity_value_and_grad(logits, y_target[rows], self.margin)
             return value, pulled_back(shares)
 
         return slope

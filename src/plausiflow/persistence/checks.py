@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from plausiflow.data.features import KINDS, Value
-from plausiflow.data.grids import MAX_DECIMALS
 from plausiflow.persistence.states import State
+from plausiflow.tables import KINDS, MAX_DECIMALS, Value
 
 _FREE = {"seed", "training", "levels_training"}
 """Settings that no memory depends on."""

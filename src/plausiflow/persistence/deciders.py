@@ -15,32 +15,33 @@ from typing import Any, get_args
 import pandas as pd
 from torch import Tensor, nn
 
-from plausiflow.classifiers.asked import Answers, Asked, asked_so
-from plausiflow.classifiers.blackbox import BlackBox
-from plausiflow.classifiers.columns import Refused
-from plausiflow.classifiers.comparison import Intake
-from plausiflow.classifiers.conversion import (
+from plausiflow.core import Classifier, Regressor
+from plausiflow.errors import InvalidInputError, PlausiflowError
+from plausiflow.models import (
+    BlackBox,
     ConvertedClassifier,
     ConvertedRegressor,
+    EncodedModel,
+    Forest,
+    Intake,
+    OutputKind,
+    Predictor,
+    Refused,
+    Surrogate,
+    TableModule,
+    asked_so,
     convert,
     convert_regressor,
+    restore_imitation,
+    restore_relaxed_trees,
+    torch_classifier,
+    torch_regressor,
 )
-from plausiflow.classifiers.standins import StandIn, student_again, trees_again
-from plausiflow.classifiers.tabular import EncodedModel
-from plausiflow.classifiers.torch_tables import TableModule, torch_classifier, torch_regressor
-from plausiflow.classifiers.trees import Forest
-from plausiflow.data.encoding import Encoder
-from plausiflow.errors import InvalidInputError, PlausiflowError
 from plausiflow.persistence import estimators
 from plausiflow.persistence.estimators import NotStored, Stored
-from plausiflow.persistence.probes import (
-    ROUNDING,
-    probe_answers,
-    require_same_answers,
-    same_answers,
-)
+from plausiflow.persistence.probes import ROUNDING, probe_answers, require_same_answers, same_answers
 from plausiflow.persistence.states import KINDS, State
-from plausiflow.protocols import Classifier, Regressor
+from plausiflow.tables import Encoder
 
 METHODS = ("", "predict", "predict_proba", "decision_function", "inplace_predict")
 """How a model may be asked; by no method where it is itself called."""
@@ -92,7 +93,7 @@ def kept(model: object, decider: EncodedModel | BlackBox, probe: Probe) -> tuple
         about |= {"stored": "network", "settings": KINDS.settings_of(own)}
         return Kept(about=about, tensors=tensors), answers
     try:
-        if about["taken_for"] not in ("converted", "asked"):
+        if about["model_type"] not in ("converted", "asked"):
             raise NotStored(f"a {about['kind']} is not stored")
         saved = estimators.stored(model)
         about |= {"stored": saved.file, "estimator": dict(saved.about)}
@@ -145,18 +146,18 @@ def _found_out(model: object, decider: EncodedModel | BlackBox) -> tuple[dict[st
     if isinstance(decider, BlackBox):
         method, intake = decider.asked.way
         student = isinstance(decider.likeness.cells, nn.Identity)
-        about |= {"taken_for": "asked", "method": method, "answers": decider.asked.answers}
+        about |= {"model_type": "asked", "method": method, "answers": decider.asked.answers}
         about |= {"columns": list(intake.names), "as_array": intake.as_array}
         about |= {"likeness": "student" if student else "trees"}
         about |= {"taught": decider.taught, "reason": decider.reason}
         return about, {"likeness": dict(decider.likeness.learned)}
     own = decider.model
-    about["says"] = decider.says
+    about["says"] = decider.description
     if isinstance(own, ConvertedClassifier | ConvertedRegressor):
-        return about | {"taken_for": "converted"}, {}
+        return about | {"model_type": "converted"}, {}
     if isinstance(own, TableModule):
-        return about | {"taken_for": "module", "output": own.output}, {}
-    return about | {"taken_for": "encoded"}, {}
+        return about | {"model_type": "module", "output": own.output}, {}
+    return about | {"model_type": "encoded"}, {}
 
 
 def _plain_labels(labels: tuple[Any, ...]) -> list[Any]:
@@ -181,9 +182,9 @@ def _stored_model(held: Kept) -> object:
     return estimators.restored(Stored(file=how, content=held.files[how], about=held.about["estimator"]))
 
 
-def _answering(about: Mapping[str, Any], model: object, probe: Probe) -> EncodedModel | Asked:
+def _answering(about: Mapping[str, Any], model: object, probe: Probe) -> EncodedModel | Predictor:
     """The model as it answers, without its likeness."""
-    labels, how = tuple(about["labels"]), about["taken_for"]
+    labels, how = tuple(about["labels"]), about["model_type"]
     if how == "asked":
         return _asked(about, model, labels, probe)
     made: Any = model
@@ -210,10 +211,10 @@ def _answering(about: Mapping[str, Any], model: object, probe: Probe) -> Encoded
     return EncodedModel(made, labels, str(about["says"]))
 
 
-def _asked(about: Mapping[str, Any], model: object, labels: tuple[Any, ...], probe: Probe) -> Asked:
+def _asked(about: Mapping[str, Any], model: object, labels: tuple[Any, ...], probe: Probe) -> Predictor:
     method, answers, names = about["method"], about["answers"], tuple(about["columns"])
     known = {*probe.encoder.schema.names}
-    if method not in METHODS or answers not in get_args(Answers) or not known.issuperset(names):
+    if method not in METHODS or answers not in get_args(OutputKind) or not known.issuperset(names):
         raise ValueError("how the model is asked is not known")
     if not (hasattr(model, method) if method else callable(model)):
         raise InvalidInputError(
@@ -223,11 +224,11 @@ def _asked(about: Mapping[str, Any], model: object, labels: tuple[Any, ...], pro
     return asked_so(model, method, Intake(names, bool(about["as_array"])), answers, labels)
 
 
-def _likeness(about: Mapping[str, Any], model: object, learned: State, probe: Probe) -> StandIn:
+def _likeness(about: Mapping[str, Any], model: object, learned: State, probe: Probe) -> Surrogate:
     if about["likeness"] == "student":
-        return student_again(Forest.of_state(learned), probe.encoder.layout)
+        return restore_imitation(Forest.of_state(learned), probe.encoder.layout)
     try:
-        return trees_again(model, probe.encoder, probe.frame, learned)
+        return restore_relaxed_trees(model, probe.encoder, probe.frame, learned)
     except Refused as refusal:
         raise InvalidInputError(
             f"`model` must be the {about['kind']} that the explainer was fitted with; its trees cannot be "

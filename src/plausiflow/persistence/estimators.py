@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from plausiflow.classifiers.columns import Fitted
 from plausiflow.errors import InvalidInputError, MissingExtraError
+from plausiflow.models import Fitted
 from plausiflow.persistence.boosters import check_lightgbm, check_xgboost, without_parameters
 from plausiflow.persistence.nodes import check_trees
 

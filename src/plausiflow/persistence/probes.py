@@ -16,13 +16,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.classifiers.asked import Asked, non_deterministic
-from plausiflow.classifiers.tabular import EncodedModel
-from plausiflow.data.cells import is_missing
-from plausiflow.data.encoding import Encoder
-from plausiflow.data.features import plain
 from plausiflow.errors import ModelError
+from plausiflow.models import EncodedModel, Predictor, non_deterministic
 from plausiflow.persistence.states import fingerprint
+from plausiflow.tables import Encoder, is_missing, plain
 
 ROWS = 64
 TOLERANCE, ROUNDING = 1e-6, 1e-12
@@ -87,9 +84,9 @@ def probe_frame(encoder: Encoder, x: Tensor, origin: Origin) -> pd.DataFrame:
     return frame
 
 
-def probe_answers(model: EncodedModel | Asked, x: Tensor, frame: pd.DataFrame) -> Tensor:
+def probe_answers(model: EncodedModel | Predictor, x: Tensor, frame: pd.DataFrame) -> Tensor:
     """Probabilities ``(ROWS, k)`` or predictions ``(ROWS,)``; NaN where the model has none."""
-    if isinstance(model, Asked):
+    if isinstance(model, Predictor):
         return model.outputs(frame)
     answers = model.answers(x)
     return answers.exp() if model.labels else answers

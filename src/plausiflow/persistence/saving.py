@@ -1,7 +1,7 @@
 """A fitted explainer's parts, to a directory and back.
 
 What was learned is kept as tensors; everything that follows from the schema, the rules and the settings is
-made again. Answers to synthetic rows are kept, too: of the model, of its likeness, of the densities and of
+made again. OutputKind to synthetic rows are kept, too: of the model, of its likeness, of the densities and of
 the judges. What is read must give the same ones, or it is not what was saved.
 """
 
@@ -18,21 +18,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plausiflow.classifiers.blackbox import BlackBox
-from plausiflow.classifiers.tabular import EncodedModel
 from plausiflow.constraints import Rule, rules_from_dicts
-from plausiflow.data.encoding import Encoder
-from plausiflow.data.features import plain
-from plausiflow.data.schema import Schema
-from plausiflow.densities import CrossFitEnsemble
-from plausiflow.densities.bayes import Outcome
+from plausiflow.core import Plausibility
+from plausiflow.densities import CrossFitEnsemble, Outcome
 from plausiflow.errors import InvalidInputError, PlausiflowError
+from plausiflow.models import BlackBox, EncodedModel
 from plausiflow.persistence.checks import check_schema, check_sizes
 from plausiflow.persistence.deciders import Kept, Probe, kept, made_again
 from plausiflow.persistence.files import ArtefactError, Contents, damaged, read, write
 from plausiflow.persistence.probes import ROWS, Origin, probe_frame, probe_rows
 from plausiflow.persistence.states import Kinds, State, versions
-from plausiflow.protocols import Plausibility
+from plausiflow.tables import Encoder, Schema, plain
 
 _LIKENESS_TEMPERATURE, _TOLERANCE = 0.01, 1e-6
 _WRONG = (

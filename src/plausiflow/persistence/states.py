@@ -15,13 +15,19 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from plausiflow.classifiers import NODE, LinearClassifier, MLPClassifier
-from plausiflow.data.features import plain
-from plausiflow.densities import GMM, KDE, ConditionalFlow, CrossFitEnsemble, Thresholded
-from plausiflow.densities.context import ContextThreshold
-from plausiflow.densities.mixed import MixedDensity
+from plausiflow.core import Training
+from plausiflow.densities import (
+    GMM,
+    KDE,
+    ConditionalFlow,
+    ContextThreshold,
+    CrossFitEnsemble,
+    MixedDensity,
+    Thresholded,
+)
 from plausiflow.errors import InvalidInputError
-from plausiflow.training import Training
+from plausiflow.models import NODE, LinearClassifier, MLPClassifier
+from plausiflow.tables import plain
 
 State = dict[str, Tensor]
 _NO_SETTING = {"workers"}

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from plausiflow.data.cells import Codes
 from plausiflow.report.charts import density_points
 from plausiflow.report.content import Content
 from plausiflow.report.markup import Html, table
 from plausiflow.report.words import FIGURES, VERDICTS
+from plausiflow.tables import Codes
 
 VERSION = 1
 
@@ -61,7 +61,7 @@ def plain_table(content: Content) -> Html:
         [label, VERDICTS[status][1], predicted, target, sentence]
         for label, status, predicted, target, sentence in zip(*columns, strict=True)
     )
-    head = ["Row", "Verdict", "Predicted", "Wanted", "What would change"]
+    head = ["Row", "Verdict", "Predicted", "Targets", "What would change"]
     return table("Every row and its best answer", head, lines, words=(4,))
 
 

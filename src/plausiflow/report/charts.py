@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from plausiflow.data.grids import Numbers
 from plausiflow.report.markup import Attributes, Html, element, joined
+from plausiflow.tables import Numbers
 
 WIDTH, HEIGHT, BASE, TOP = 264, 140, 112, 22
 POINTS, BINS = 64, 20

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from plausiflow.data.grids import Numbers
+from plausiflow.tables import Numbers
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

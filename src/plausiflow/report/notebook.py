@@ -78,7 +78,7 @@ def explainer_table(explainer: ExplainerLike) -> Html:
     facts = {"model": type(explainer.model).__name__, "fitted": "no: call fit(x, y)"}
     if model is not None and encoder is not None:
         facts["fitted"] = "yes"
-        facts["taken for"] = str(model.says)
+        facts["taken for"] = str(model.description)
         facts[explainer.outcome_] = _named([str(label) for label in model.labels]) or "a number"
         facts["data"] = _features(encoder.schema.features)
     facts["rules"] = "\n".join(map(str, explainer.constraints)) or "none"

@@ -8,11 +8,11 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 
-from plausiflow.data.grids import Numbers
 from plausiflow.report.charts import histogram, share_bar
 from plausiflow.report.content import Content
 from plausiflow.report.markup import Html, element, joined, table
 from plausiflow.report.words import FIGURES, VERDICTS, counted, number_text, share_text
+from plausiflow.tables import Numbers
 
 MOST_LINES, OPEN_OUTCOMES = 12, 3
 _NATS = re.compile(r"\d+(\.\d+)? nats")
@@ -73,7 +73,7 @@ def _outcomes(content: Content) -> Html:
         for pair, status in sorted(pairs, key=lambda pair: -len(pair[1]))
     ]
     caption = f"{content.outcome}: from what is predicted to what is wanted"
-    head = ["Predicted", "Wanted", "Rows", "Found", "Others"]
+    head = ["Predicted", "Targets", "Rows", "Found", "Others"]
     return _shortened(caption, head, lines, numbers=(2, 3), words=(4,)) if lines else Html("")
 
 

@@ -15,9 +15,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from plausiflow.data.layout import Layout
 from plausiflow.errors import InvalidInputError
 from plausiflow.search.task import Candidates, Task, cheapest
+from plausiflow.tables import Layout
 
 NEAR, MORE = 48, 512
 ASKED, AT_ONCE = 256, 16_384
@@ -169,7 +169,7 @@ def beam(task: Task, rows: Tensor, typical: dict[int, float]) -> Candidates:
             states.rows[which], _flipped(layout, states.x[which], flip, columns, typical)
         ).distinct()
         merit = task.costs(flipped.x, flipped.rows)
-        merit = merit + SHORTFALL * (-task.shortfalls(flipped.x, flipped.rows)).clamp_min(0).sum(dim=1)
+        merit = merit + SHORTFALL * (-task.constraint_values(flipped.x, flipped.rows)).clamp_min(0).sum(dim=1)
         if depth == 0:  # later changes combine the best dozen of the first ones
             best = cheapest(flipped.rows, merit, DOZEN)
             dozen = torch.zeros_like(allowed)

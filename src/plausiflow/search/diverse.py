@@ -13,10 +13,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from plausiflow.search.black_box import VerifiedSearch
 from plausiflow.search.candidates import MORE, RealRows
 from plausiflow.search.mixed import MixedSearch
 from plausiflow.search.task import Candidates, Task
-from plausiflow.search.verified import VerifiedSearch
 
 APART = 0.6
 """How far an answer must be from those kept, in units of its own cost."""

@@ -4,7 +4,7 @@ Each round makes a few proposals for each row: the answer so far, shrunk towards
 with a little noise on some numbers; now and then one changed number is put back entirely. Cheaper ones that
 are allowed and plausible are asked of the model, the cheapest it agrees with must hold at corners, and takes
 the answer's place. Steps grow after a success and shrink after a failure. All random numbers are the row's
-own (:mod:`plausiflow.search.noise`).
+own (:mod:`plausiflow.search.row_random`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from plausiflow.search.noise import normals, row_keys, uniforms
-from plausiflow.search.snapping import on_grid
+from plausiflow.search.rounding import on_grid
+from plausiflow.search.row_random import normals, row_keys, uniforms
 from plausiflow.search.task import Candidates, Task
 
 CORNERS, REACH = 8, 2e-3

@@ -3,8 +3,8 @@
 1. Candidates: the row itself, verified real rows near by, a beam of changed categories.
 2. The numbers of all (row, candidate) pairs are solved in one batch; flips that alone cost more than an
    answer in hand are not.
-3. The best few answers of each row give back what they can spare (:mod:`plausiflow.search.sparse`),
-4. are put on the grids of their columns and checked there (:mod:`plausiflow.search.snapping`),
+3. The best few answers of each row give back what they can spare (:mod:`plausiflow.search.sparsify`),
+4. are put on the grids of their columns and checked there (:mod:`plausiflow.search.rounding`),
 5. and a row without an answer gets the cheapest verified real row there is.
 """
 
@@ -17,8 +17,8 @@ from torch import Tensor
 
 from plausiflow.progress import progress_bar
 from plausiflow.search.candidates import MORE, RealRows, beam
-from plausiflow.search.snapping import snapped
-from plausiflow.search.sparse import sparsified
+from plausiflow.search.rounding import snapped
+from plausiflow.search.sparsify import sparsified
 from plausiflow.search.task import Candidates, Task
 
 ROWS_AT_ONCE, ROWS_ON_GPU, FEW_ROWS = 256, 16_384, 4
@@ -32,7 +32,7 @@ class MixedSearch:
         real_rows: Verified real rows that a search may start from.
         flips: Whether to try changed categories beyond those of real rows.
         sparsity: How much more an answer with fewer changes may cost, as a share; nothing keeps all changes.
-        finalists: Answers of each row that are made sparse and put on the grid.
+        finalists: SearchResult of each row that are made sparse and put on the grid.
     """
 
     real_rows: int = 4
@@ -80,7 +80,7 @@ class MixedSearch:
         return final.distinct().best(keep)
 
     def dense(self, task: Task, bank: RealRows, rows: Tensor) -> Candidates:
-        """Answers of any number of changes, numbers anywhere between grid points."""
+        """SearchResult of any number of changes, numbers anywhere between grid points."""
         real = bank.near(task, rows, self.real_rows)
         own = task.candidates(rows, task.x[rows])
         # Real rows' categories with the row's own numbers, where these may stand.

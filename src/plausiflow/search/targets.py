@@ -12,9 +12,9 @@ import torch
 from pandas.api.extensions import ExtensionArray
 from torch import Tensor
 
-from plausiflow.data.cells import Mask
 from plausiflow.errors import InvalidInputError, ShapeError
-from plausiflow.search.wanted import Aim, Wanted
+from plausiflow.search.criterion import TargetCriterion, Targets
+from plausiflow.tables import Mask
 
 Target: TypeAlias = Hashable | Sequence[Any] | npt.NDArray[Any] | pd.DataFrame
 """``"opposite"``, ``"runner_up"``, ``"other"``, a label, or one label for each row; of a predicted number its
@@ -33,9 +33,9 @@ def binned(values: Tensor) -> tuple[tuple[float, ...], Tensor]:
     return edges, torch.bucketize(values, inner, right=True)
 
 
-def wanted_of(
-    target: Target, outputs: Tensor, aim: Aim, labels: tuple[Any, ...], least: float | None = None
-) -> list[Wanted]:
+def parse_target(
+    target: Target, outputs: Tensor, aim: TargetCriterion, labels: tuple[Any, ...], least: float | None = None
+) -> list[Targets]:
     """What is wanted of each row; several wishes where any of them will do.
 
     Args:
@@ -51,18 +51,18 @@ def wanted_of(
     probability = None if least is None else torch.full((n,), float(least), dtype=torch.float64)
     if isinstance(target, str) and target == "other" and target not in labels:
         order = outputs.argsort(dim=1, descending=True, stable=True)
-        return [Wanted(order[:, place], probability) for place in range(1, len(labels))]
-    return [Wanted(wanted_classes(target, outputs.exp(), labels, n), probability)]
+        return [Targets(order[:, place], probability) for place in range(1, len(labels))]
+    return [Targets(target_classes(target, outputs.exp(), labels, n), probability)]
 
 
-def _bounded(target: Target, values: Tensor, aim: Aim) -> Wanted:
+def _bounded(target: Target, values: Tensor, aim: TargetCriterion) -> Targets:
     """The bounds of each row, and the bin that its prediction comes to first."""
     low, high = _bounds(target, len(values))
     inner = torch.tensor(aim.edges[1:-1], dtype=torch.float64)
     below, above = torch.bucketize(low, inner, right=True), torch.bucketize(high, inner)
     own = torch.bucketize(values, inner, right=True)
     nearest = torch.where(values < low, below, torch.where(values > high, above, own))
-    return Wanted(nearest, low=low, high=high)
+    return Targets(nearest, low=low, high=high)
 
 
 def _bounds(target: Target, n: int) -> tuple[Tensor, Tensor]:
@@ -96,7 +96,7 @@ def _bound(cell: Any) -> float:  # noqa: ANN401
     return np.nan if pd.isna(cell) else float(cell)
 
 
-def wishes_as_text(wanted: Wanted, labels: tuple[Any, ...], usable: Mask) -> npt.NDArray[np.object_]:
+def targets_as_text(wanted: Targets, labels: tuple[Any, ...], usable: Mask) -> npt.NDArray[np.object_]:
     """Wanted labels, or bounds in words, ``None`` for rows that are not usable, objects, shape ``(n,)``."""
     if labels:
         return named(labels, wanted.y, usable)
@@ -127,7 +127,7 @@ def named(labels: tuple[Any, ...], classes: Tensor, known: Mask) -> npt.NDArray[
     return cast(npt.NDArray[np.object_], all_labels[np.where(known, classes.numpy(), -1)])
 
 
-def wanted_classes(target: Target, proba: Tensor, labels: tuple[Any, ...], n_rows: int) -> Tensor:
+def target_classes(target: Target, proba: Tensor, labels: tuple[Any, ...], n_rows: int) -> Tensor:
     """The class wanted for each row, long, shape ``(n,)``.
 
     Args:

@@ -18,17 +18,17 @@ import torch
 from torch import Tensor
 
 from plausiflow.constraints import Allowance
-from plausiflow.data.layout import Block, Layout
-from plausiflow.protocols import Constraint, Problem
-from plausiflow.search.guide import Guide, assembled, columns_index
-from plausiflow.search.oracle import Oracle
-from plausiflow.search.wanted import Decides, Wanted
+from plausiflow.core import Constraint, Problem
+from plausiflow.densities import RowScores, assembled, columns_index
+from plausiflow.search.criterion import Targets, ValidityConstraint
+from plausiflow.search.true_model import Oracle
 from plausiflow.solvers import SQP
+from plausiflow.tables import Block, Layout
 
 VALIDITY_AIM, PLAUSIBILITY_AIM, RULE_AIM = 1e-3, 5e-3, 1e-6
 CHUNK = 6000
 
-Validity = Callable[[Tensor, Wanted | Tensor], Tensor]
+Validity = Callable[[Tensor, Targets | Tensor], Tensor]
 """``(x_cf, wanted) -> (m,)``: not negative where the model answers as wanted, or for the classes alone; keeps
 the graph."""
 
@@ -140,9 +140,9 @@ class Task:
 
     layout: Layout
     x: Tensor
-    wanted: Wanted
+    wanted: Targets
     validity: Validity
-    guide: Guide
+    guide: RowScores
     allowance: Allowance
     weights: Tensor
     immutable: frozenset[str]
@@ -166,7 +166,7 @@ class Task:
 
     @property
     def y_target(self) -> Tensor:
-        """Wanted classes, shape ``(n,)``."""
+        """Targets classes, shape ``(n,)``."""
         return self.wanted.y
 
     @cached_property
@@ -199,7 +199,7 @@ class Task:
         return change_costs(self.layout, self.weights, self.x[rows], x_cf)
 
     @torch.no_grad()
-    def shortfalls(self, x_cf: Tensor, rows: Tensor) -> Tensor:
+    def constraint_values(self, x_cf: Tensor, rows: Tensor) -> Tensor:
         """Validity, plausibility and linear relations, shape ``(p, 2 + m)``: not negative where they hold."""
         parts = []
         for own, chosen in zip(x_cf.split(CHUNK), rows.split(CHUNK), strict=True):
@@ -228,7 +228,7 @@ class Task:
             return self
         return replace(self, oracle=None, validity=lambda x, _: torch.ones_like(x[:, 0]))
 
-    def at(self, rows: Tensor, wanted: Wanted | None = None) -> Task:
+    def at(self, rows: Tensor, wanted: Targets | None = None) -> Task:
         """For some of the rows, each as often as it is named, ``(k,)``; perhaps with other wishes.
 
         The likeness of a model takes its place: nothing is asked of the model itself.
@@ -327,17 +327,17 @@ class Task:
 
         validity, wanted, index = self.validity, self.wanted[rows], columns_index(numbers, own.x)
 
-        def validity_slope(z: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-            assert isinstance(validity, Decides)
+        def validity_value_and_grad(z: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+            assert isinstance(validity, ValidityConstraint)
             value, gradient = validity.slope(assembled(own.x[which], index, z), wanted[which])
             return value, gradient.index_select(1, index)
 
-        known = isinstance(validity, Decides) and validity.sloped is not None
+        known = isinstance(validity, ValidityConstraint) and validity.value_and_grad is not None
         constraints = {
             "validity": Constraint(
                 lambda z, which: validity(assembled(own.x[which], index, z), wanted[which]),
                 VALIDITY_AIM,
-                validity_slope if known else None,
+                validity_value_and_grad if known else None,
             ),
             "plausibility": Constraint(
                 lambda z, which: score(z, which) - deeper,

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from plausiflow.explanations.document import json_value
-from plausiflow.search.asking import MOST_ANSWERS
+from plausiflow.explanations import json_value
+from plausiflow.search import MOST_ANSWERS
 from plausiflow.service.instances import MOST_PROBLEMS, Instance
 from plausiflow.service.models import Served
 from plausiflow.service.refusals import Refusal, like, shown, unusable
 from plausiflow.service.settings import ServiceSettings
 from plausiflow.service.work import Drawing, Explaining, Options, Predicting, Work
-from plausiflow.settings import number
+from plausiflow.validation import number
 
 PARAMETERS = ("locked", "ranges", "k", "confidence", "min_probability", "relaxed")
 MAP_CELLS = 40

@@ -18,10 +18,8 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_bool_dtype, is_float_dtype, is_integer_dtype, is_object_dtype, is_string_dtype
 
-from plausiflow.data.cells import build
-from plausiflow.data.features import Dtype, Feature
-from plausiflow.data.schema import Schema
 from plausiflow.service.refusals import like, shown, unusable
+from plausiflow.tables import Dtype, Feature, Schema, build
 
 Cell: TypeAlias = str | bool | int | float | None
 Sort: TypeAlias = Literal["null", "text", "boolean", "number", "huge"]

@@ -19,16 +19,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.data.encoding import Encoder
-from plausiflow.data.features import Feature, Value
-from plausiflow.data.grids import to_grid
+from plausiflow.densities import RowScores
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.explainer import Explainer
-from plausiflow.explanations.document import json_value
-from plausiflow.search.guide import Guide
-from plausiflow.search.targets import Target, wanted_of
-from plausiflow.search.wanted import Wanted
+from plausiflow.explanations import json_value
+from plausiflow.search import Target, Targets, parse_target
 from plausiflow.service.planes import Plane
+from plausiflow.tables import Encoder, Feature, Value, to_grid
 
 SMALLEST, LARGEST = 2, 100
 FARTHEST = 10.0
@@ -79,16 +76,16 @@ def map_of(
     Raises:
         InvalidInputError: With what was expected.
     """
-    if explainer.encoder_ is None or explainer.model_ is None or explainer.finder_ is None:
+    if explainer.encoder_ is None or explainer.model_ is None or explainer.engine_ is None:
         raise NotFittedError("This explainer has not been fitted. Call `fit(x, y)` with training rows first.")
     encoder, model = explainer.encoder_, explainer.model_
     _check(encoder, horizontal, vertical, size)
     rows = _read(encoder, [instance, *points])
     x = encoder.encode(rows).x
-    wanted = wanted_of(target, model.answers(x[:1]), explainer.aim_, model.labels)[0]
+    wanted = parse_target(target, model.answers(x[:1]), explainer.criterion_, model.labels)[0]
     if horizontal is None or vertical is None:
-        real = explainer.finder_.bank.rows.get(int(wanted.y), x[:0])
-        plane = Plane.through(encoder.layout, x, real, explainer.finder_.rules.immutable)
+        real = explainer.engine_.bank.rows.get(int(wanted.y), x[:0])
+        plane = Plane.through(encoder.layout, x, real, explainer.engine_.rules.immutable)
         cells, inside = plane.cells(size)
         across, up = (_Axis(plane.axis(k), [None] * size, [*plane.shares(k)]) for k in range(2))
     else:
@@ -189,15 +186,15 @@ def _crossed(row: pd.DataFrame, across: _Axis, up: _Axis) -> pd.DataFrame:
 
 
 @torch.no_grad()
-def _measured(explainer: Explainer, row: Tensor, cells: Tensor, wanted: Wanted) -> dict[str, Tensor]:
+def _measured(explainer: Explainer, row: Tensor, cells: Tensor, wanted: Targets) -> dict[str, Tensor]:
     """What is known of each cell, shape ``(m,)`` each."""
     assert explainer.model_ is not None
-    assert explainer.finder_ is not None
+    assert explainer.engine_ is not None
     outputs = explainer.model_.answers(cells)
-    guide = Guide.without_margin(explainer.finder_.plausibility, row, wanted.y)
+    guide = RowScores.without_margin(explainer.engine_.plausibility, row, wanted.y)
     score = guide.score(cells, torch.zeros(len(cells), dtype=torch.long))
     if not explainer.model_.labels:
-        lead = explainer.aim_.value(outputs, wanted).clamp(-FARTHEST, FARTHEST)
+        lead = explainer.criterion_.value(outputs, wanted).clamp(-FARTHEST, FARTHEST)
         return {"prediction": outputs, "lead": lead, "score": score}
     proba = outputs.exp()
     own, rival = proba[:, int(wanted.y)], proba.index_fill(1, wanted.y, -1.0).amax(dim=1)

@@ -10,16 +10,13 @@ from typing import Any
 import pandas as pd
 from pandas.api.types import is_datetime64_any_dtype, is_integer_dtype
 
-from plausiflow.classifiers.blackbox import BlackBox
-from plausiflow.classifiers.tabular import EncodedModel
 from plausiflow.constraints import Immutable
-from plausiflow.data.encoding import Encoder
-from plausiflow.data.features import Feature
-from plausiflow.data.schema import Schema
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.explainer import Explainer
-from plausiflow.explanations.document import json_column, json_value
+from plausiflow.explanations import json_column, json_value
+from plausiflow.models import BlackBox, EncodedModel
 from plausiflow.service.instances import Reader
+from plausiflow.tables import Encoder, Feature, Schema
 
 MOST_ROWS = 200
 POLICIES = ("opposite", "runner_up", "other")
@@ -111,7 +108,7 @@ class Served:
             "outcome": self.explainer.outcome_,
             "outcomes": [json_value(label) for label in self.labels],
             "confidence": self.explainer.confidence,
-            "model": self.model.says,
+            "model": self.model.description,
             "rules": [str(rule) for rule in self.explainer.constraints],
             "features": [self._feature(feature, fixed) for feature in self.schema.features],
             "typical": {feature.name: _typical(feature) for feature in self.schema.features},

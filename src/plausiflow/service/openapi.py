@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from plausiflow.explanations.document import json_value
-from plausiflow.search.asking import MOST_ANSWERS
+from plausiflow.explanations import json_value
+from plausiflow.search import MOST_ANSWERS
 from plausiflow.service.asking import MAP_CELLS
 from plausiflow.service.core import Service
 from plausiflow.service.models import Served

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plausiflow.data.layout import Layout
 from plausiflow.errors import InvalidInputError
+from plausiflow.tables import Layout
 
 ROOM, LEAST_REACH = 0.9, 0.15
 """A plane reaches beyond the points on it: by a share of their extent, and so far from them at least."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from plausiflow.settings import is_whole, number, raise_unless
+from plausiflow.validation import is_whole, number, raise_unless
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from typing import Any, Self
 import pandas as pd
 
 from plausiflow.constraints import Range
-from plausiflow.explanations.document import json_parts, json_value
+from plausiflow.explanations import json_parts, json_value
 from plausiflow.service import maps
 from plausiflow.service.instances import Instance
 from plausiflow.service.models import Served

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from plausiflow.protocols import Problem
+from plausiflow.core import Problem
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ classifier and density on every active row:
 1. a quadratic model of the Lagrangian
    :math:`\tfrac12 (x'-x)^\top \mathrm{diag}(w) (x'-x) - \sum_i \lambda_i g_i(x')`, its inverse curvature kept
    per row and updated by damped BFGS, also from rejected trials;
-2. the quadratic program of that model and the linearised constraints (:mod:`plausiflow.solvers.quadratic`);
+2. the quadratic program of that model and the linearised constraints (:mod:`plausiflow.solvers.qp`);
 3. a trust region per row, judged by the :math:`\ell_1` merit
    :math:`\text{cost} + \sum_i \nu_i \max(-g_i, 0)`;
 4. the closest feasible iterate of each search is kept. A search ends when its merit stalls, and those that
@@ -26,12 +26,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from plausiflow.core import Problem, Solution, Starts
 from plausiflow.errors import InvalidInputError
 from plausiflow.progress import progress_bar
-from plausiflow.protocols import Problem, Solution, Starts
+from plausiflow.solvers.cuda_graphs import Running
 from plausiflow.solvers.evaluation import Evaluation
-from plausiflow.solvers.iterate import Rules, State
-from plausiflow.solvers.replay import Running
+from plausiflow.solvers.iteration import SQPState, StoppingCriteria
 from plausiflow.solvers.starts import bisect
 
 FROM_FACTUAL, FROM_NEIGHBOUR = 4.0, 20.0
@@ -142,8 +142,10 @@ class SQP:
         vain: int | None = None,
         path: list[Tensor] | None = None,
     ) -> None:
-        state = State.begin(evaluation, rows, start, curvature, self.radius)
-        rules = Rules(tolerance=self.tolerance, patience=self.patience, vain=vain or self.iterations)
+        state = SQPState.begin(evaluation, rows, start, curvature, self.radius)
+        rules = StoppingCriteria(
+            tolerance=self.tolerance, patience=self.patience, vain=vain or self.iterations
+        )
         running = Running(state, evaluation, rules, record=path is None)
         with progress_bar("SQP: rows settled", len(rows)) as advance:
             for _ in range(self.iterations):
@@ -166,7 +168,7 @@ class Best:
         self.cost = x.new_full((len(x),), math.inf)
         self.gradients = torch.zeros(len(x), dtype=torch.long, device=x.device)
 
-    def take(self, ended: State) -> None:
+    def take(self, ended: SQPState) -> None:
         """Take what searches have found, where it is closer."""
         rows = ended.rows
         self.gradients.index_add_(0, rows, ended.evaluations)
@@ -190,7 +192,7 @@ def _in_double(problem: Problem) -> Problem:
     )
 
 
-def _spread(state: State, previous: Tensor) -> Tensor:
+def _spread(state: SQPState, previous: Tensor) -> Tensor:
     iterate = previous.clone()
     iterate[state.rows] = state.x
     return iterate

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from plausiflow.protocols import Problem
+from plausiflow.core import Problem
 
 Feasible = Callable[[Tensor, Tensor], Tensor]
 """``(x, y_target) -> (n,)`` bool: whether a row would do as a counterfactual for that class."""

@@ -5,6 +5,7 @@ takes only its own task with it. That one is tried once more.
 """
 
 from plausiflow.workers.locks import LockedError, locked
+from plausiflow.workers.memory import keep_memory
 from plausiflow.workers.processes import Processes
 from plausiflow.workers.ray import Ray
 from plausiflow.workers.tasks import (
@@ -20,6 +21,18 @@ from plausiflow.workers.tasks import (
 )
 
 __all__ = [
-    "Event", "Events", "Executor", "Group", "Inline", "LockedError", "Lost", "Processes", "Ray", "Returned",
-    "Started", "WorkerError", "locked",
-]  # fmt: skip
+    "Event",
+    "Events",
+    "Executor",
+    "Group",
+    "Inline",
+    "LockedError",
+    "Lost",
+    "Processes",
+    "Ray",
+    "Returned",
+    "Started",
+    "WorkerError",
+    "keep_memory",
+    "locked",
+]

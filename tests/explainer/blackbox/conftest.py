@@ -6,11 +6,13 @@ import pytest
 
 from blackboxes import CASES, TREES
 from plausiflow import explainer as explainer_module
-from plausiflow.classifiers import blackbox, standins
+from plausiflow.core.training import Training
 from plausiflow.densities import mixed
-from plausiflow.search import fitting, verified
+from plausiflow.models import black_box as blackbox
+from plausiflow.models import surrogate as standins
+from plausiflow.search import black_box as verified
+from plausiflow.search import fit as fitting
 from plausiflow.search.evolution import Evolution
-from plausiflow.training import Training
 
 
 def remembered(densities, known):

@@ -9,7 +9,7 @@ import pytest
 from blackboxes import SETTINGS, outcomes, people, probabilities
 from explaining import broken_rules, survives
 from plausiflow import Explainer, Immutable
-from plausiflow.search.verified import FINAL_CORNERS
+from plausiflow.search.black_box import FINAL_CORNERS
 
 
 class Recorder:
@@ -79,9 +79,9 @@ def test_the_model_is_asked_in_the_dtypes_of_the_table():
 def test_a_small_budget_is_kept_and_every_row_has_a_verdict(recorded, cap):
     model, frame, explainer = recorded
     few = Explainer(model, model_rows=cap, **SETTINGS)
-    small = replace(explainer.finder_, itself=replace(explainer.finder_.itself, budget=cap))
-    few.encoder_, few.model_, few.finder_ = explainer.encoder_, explainer.model_, small
-    few.aim_, few.context_ = explainer.aim_, explainer.context_
+    small = replace(explainer.engine_, itself=replace(explainer.engine_.itself, budget=cap))
+    few.encoder_, few.model_, few.engine_ = explainer.encoder_, explainer.model_, small
+    few.criterion_, few.context_ = explainer.criterion_, explainer.context_
     finalists = small.search.finalists
     for row in range(2):
         model.forget()

@@ -11,7 +11,7 @@ from blackboxes import CASES, SETTINGS, outcomes, people
 from explaining import broken_rules, survives, unlike_training
 from plausiflow import Explainer
 from plausiflow.errors import InvalidInputError
-from plausiflow.search.verified import FINAL_CORNERS
+from plausiflow.search.black_box import FINAL_CORNERS
 
 every_case = pytest.mark.parametrize("name", CASES)
 
@@ -66,7 +66,7 @@ def test_repr_tells_what_the_model_was_taken_for(cases, name):
     case = cases(name)
     text = repr(case.explainer)
     assert text.startswith(f"Explainer({type(case.model).__name__}, taken for: ")
-    assert case.says in text
+    assert case.description in text
     assert text.endswith("every answer is verified on the model itself)")
 
 
@@ -130,12 +130,12 @@ def test_results_can_be_passed_on(cases, name):
 
 
 @pytest.mark.parametrize(
-    ("taken_for", "says"),
+    ("model_type", "says"),
     [("student", "a student of 25 trees"), ("trees", "its own 15 trees"), ("auto", "its own 15 trees")],
 )
-def test_trees_can_be_taken_for_themselves_or_for_a_student(cases, taken_for, says):
+def test_trees_can_be_taken_for_themselves_or_for_a_student(cases, model_type, says):
     case = cases("boosting")
-    explainer = Explainer(case.model, taken_for=taken_for, **SETTINGS).fit(case.frame, case.y)
+    explainer = Explainer(case.model, model_type=model_type, **SETTINGS).fit(case.frame, case.y)
     assert says in repr(explainer)
     result = explainer.explain(case.rows[:3])
     wanted = result.status["target"].to_numpy()[result.of]
@@ -146,9 +146,9 @@ def test_trees_can_be_taken_for_themselves_or_for_a_student(cases, taken_for, sa
 def test_a_model_that_could_be_converted_may_be_asked_instead():
     frame = people()
     model = LogisticRegression(max_iter=1000).fit(frame / 1000, outcomes(frame))
-    explainer = Explainer(model, taken_for="student", **SETTINGS).fit(frame / 1000, outcomes(frame))
+    explainer = Explainer(model, model_type="student", **SETTINGS).fit(frame / 1000, outcomes(frame))
     assert "a student of 25 trees" in repr(explainer)
-    exact = Explainer(model, taken_for="exact", **SETTINGS).fit(frame / 1000, outcomes(frame))
+    exact = Explainer(model, model_type="exact", **SETTINGS).fit(frame / 1000, outcomes(frame))
     assert "converted exactly" in repr(exact)
     rows = frame[:4] / 1000
     asked, converted = explainer.explain(rows), exact.explain(rows)
@@ -161,16 +161,16 @@ def test_a_model_that_could_be_converted_may_be_asked_instead():
 
 
 @pytest.mark.parametrize(
-    ("name", "taken_for", "message"),
+    ("name", "model_type", "message"),
     [
         ("forest", "exact", r"to be converted exactly.*RandomForestClassifier"),
         ("forest", "trees", r"taken for its trees, and RandomForestClassifier cannot"),
         ("function", "trees", r"taken for its trees, and function cannot"),
         ("function", "exact", r"only scikit-learn models can"),
-        ("forest", "wood", r"`taken_for` must be one of auto, .*got 'wood'"),
+        ("forest", "wood", r"`model_type` must be one of auto, .*got 'wood'"),
     ],
 )
-def test_what_a_model_cannot_be_taken_for_is_said(cases, name, taken_for, message):
+def test_what_a_model_cannot_be_taken_for_is_said(cases, name, model_type, message):
     case = cases(name)
     with pytest.raises(InvalidInputError, match=message):
-        Explainer(case.model, taken_for=taken_for, **SETTINGS).fit(case.frame, case.y)
+        Explainer(case.model, model_type=model_type, **SETTINGS).fit(case.frame, case.y)

@@ -7,8 +7,8 @@ import pytest
 from blackboxes import SETTINGS, outcomes, people, probabilities, score
 from explaining import survives
 from plausiflow import Explainer, LinearClassifier
+from plausiflow.densities.calibration import PlausibilityWarning
 from plausiflow.errors import InvalidInputError
-from plausiflow.search.calibration import PlausibilityWarning
 
 # Targets
 

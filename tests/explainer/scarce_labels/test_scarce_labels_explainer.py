@@ -13,13 +13,13 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from plausiflow import Explainer, Immutable, LinearClassifier
-from plausiflow.benchmark import labels as study
-from plausiflow.data.tables import loans_table
+from plausiflow.datasets.tables import loans_table
 from plausiflow.densities import mixed as density
+from plausiflow.densities.calibration import PlausibilityWarning
+from plausiflow.densities.judges import Judges
 from plausiflow.errors import InvalidInputError
-from plausiflow.search import fitting
-from plausiflow.search.calibration import PlausibilityWarning
-from plausiflow.search.judges import Judges
+from plausiflow.search import fit as fitting
+from plausiflow_bench import labels as study
 from scarce import BRIEF
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "labels.md"
@@ -58,7 +58,7 @@ def test_no_outcome_is_needed_where_the_model_is_fitted_already(brief):
     assert (model.predict(result.answers) == wanted[result.of]).all()
     assert result.answers["age"].tolist() == frame["age"].iloc[result.of].tolist()
     assert result.metrics()[["judged", "log_density", "plausibility"]].notna().all()
-    ensemble = explainer.finder_.plausibility
+    ensemble = explainer.engine_.plausibility
     assert ensemble.rule_ is not None
     x = explainer.encoder_.encode(frame).x
     theirs = model.predict_proba(frame)
@@ -95,7 +95,7 @@ def test_an_outcome_that_the_model_never_decides_is_answered_with_a_verdict(brie
         explainer = Explainer(model, labels=labels, **settings).fit(frame)
     assert explainer.explain(frame.iloc[:3], 2).status["status"].tolist() == ["infeasible"] * 3
     assert explainer.judges_.log_delta_.shape == (1, 3)
-    assert len(explainer.finder_.plausibility.margin_) == 3
+    assert len(explainer.engine_.plausibility.margin_) == 3
 
 
 def test_a_predicted_number_has_no_probabilities(brief):

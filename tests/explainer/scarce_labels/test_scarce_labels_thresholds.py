@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 
-from plausiflow.data.layout import Block, Layout
 from plausiflow.densities import CrossFitEnsemble
+from plausiflow.densities.calibration import calibrate
 from plausiflow.densities.context import ContextThreshold
 from plausiflow.densities.ensemble import split_by_class
 from plausiflow.densities.mixed import MixedDensity
+from plausiflow.densities.row_scores import RowScores, assembled, columns_index
 from plausiflow.densities.thresholds import effective_rows, quantile_of, weighted_quantile
 from plausiflow.errors import InvalidInputError
-from plausiflow.search.calibration import calibrate
-from plausiflow.search.guide import Guide, assembled, columns_index
+from plausiflow.tables.layout import Block, Layout
 from scarce import BASE, BRIEF, gaussians, outcome
 from searching import UNIT
 
@@ -113,7 +113,7 @@ def test_the_score_of_numbers_alone_is_the_score_of_the_whole_candidate(columns)
     made = CrossFitEnsemble(members=2, base=base, context=context, outcome=of_table)
     made.fit(x, torch.zeros(160).long())
     assert made.rule_.given == base.given == (4,)
-    guide = Guide(made, x[:30], torch.arange(30) % 2, left_out=torch.arange(30) % 2)
+    guide = RowScores(made, x[:30], torch.arange(30) % 2, left_out=torch.arange(30) % 2)
     rows, x_cf, which = torch.randint(30, (50,)), table(50, 5), torch.randint(50, (20,))
     numbers = torch.rand(20, len(columns), requires_grad=True)
     score, slope = guide.of_numbers(x_cf, rows, columns)

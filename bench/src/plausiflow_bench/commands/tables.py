@@ -1,0 +1,202 @@
+"""``plausiflow benchmark``: the studies of mixed tables, and of other libraries on them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from plausiflow_bench import labels, mixed, models, peers, serving, sparsity
+from plausiflow_bench.cases import STUDIED, TableSelection
+from plausiflow_bench.commands.options import (
+    Json,
+    Names,
+    Page,
+    Reuse,
+    Seed,
+    TableRows,
+    TrainingRows,
+    benchmark,
+    report,
+    split,
+)
+from plausiflow_bench.study import read_json
+
+TABLES, SPARSE_TABLES, PEER_TABLES, PEERS = (
+    ",".join(names) for names in (STUDIED, sparsity.STUDIED, peers.STUDIED, peers.METHODS)
+)
+SCARCE_TABLES = ",".join(labels.STUDIED)
+MODEL_TABLES, NUMBERS, MODELS = (",".join(names) for names in (models.TABLES, models.NUMBERS, models.MODELS))
+
+
+@benchmark.command("tables")
+def benchmark_tables(
+    names: Names = TABLES,
+    seed: Seed = 0,
+    rows: TableRows = None,
+    train: TrainingRows = None,
+    json: Json = None,
+    page: Page = None,
+    reuse: Reuse = None,
+) -> None:
+    """Rows of mixed tables: what is found, for whom, how plausible judges call it, what it costs.
+
+    Example: plausiflow benchmark tables --datasets loans --rows 100 --train 1000
+    """
+    selection = TableSelection(tables=split(names), rows=rows, train=train, seed=seed)
+    kept = report(read_json(*reuse) if reuse else mixed.run(selection), mixed.COLUMNS, "Mixed tables", json)
+    if page is not None:
+        mixed.write_page(kept, page)
+
+
+@benchmark.command("sparsity")
+def benchmark_sparsity(
+    names: Names = SPARSE_TABLES,
+    seed: Seed = 0,
+    rows: TableRows = None,
+    train: TrainingRows = None,
+    json: Json = None,
+    page: Page = None,
+    reuse: Reuse = None,
+) -> None:
+    """What fewer changes cost, and how several answers differ.
+
+    Example: plausiflow benchmark sparsity --datasets loans --rows 50 --train 1000
+    """
+    selection = TableSelection(tables=split(names), rows=rows, train=train, seed=seed)
+    rows_ = read_json(*reuse) if reuse else sparsity.run(selection)
+    kept = report(rows_, sparsity.COLUMNS, "Fewer changes, several answers", json)
+    if page is not None:
+        sparsity.write_page(kept, page)
+
+
+@benchmark.command("labels")
+def benchmark_labels(
+    names: Names = SCARCE_TABLES,
+    labelled: Annotated[
+        int, typer.Option("--labelled", help="How many training rows have labels.")
+    ] = labels.LABELLED,
+    seed: Seed = 0,
+    rows: TableRows = labels.ROWS,
+    train: TrainingRows = labels.TRAINING,
+    json: Json = None,
+    page: Page = None,
+    reuse: Reuse = None,
+) -> None:
+    """Few rows have labels: densities of the labelled rows, of the model's decisions, by Bayes' rule.
+
+    Example: plausiflow benchmark labels --datasets loans --rows 50 --train 1000
+    """
+    selection = labels.ScarceSelection(
+        tables=split(names), rows=rows, train=train, labelled=labelled, seed=seed
+    )
+    rows_ = read_json(*reuse) if reuse else labels.run(selection)
+    kept = report(rows_, labels.COLUMNS, "Scarce labels", json)
+    if page is not None:
+        labels.write_page(kept, page)
+
+
+@benchmark.command("peers")
+def benchmark_peers(
+    names: Names = PEER_TABLES,
+    seed: Seed = 0,
+    rows: TableRows = peers.ROWS,
+    train: TrainingRows = None,
+    json: Json = None,
+    page: Page = None,
+    reuse: Reuse = None,
+    python: Annotated[Path, typer.Option("--python", help="The interpreter that has the peers.")] = Path(
+        sys.executable
+    ),
+    methods: Annotated[str, typer.Option("--methods", help="Peers, separated by commas.")] = PEERS,
+    row_limit: Annotated[
+        float, typer.Option("--seconds-per-row", help="After so long a row has no answer.")
+    ] = 20.0,
+    method_limit: Annotated[
+        float, typer.Option("--seconds-per-method", help="After so long a peer is stopped.")
+    ] = 1800.0,
+) -> None:
+    """DiCE and NICE on the same model, rows and wanted classes, measured as our answers are.
+
+    Example: plausiflow benchmark peers --datasets german_credit --python peers/bin/python
+    """
+    selection = TableSelection(tables=split(names), rows=rows, train=train, seed=seed)
+    setting = peers.Peers(
+        python=python, methods=split(methods), seconds_per_row=row_limit, seconds_per_method=method_limit
+    )
+    rows_ = read_json(*reuse) if reuse else peers.run(selection, setting)
+    kept = report(rows_, peers.COLUMNS, "Peers", json)
+    if page is not None:
+        peers.write_page(kept, page)
+
+
+@benchmark.command("models")
+def benchmark_models(
+    names: Names = MODEL_TABLES,
+    numbers: Annotated[
+        str, typer.Option("--numbers", help="Data sets for the comparison with one flow; empty for none.")
+    ] = NUMBERS,
+    kinds: Annotated[str, typer.Option("--models", help="Models, separated by commas.")] = MODELS,
+    seed: Seed = 0,
+    rows: TableRows = models.ROWS,
+    train: TrainingRows = None,
+    json: Json = None,
+    page: Page = None,
+    reuse: Reuse = None,
+) -> None:
+    """Boosted trees and forests: found, verified on the model itself, steady, near, and what it costs.
+
+    Example: plausiflow benchmark models --datasets law --numbers law --models hgb --rows 50
+    """
+    selection = models.ModelSelection(
+        tables=split(names),
+        numbers=split(numbers),
+        models=split(kinds),
+        rows=rows or models.ROWS,
+        train=train or models.TRAINING,
+        numbers_train=train or models.NUMBERS_TRAINING,
+        seed=seed,
+    )
+    kept = report(
+        read_json(*reuse) if reuse else models.run(selection),
+        models.COLUMNS,
+        "Models without gradients",
+        json,
+    )
+    if page is not None:
+        models.write_page(kept, page)
+
+
+@benchmark.command("serving")
+def benchmark_serving(
+    names: Names = "loans",
+    clients: Annotated[int, typer.Option("--clients", help="Clients that ask at once.")] = serving.CLIENTS,
+    requests: Annotated[
+        int, typer.Option("--requests", help="Single-row requests in all.")
+    ] = serving.REQUESTS,
+    alone: Annotated[
+        int | None,
+        typer.Option("--alone", help="Requests where rows are explained one by one; default: as many."),
+    ] = None,
+    seed: Seed = 0,
+    json: Json = None,
+    page: Page = None,
+    reuse: Reuse = None,
+) -> None:
+    """The service under load: throughput, waiting times, answers held against the library's own.
+
+    Example: plausiflow benchmark serving --clients 16 --requests 200 --alone 50
+    """
+    selection = serving.LoadSelection(
+        tables=split(names), clients=clients, requests=requests, alone=alone, seed=seed
+    )
+    kept = report(
+        read_json(*reuse) if reuse else serving.run(selection),
+        serving.COLUMNS,
+        "The service under load",
+        json,
+    )
+    if page is not None:
+        serving.write_page(kept, page)

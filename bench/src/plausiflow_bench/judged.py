@@ -1,0 +1,236 @@
+"""``plausiflow benchmark judged``: does plausibility survive a second opinion?
+
+Three flows that guide no search, each trained on its own 80 % of the training rows with thresholds on the
+other 20 %, judge the counterfactuals of: the paper's Adam and the SQP with one flow, the SQP with the
+cross-fitted ensemble and its calibrated margin (mean over members, and minimum), and the nearest feasible
+training row. Real test rows, under their own class, are the yardstick. ``plausibility`` is each method's own
+verdict, ``judged`` the judges' mean and ``judged_worst`` the strictest one's; ``l2_common`` is over the rows
+where the paper's Adam is feasible. On loans the true density is known: ``true_plausibility`` is the share
+above its class median.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from functools import cache, partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from plausiflow.core import Context, Counterfactuals, evaluate, judge, l2_distance, real_rows
+from plausiflow.densities import CrossFitEnsemble, Judges, PlausibilityWarning, Thresholded
+from plausiflow.methods import PPCEF
+from plausiflow.solvers import PenaltyAdam
+from plausiflow_bench.cases import write_section
+from plausiflow_bench.study import (
+    CpuTimer,
+    Row,
+    Selection,
+    fitted_classifier,
+    fitted_plausibility,
+    fold_of,
+    geometric_mean,
+    summary,
+    target_policy,
+)
+from plausiflow_bench.tables import markdown
+from plausiflow_bench.true_density import true_density
+
+COLUMNS = (
+    "dataset", "classifier", "fold", "method", "rows", "coverage", "validity", "plausibility", "judged",
+    "judged_worst", "l2", "l2_common", "l1", "lof", "lof_median", "lof_target", "iso_forest", "cpu_seconds",
+    "training_cpu_seconds", "calibration_cpu_seconds", "true_plausibility",
+)  # fmt: skip
+MARK = "<!-- written by `plausiflow benchmark judged --page` -->"
+MEASURES = ("judged", "judged_worst", "lof", "lof_median", "lof_target", "iso_forest")
+
+
+@cache
+def fitted_single(dataset: str, fold: int, seed: int) -> tuple[Thresholded, float]:
+    """The one flow of a fold and the processor seconds its training took; trained once."""
+    fold_of(dataset, fold)
+    with CpuTimer() as timer:
+        single = fitted_plausibility(dataset, fold, seed)
+    return single, timer.seconds
+
+
+@cache
+def fitted_ensemble(dataset: str, fold: int, seed: int) -> tuple[CrossFitEnsemble, float]:
+    """The ensemble of a fold, not calibrated, and the processor seconds its training took; trained once."""
+    data = fold_of(dataset, fold)
+    with CpuTimer() as timer:
+        ensemble = CrossFitEnsemble(seed=seed, workers=1).fit(data.x_train, data.y_train)
+    return ensemble, timer.seconds
+
+
+@cache
+def fitted_judges(dataset: str, fold: int) -> Judges:
+    """Three judges of a fold, trained once, with seeds that no member has."""
+    data = fold_of(dataset, fold)
+    return Judges().fit(data.x_train, data.y_train)
+
+
+def run(selection: Selection) -> Iterator[Row]:
+    """One row per data set, fold, classifier and method."""
+    return selection.run(partial(_case, selection))
+
+
+def _case(selection: Selection, dataset: str, kind: str, fold: int) -> Iterator[Row]:
+    data = fold_of(dataset, fold)
+    x = selection.few(data.x_test)
+    model = fitted_classifier(dataset, kind, fold, selection.seed)
+    single, one = fitted_single(dataset, fold, selection.seed)
+    ensemble, training = fitted_ensemble(dataset, fold, selection.seed)
+    target = target_policy(model.n_classes)
+    judges = fitted_judges(dataset, fold)
+    context = Context(
+        classifier=model, plausibility=None, x_train=data.x_train, y_train=data.y_train, judges=judges
+    )
+
+    truth = None
+    if dataset == "loans":  # the only one whose density is known
+        truth = Thresholded(density=true_density(data)).fit(data.x_train, data.y_train)
+
+    def row(
+        name: str,
+        found: Counterfactuals,
+        paper: Counterfactuals | None,
+        training: float = float("nan"),
+        calibration: float = float("nan"),
+    ) -> Row:
+        common = _common_distance(found, paper)
+        measures: Row = dict(evaluate(found, context, names=MEASURES))
+        if truth is not None:
+            kept = found[found.found]
+            measures["true_plausibility"] = float(
+                (truth.score(kept.x_cf.double(), kept.y_target) >= 0).double().mean()
+            )
+        return (
+            {"method": name}
+            | summary(found)
+            | measures
+            | {
+                "l2_common": common,
+                "training_cpu_seconds": training,
+                "calibration_cpu_seconds": calibration,
+            }
+        )
+
+    real = real_rows(x, selection.few(data.y_test), classifier=model, plausibility=single)
+    yield row("real", real, None)
+    adam = PPCEF(classifier=model, plausibility=single, solver=PenaltyAdam.paper(binary_linear=False))
+    paper = adam.explain(x, target)
+    yield row("paper", paper, paper, one)
+    alone = PPCEF(classifier=model, plausibility=single, lower=0.0, upper=1.0).fit(data.x_train, data.y_train)
+    yield row("sqp_one_flow", alone.explain(x, target), paper, one)
+    for name in ("mean", "min"):
+        guide = copy.deepcopy(ensemble).aggregating(name, data.x_train, data.y_train)
+        method = PPCEF(classifier=model, density=guide, lower=0.0, upper=1.0, seed=selection.seed)
+        with CpuTimer() as calibration, warnings.catch_warnings():
+            warnings.simplefilter("ignore", PlausibilityWarning)  # the table shows what is reached
+            method.fit(data.x_train, data.y_train)
+        yield row(f"sqp_{name}_of_ensemble", method.explain(x, target), paper, training, calibration.seconds)
+        if name == "mean":
+            nearest = _nearest(method, x, paper.y_target)
+    yield row("nearest", nearest, paper)
+
+
+def _nearest(method: PPCEF, x: Tensor, y_target: Tensor) -> Counterfactuals:
+    """The nearest feasible training row of each row, as an answer of its own."""
+    assert method.bank_ is not None
+    rows = method.bank_.nearest(x.double(), y_target, count=1)[:, 0].to(x)
+    plausibility = method.scored_by()
+    return judge(classifier=method.classifier, plausibility=plausibility, x=x, x_cf=rows, y_target=y_target)
+
+
+def _common_distance(found: Counterfactuals, paper: Counterfactuals | None) -> float:
+    """Mean distance over the rows where the paper's solver is feasible."""
+    if paper is None:
+        return float("nan")
+    rows = paper.feasible & found.found
+    return float(l2_distance(found.x_cf[rows].double(), found.x[rows].double()).mean())
+
+
+def frontier(dataset: str, selection: Selection) -> Iterator[Row]:
+    """Logistic regression, fold 0: the ensemble at growing margins, up to its cap, and the other methods."""
+    data = fold_of(dataset, 0)
+    x, model = selection.few(data.x_test), fitted_classifier(dataset, "lr", 0, selection.seed)
+    ensemble = copy.deepcopy(fitted_ensemble(dataset, 0, selection.seed)[0])
+    judges = fitted_judges(dataset, 0)
+    for share in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0):
+        ensemble.margin_ = share * ensemble.most_margin_
+        method = PPCEF(classifier=model, plausibility=ensemble, lower=0.0, upper=1.0)
+        found = method.fit(data.x_train, data.y_train).explain(x, target_policy(model.n_classes))
+        kept = found[found.found]
+        passed = float(judges.passes(kept.x_cf, kept.y_target).double().mean())
+        point: Row = {
+            "dataset": dataset,
+            "method": "sqp_mean_of_ensemble",
+            "share_of_cap": share,
+            "judged": passed,
+        }
+        yield point | summary(found)
+    for row in _case(selection, dataset, "lr", 0):
+        if row["method"] in ("paper", "sqp_one_flow", "nearest"):
+            yield row
+
+
+def averages(rows: list[Row]) -> list[Row]:
+    """The mean over folds and classifiers of every number, by data set and method."""
+    keys = list(dict.fromkeys((row["dataset"], row["method"]) for row in rows))
+    pooled = []
+    for dataset, method in keys:
+        group = [row for row in rows if (row["dataset"], row["method"]) == (dataset, method)]
+        means: Row = {
+            name: float(torch.tensor([float(row[name]) for row in group], dtype=torch.float64).nanmean())
+            for name in COLUMNS
+            if isinstance(group[0].get(name), float)
+        }
+        pooled.append({"dataset": dataset, "method": method} | means)
+    return pooled
+
+
+def page_table(rows: list[Row]) -> str:
+    """The means over folds and classifiers as a table for a page, and what was run."""
+    columns = (
+        "dataset",
+        "method",
+        *(c for c in COLUMNS if c not in ("dataset", "classifier", "fold", "method", "rows")),
+    )
+    run_on = {
+        name: sorted({str(row[name]) for row in rows}) for name in ("fold", "classifier", "seed", "commit")
+    }
+    said = "; ".join(f"{name} {', '.join(values)}" for name, values in run_on.items())
+    return f"{markdown(averages(rows), columns)}\n\nMeans over the cases run: {said}.\n\n{cost_summary(rows)}"
+
+
+def cost_summary(rows: list[Row]) -> str:
+    """What the second opinion costs, in processor seconds: geometric means over the cases run."""
+    seconds: dict[str, list[float]] = {"one": [], "paper": [], "training": []}
+    for case in {(row["dataset"], row["classifier"], row["fold"]): None for row in rows}:
+        own = {row["method"]: row for row in rows if (row["dataset"], row["classifier"], row["fold"]) == case}
+        if {"paper", "sqp_one_flow", "sqp_mean_of_ensemble"} - own.keys():
+            continue
+        paper, one, many = (own[name] for name in ("paper", "sqp_one_flow", "sqp_mean_of_ensemble"))
+        seconds["one"].append(float(many["cpu_seconds"]) / float(one["cpu_seconds"]))
+        seconds["paper"].append(float(paper["cpu_seconds"]) / float(many["cpu_seconds"]))
+        members = CrossFitEnsemble().members
+        seconds["training"].append(
+            float(many["training_cpu_seconds"]) / members / float(one["training_cpu_seconds"])
+        )
+    return (
+        f"Processor seconds, geometric means: a search with the ensemble costs "
+        f"{geometric_mean(seconds['one']):.1f} times one with one flow (at most "
+        f"{max(seconds['one'], default=float('nan')):.1f}), and the paper's Adam with one flow "
+        f"{geometric_mean(seconds['paper']):.1f} times one with the ensemble (at least "
+        f"{min(seconds['paper'], default=float('nan')):.1f}). Training a member costs "
+        f"{geometric_mean(seconds['training']):.2f} times the single flow."
+    )
+
+
+def write_page(rows: list[Row], path: Path) -> None:
+    """Put the table between the page's marks; the text around it stays."""
+    write_section(path, MARK, page_table(rows))

@@ -1,0 +1,48 @@
+"""A small table of loans, and an explainer that is fitted to it, for the studies of mixed tables."""
+
+from dataclasses import replace
+from functools import lru_cache, partial
+
+import pytest
+
+from benchmarking import FEW_LOANS
+from plausiflow.core.training import Training
+from plausiflow.datasets.tables import loans_table
+from plausiflow.densities import mixed as density
+from plausiflow.explainer import Explainer
+from plausiflow.models import MLPClassifier
+from plausiflow.search import fit as fitting
+from plausiflow.search.mixed import MixedSearch
+from plausiflow_bench import cases, mixed
+
+
+@pytest.fixture(scope="session")
+def fitted():
+    """What is fitted here, kept for all modules of the folder and apart from what others fit."""
+    return lru_cache(cases.fitted.__wrapped__)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick(default_dtype, fitted):
+    """300 loans, hardly trained densities, short searches; fitted once for all modules, unseen by others."""
+    table = replace(loans_table(n=300), study=(220, 80))
+    brief = Training(epochs=4, learning_rate=1e-2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cases, "load_table", lambda name: table)
+        patch.setattr(cases, "Explainer", partial(Explainer, confidence=None))
+        patch.setattr(cases, "MLPClassifier", lambda hidden, seed: MLPClassifier(hidden=(8,), seed=seed))
+        patch.setattr(fitting, "MixedSearch", partial(MixedSearch, real_rows=2, flips=False, finalists=1))
+        patch.setattr(density, "FLOW_TRAINING", brief)
+        patch.setattr(density, "LEVELS_TRAINING", brief)
+        patch.setattr(cases, "fitted", fitted)
+        yield
+
+
+@pytest.fixture(scope="module")
+def case(quick):
+    return FEW_LOANS.case("loans")
+
+
+@pytest.fixture(scope="module")
+def rows(quick):
+    return {row["method"]: row for row in mixed.run(FEW_LOANS)}

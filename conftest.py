@@ -1,0 +1,112 @@
+"""Shared by all tests: double precision, seeds, options for device and precision, a guard of global state."""
+
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("plausiflow", deadline=None, derandomize=True)
+settings.load_profile("plausiflow")
+
+ROOT = Path(__file__).resolve().parent
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--device", default="cpu", help="where tests that take the `device` fixture run, such as cuda"
+    )
+    parser.addoption(
+        "--dtype",
+        default="float64",
+        choices=["float32", "float64"],
+        help="torch's default dtype in the tests",
+    )
+
+
+def pytest_collection_modifyitems(items):
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if "gpu" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="no CUDA device on this machine"))
+
+
+@pytest.fixture(scope="session")
+def device(request) -> torch.device:
+    return torch.device(request.config.getoption("--device"))
+
+
+@pytest.fixture(scope="session")
+def dtype(request) -> torch.dtype:
+    return getattr(torch, request.config.getoption("--dtype"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def default_dtype(dtype):
+    """Set once for the session, so that fixtures of any scope see it."""
+    before, threads = torch.get_default_dtype(), torch.get_num_threads()
+    torch.set_default_dtype(dtype)
+    torch.set_num_threads(1)
+    yield
+    torch.set_default_dtype(before)
+    torch.set_num_threads(threads)
+
+
+# What a test must leave as it was: how it is read, and how it is put back.
+GLOBAL_STATE = {
+    "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "torch's default device": (torch.get_default_device, torch.set_default_device),
+    "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
+    "gradients enabled": (torch.is_grad_enabled, torch.set_grad_enabled),
+    "anomaly detection": (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    "deterministic algorithms": (
+        torch.are_deterministic_algorithms_enabled,
+        torch.use_deterministic_algorithms,
+    ),
+    "NumPy's error handling": (np.geterr, lambda state: np.seterr(**state)),
+}
+
+
+@pytest.fixture(autouse=True)
+def unchanged_global_state(default_dtype):
+    """Fail a test that leaves torch or NumPy in another state than it found, and put that state back."""
+    before = {name: read() for name, (read, _) in GLOBAL_STATE.items()}
+    yield
+    changed = []
+    for name, (read, put_back) in GLOBAL_STATE.items():
+        after = read()
+        if after != before[name]:
+            put_back(before[name])
+            changed.append(f"{name}: {before[name]} became {after}")
+    assert not changed, "the test changed global state: " + "; ".join(changed)
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    """The same random numbers for every test, whatever ran before it."""
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
+    torch.manual_seed(0)
+
+
+def _folder(variable: str, beside: str) -> Path:
+    folder = Path(os.environ.get(variable) or ROOT.parent / "shared" / beside)
+    if not folder.is_dir():
+        pytest.skip(f"no folder {folder}; set {variable}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def reference_directory() -> Path:
+    """Arrays of the published runs."""
+    return _folder("PLAUSIFLOW_REFERENCE", "reference")
+
+
+@pytest.fixture(scope="session")
+def data_directory() -> Path:
+    """The data files of the catalogue."""
+    return _folder("PLAUSIFLOW_DATA", "data")

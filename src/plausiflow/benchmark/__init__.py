@@ -1,1 +1,0 @@
-"""The paper's evaluation: data, published results, runs and tables."""

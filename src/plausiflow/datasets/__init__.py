@@ -1,0 +1,26 @@
+"""Named data sets and tables, their folds and their scaling."""
+
+from plausiflow.datasets.catalog import check_name, describe, load, names
+from plausiflow.datasets.folds import N_FOLDS, Dataset, Fold
+from plausiflow.datasets.loans import STEPS, draw, true_log_prob_given
+from plausiflow.datasets.synthetic import true_state
+from plausiflow.datasets.tables import Table, describe_tables, load_table, loans_table, table_names
+
+__all__ = [
+    "N_FOLDS",
+    "STEPS",
+    "Dataset",
+    "Fold",
+    "Table",
+    "check_name",
+    "describe",
+    "describe_tables",
+    "draw",
+    "load",
+    "load_table",
+    "loans_table",
+    "names",
+    "table_names",
+    "true_log_prob_given",
+    "true_state",
+]

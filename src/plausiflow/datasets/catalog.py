@@ -1,0 +1,259 @@
+"""The data sets of the paper, breast_cancer and loans, with the paper's rows, order and folds.
+
+Wine, digits and breast_cancer come with scikit-learn; loans are generated. The others are CSV files, looked
+for in ``$PLAUSIFLOW_DATA`` and then in the user's cache; nothing is downloaded. Where the file of moons or
+blobs is absent, rows like them are generated and the provenance says so. The order of the rows decides the
+folds, so each table is prepared exactly as in the published runs.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn import datasets as bundled
+
+from plausiflow.datasets import synthetic
+from plausiflow.datasets.files import ORIGINS, UCI, checksum, find_file, not_found
+from plausiflow.datasets.folds import Dataset
+from plausiflow.errors import InvalidInputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File:
+    """A CSV file: the columns it must have, its target's values in order of the classes, the rows taken."""
+
+    columns: tuple[str, ...]
+    target: str
+    classes: tuple[object, ...]
+    rows: str
+    choose: Callable[[pd.DataFrame], pd.DataFrame] = lambda frame: frame
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    """What is known of a data set without reading it; without a file, ``make`` gives features and classes."""
+
+    rows: int
+    features: int
+    class_names: tuple[str, ...]
+    target: str
+    origin: str
+    file: _File | None = None
+    make: Callable[[], tuple[pd.DataFrame, npt.ArrayLike]] | None = None
+    made_by: str = "scikit-learn"
+    recipe: str = "All rows, as bundled with scikit-learn."
+
+
+def names() -> tuple[str, ...]:
+    """The names that ``load`` knows.
+
+    Example:
+        >>> names()
+        ('moons', 'law', 'audit', 'heloc', 'blobs', 'digits', 'wine', 'breast_cancer', 'loans')
+    """
+    return tuple(_CATALOG)
+
+
+def check_name(name: str) -> None:
+    """Raise unless the catalogue knows the name."""
+    if name not in _CATALOG:
+        close = difflib.get_close_matches(str(name), names())
+        hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+        raise InvalidInputError(f"`name` must be one of {', '.join(names())}; got {name!r}.{hint}")
+
+
+def load(name: str) -> Dataset:
+    """Read a data set, its rows chosen and ordered as in the published runs.
+
+    Raises:
+        InvalidInputError: The name is unknown, or the file is not the one expected.
+        DataNotFoundError: The file is in none of the places where it is looked for.
+
+    Example:
+        >>> load("wine")
+        Dataset(wine: 178 rows, 13 features, 3 classes)
+    """
+    check_name(name)
+    entry = _CATALOG[name]
+    path = _find(name, entry)
+    if path is not None and entry.file is not None:
+        x, y = _read(path, entry.file, entry.origin)
+        provenance = f"{entry.file.rows} {checksum(path, name)}"
+    elif entry.make is not None:
+        x, y = entry.make()
+        provenance = entry.recipe
+    else:
+        raise not_found(name)
+    return Dataset(
+        name=name,
+        x=x.astype(np.float64).reset_index(drop=True),
+        y=np.asarray(y, dtype=np.int64),
+        class_names=entry.class_names,
+        target=entry.target,
+        provenance=f"{entry.origin}. {provenance}",
+        source=entry.made_by if path is None else str(path),
+    )
+
+
+def describe() -> pd.DataFrame:
+    """One line per data set: its size, its origin, whether it can be loaded on this machine, from where."""
+    lines = []
+    for name, entry in _CATALOG.items():
+        path = _find(name, entry)
+        lines.append(
+            {
+                "name": name,
+                "rows": entry.rows,
+                "features": entry.features,
+                "classes": len(entry.class_names),
+                "source": entry.origin,
+                "available": path is not None or entry.make is not None,
+                "where": str(path)
+                if path is not None
+                else entry.made_by
+                if entry.make is not None
+                else "not found",
+            }
+        )
+    return pd.DataFrame(lines)
+
+
+def _find(name: str, entry: _Entry) -> Path | None:
+    return None if entry.file is None else find_file(name)
+
+
+def _read(path: Path, file: _File, origin: str) -> tuple[pd.DataFrame, npt.ArrayLike]:
+    frame = pd.read_csv(path)
+    missing = [column for column in (*file.columns, file.target) if column not in frame.columns]
+    if missing:
+        raise InvalidInputError(
+            f"{path} must have the columns {', '.join(file.columns)} and {file.target}; missing: "
+            f"{', '.join(missing)}. Replace it by the original ({origin})."
+        )
+    chosen = file.choose(frame)
+    x = chosen[list(file.columns)]
+    y = chosen[file.target].map({value: k for k, value in enumerate(file.classes)})
+    gaps = x.apply(pd.to_numeric, errors="coerce").isna().sum()
+    problems = [
+        f"{column} is missing or not a number in {count} rows" for column, count in gaps.items() if count
+    ]
+    if y.isna().any():
+        problems.append(
+            f"{file.target} is not one of {', '.join(map(str, file.classes))} in {y.isna().sum()} rows"
+        )
+    if problems:
+        raise InvalidInputError(f"{path}: {'; '.join(problems)}. Replace it by the original ({origin}).")
+    return x.rename(columns=_PLANE), y
+
+
+def _plane(points: npt.NDArray[np.float64], y: npt.NDArray[np.int64]) -> tuple[pd.DataFrame, npt.ArrayLike]:
+    return pd.DataFrame(points, columns=list(_PLANE.values())), y
+
+
+def _balanced(frame: pd.DataFrame, target: str) -> pd.DataFrame:
+    """Class 0 and then class 1, the larger of them sampled down to the smaller one's size with seed 42."""
+    parts = [frame[frame[target] == k] for k in (0, 1)]
+    size = min(len(part) for part in parts)
+    return pd.concat([part.sample(size, random_state=42) if len(part) > size else part for part in parts])
+
+
+_PLANE = {"0": "x1", "1": "x2"}
+_LAW = ("lsat", "gpa", "zfygpa")
+# fmt: off
+_AUDIT = (
+    "PARA_A", "Score_A", "Risk_A", "PARA_B", "Score_B_1", "Risk_B", "TOTAL", "numbers", "Score_B_2", "Risk_C",
+    "Money_Value", "Score_MV", "Risk_D", "District_Loss", "PROB", "RiSk_E", "History", "Prob", "Risk_F",
+    "Score", "Inherent_Risk", "CONTROL_RISK", "Audit_Risk",
+)
+_HELOC = (
+    "ExternalRiskEstimate", "MSinceOldestTradeOpen", "MSinceMostRecentTradeOpen", "AverageMInFile",
+    "NumSatisfactoryTrades", "NumTrades60Ever2DerogPubRec", "NumTrades90Ever2DerogPubRec",
+    "PercentTradesNeverDelq", "MSinceMostRecentDelq", "MaxDelq2PublicRecLast12M", "MaxDelqEver",
+    "NumTotalTrades", "NumTradesOpeninLast12M", "PercentInstallTrades", "MSinceMostRecentInqexcl7days",
+    "NumInqLast6M", "NumInqLast6Mexcl7days", "NetFractionRevolvingBurden", "NetFractionInstallBurden",
+    "NumRevolvingTradesWBalance", "NumInstallTradesWBalance", "NumBank2NatlTradesWHighUtilization",
+    "PercentTradesWBalance",
+)
+
+_CATALOG = {
+    "moons": _Entry(
+        rows=1024, features=2, class_names=("upper", "lower"), target="moon",
+        origin=ORIGINS["moons"],
+        file=_File(
+            columns=tuple(_PLANE), target="2", classes=(0, 1),
+            rows="The published rows, in the order of the file.",
+        ),
+        make=lambda: _plane(*bundled.make_moons(1024, noise=0.1, random_state=0)), made_by="generated",
+        recipe="Not the published rows, whose file moons.csv was not found but rows like them: "
+        "make_moons(1024, noise=0.1, random_state=0).",
+    ),
+    "law": _Entry(
+        rows=2220, features=3, class_names=("failed", "passed"), target="pass_bar",
+        origin=ORIGINS["law"],
+        file=_File(
+            columns=_LAW, target="pass_bar", classes=(0, 1),
+            rows="Rows without a missing feature: all who failed, then as many of those who passed "
+            "(seed 42).",
+            choose=lambda frame: _balanced(frame.dropna(subset=list(_LAW)), "pass_bar"),
+        ),
+    ),
+    "audit": _Entry(
+        rows=610, features=23, class_names=("no risk", "risk"), target="Risk",
+        origin=ORIGINS["audit"],
+        file=_File(
+            columns=_AUDIT, target="Risk", classes=(0, 1),
+            rows="As many firms without risk (seed 42) as with risk, then those. "
+            "Risk is a function of the feature Audit_Risk.",
+            choose=lambda frame: _balanced(frame, "Risk"),
+        ),
+    ),
+    "heloc": _Entry(
+        rows=10459, features=23, class_names=("Bad", "Good"), target="RiskPerformance",
+        origin=ORIGINS["heloc"],
+        file=_File(
+            columns=_HELOC, target="RiskPerformance", classes=("Bad", "Good"),
+            rows="All rows, in the order of the file, not balanced; "
+            "the special codes -7, -8 and -9 are kept as numbers.",
+        ),
+    ),
+    "blobs": _Entry(
+        rows=1499, features=2, class_names=("0", "1", "2"), target="blob",
+        origin=ORIGINS["blobs"],
+        file=_File(
+            columns=tuple(_PLANE), target="2", classes=(0, 1, 2),
+            rows="The published rows but the first, which the published runs lost, in the order of the file.",
+            choose=lambda frame: frame.iloc[1:],
+        ),
+        make=lambda: _plane(*bundled.make_blobs(1499, centers=3, cluster_std=1.5, random_state=0)),
+        made_by="generated",
+        recipe="Not the published rows, whose file blobs.csv was not found, but a stand-in: "
+        "make_blobs(1499, centers=3, cluster_std=1.5, random_state=0).",
+    ),
+    "digits": _Entry(
+        rows=1797, features=64, class_names=tuple(str(digit) for digit in range(10)), target="digit",
+        origin=f"{UCI} 80, handwritten digits of 8 x 8 pixels (its test part), CC BY 4.0",
+        make=lambda: bundled.load_digits(return_X_y=True, as_frame=True),
+    ),
+    "wine": _Entry(
+        rows=178, features=13, class_names=("class_0", "class_1", "class_2"), target="cultivar",
+        origin=f"{UCI} 109, Wine, CC BY 4.0", make=lambda: bundled.load_wine(return_X_y=True, as_frame=True),
+    ),
+    "breast_cancer": _Entry(
+        rows=569, features=30, class_names=("malignant", "benign"), target="diagnosis",
+        origin=f"{UCI} 17, Breast Cancer Wisconsin (Diagnostic), CC BY 4.0",
+        make=lambda: bundled.load_breast_cancer(return_X_y=True, as_frame=True),
+    ),
+    "loans": _Entry(
+        rows=synthetic.ROWS, features=len(synthetic.FEATURES), class_names=synthetic.CLASSES,
+        target=synthetic.TARGET, origin=synthetic.ORIGIN, made_by="generated",
+        make=lambda: synthetic.draw(synthetic.ROWS, synthetic.SEED),
+        recipe=synthetic.recipe(synthetic.ROWS, synthetic.SEED),
+    ),
+}
+# fmt: on

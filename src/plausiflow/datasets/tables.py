@@ -1,0 +1,257 @@
+"""Named tables of numbers and categories, as people have them, with the rules that hold in them.
+
+``german_credit``, ``adult``, ``law`` and ``heloc`` are CSV files, looked for as those of the catalogue are;
+``loans`` are generated, and their density is known. Text loses the spaces around it (in adult.csv some cells
+begin with one); nothing is encoded or scaled. Rules are names of columns: whoever builds constraints decides
+what to make of them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from plausiflow.datasets import loans
+from plausiflow.datasets.applicants import LEVELS
+from plausiflow.datasets.files import ORIGINS, checksum, find_file, not_found
+from plausiflow.datasets.synthetic import CLASSES, ROWS, SEED, TARGET
+from plausiflow.errors import InvalidInputError
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Table:
+    """A named table of mixed columns with a label for every row.
+
+    Attributes:
+        name: What ``load_table`` calls it.
+        x: Features, with the dtypes that people have them in.
+        y: Labels, under the same index as ``x``.
+        target: What the labels tell.
+        immutable: Columns that nobody can change.
+        increasing: Columns that may only rise, such as an education.
+        protected: Columns whose values make the groups that reports compare.
+        orders: The levels of ordered columns that are text, lowest first.
+        provenance: Where the rows come from and what was done to them.
+        source: The file that was read, or ``generated``.
+        study: Training and test rows in the study of mixed tables; nothing for a part of a table.
+    """
+
+    name: str
+    x: pd.DataFrame
+    y: pd.Series
+    target: str
+    immutable: tuple[str, ...] = ()
+    increasing: tuple[str, ...] = ()
+    protected: tuple[str, ...] = ()
+    orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    provenance: str
+    source: str
+    study: tuple[int, int] | None = None
+
+    def split(self, n_train: int, n_test: int, seed: int = 0) -> tuple[Table, Table]:
+        """Training and test rows, disjoint and in random order; rows that are in neither are left out.
+
+        NumPy's ``default_rng(seed).permutation`` orders all rows; the first ``n_train`` are trained on and
+        the next ``n_test`` tested on. The index keeps telling which rows of the table they are.
+
+        Example:
+            >>> train, test = loans_table(n=200).split(150, 50)
+            >>> train, test
+            (Table(loans: 150 rows, 12 features), Table(loans: 50 rows, 12 features))
+        """
+        if min(n_train, n_test) < 1 or n_train + n_test > len(self.x):
+            raise InvalidInputError(
+                f"`n_train` and `n_test` must be at least 1 and together at most the {len(self.x)} rows of "
+                f"{self.name}; got {n_train} and {n_test}."
+            )
+        order = np.random.default_rng(seed).permutation(len(self.x))
+        return self._rows(order[:n_train]), self._rows(order[n_train : n_train + n_test])
+
+    def study_split(self) -> tuple[Table, Table]:
+        """The split of the study of mixed tables, with seed 0."""
+        if self.study is None:
+            raise InvalidInputError(
+                f"`study_split` must be asked of a whole table, one of {', '.join(table_names())} as "
+                f"`load_table` gives it; got a part, or another table: {self!r}."
+            )
+        return self.split(*self.study)
+
+    def _rows(self, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Table:
+        return replace(self, x=self.x.iloc[rows], y=self.y.iloc[rows], study=None)
+
+    def __repr__(self) -> str:
+        rows, features = self.x.shape
+        return f"Table({self.name}: {rows} rows, {features} features)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File:
+    """A CSV file: its labels, how its rows and columns are chosen, its rules, the sizes of the study."""
+
+    rows: int
+    features: int
+    target: str
+    labels: tuple[object, ...]
+    recipe: str
+    study: Callable[[int], tuple[int, int]]
+    columns: tuple[str, ...] = ()
+    choose: Callable[[pd.DataFrame], pd.DataFrame] = lambda frame: frame
+    immutable: tuple[str, ...] = ()
+    increasing: tuple[str, ...] = ()
+    protected: tuple[str, ...] = ()
+    orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def table_names() -> tuple[str, ...]:
+    """The names that ``load_table`` knows.
+
+    Example:
+        >>> table_names()
+        ('german_credit', 'adult', 'law', 'heloc', 'loans')
+    """
+    return (*_FILES, "loans")
+
+
+def load_table(name: str) -> Table:
+    """Read a table, its columns and rows chosen as in the study of mixed tables.
+
+    Raises:
+        InvalidInputError: The name is unknown, or the file is not the one expected.
+        DataNotFoundError: The file is in none of the places where it is looked for.
+
+    Example:
+        >>> load_table("loans")
+        Table(loans: 5000 rows, 12 features)
+    """
+    if name == "loans":
+        return loans_table()
+    if name not in _FILES:
+        close = difflib.get_close_matches(str(name), table_names())
+        hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+        raise InvalidInputError(f"`name` must be one of {', '.join(table_names())}; got {name!r}.{hint}")
+    file, path = _FILES[name], find_file(name)
+    if path is None:
+        raise not_found(name)
+    frame = _read(path, name, file)
+    return Table(
+        name=name,
+        x=frame.drop(columns=file.target),
+        y=frame[file.target],
+        target=file.target,
+        immutable=file.immutable,
+        increasing=file.increasing,
+        protected=file.protected,
+        orders=file.orders,
+        provenance=f"{ORIGINS[name]}. {file.recipe} {checksum(path, name, 'the file of the study')}",
+        source=str(path),
+        study=file.study(len(frame)),
+    )
+
+
+def loans_table(n: int = ROWS, seed: int = SEED) -> Table:
+    """Loan applications of numbers and categories; :mod:`plausiflow.datasets.loans` has their exact density."""
+    x, y = loans.draw(n, seed)
+    return Table(
+        name="loans",
+        x=x,
+        y=y,
+        target=TARGET,
+        immutable=("age", "sex"),
+        increasing=("education",),
+        protected=("sex",),
+        orders={"education": tuple(map(str, LEVELS["education"]))},
+        provenance=f"{loans.ORIGIN}. {loans.recipe(n, seed)}",
+        source="generated",
+        study=(4000, 500),
+    )
+
+
+def describe_tables() -> pd.DataFrame:
+    """One line per table, with the columns of the catalogue's ``describe``."""
+    lines: list[tuple[object, ...]] = []
+    for name, file in _FILES.items():
+        path = find_file(name)
+        where = "not found" if path is None else str(path)
+        size = (file.rows, file.features, len(file.labels))
+        lines.append((name, *size, ORIGINS[name], path is not None, where))
+    lines.append(("loans", ROWS, len(loans.COLUMNS), len(CLASSES), loans.ORIGIN, True, "generated"))
+    columns = ["name", "rows", "features", "classes", "source", "available", "where"]
+    return pd.DataFrame(lines, columns=columns)
+
+
+def _read(path: Path, name: str, file: _File) -> pd.DataFrame:
+    """The chosen rows and columns of a file, text stripped."""
+    frame = pd.read_csv(path)
+    needed = dict.fromkeys((*file.columns, *file.immutable, *file.increasing, *file.protected, file.target))
+    problems = [f"no column {column}" for column in needed if column not in frame]
+    for column in frame.columns[[not pd.api.types.is_numeric_dtype(dtype) for dtype in frame.dtypes]]:
+        frame[column] = frame[column].str.strip()
+    for column, known in ({file.target: file.labels} | dict(file.orders)).items():
+        others = frame[column][~frame[column].isin(known)] if column in frame else pd.Series(dtype=object)
+        if len(others):
+            listed = ", ".join(map(repr, others.unique()[:5].tolist()))
+            problems.append(
+                f"{column} is {listed} in {len(others)} rows, not one of {', '.join(map(repr, known))}"
+            )
+    if problems:
+        raise InvalidInputError(
+            f"{path} must have the columns and labels of {name}; got: {'; '.join(problems)}. "
+            f"Replace it by the original ({ORIGINS[name]})."
+        )
+    return file.choose(frame[list(file.columns)] if file.columns else frame).reset_index(drop=True)
+
+
+def _balanced(frame: pd.DataFrame) -> pd.DataFrame:
+    """Complete rows: all who failed, then as many of those who passed."""
+    frame = frame.dropna()
+    failed = frame[frame["pass_bar"] == 0]
+    return pd.concat([failed, frame[frame["pass_bar"] == 1].sample(len(failed), random_state=42)])
+
+
+# fmt: off
+_FILES = {
+    "german_credit": _File(
+        rows=1000, features=20, target="default", labels=(0, 1), study=lambda n: (700, 300),
+        recipe="All rows and columns, in the order of the file.",
+        immutable=("age", "personal_status_sex", "foreign_worker"), increasing=("present_emp_since",),
+        protected=("personal_status_sex", "foreign_worker"),
+        orders={
+            "present_emp_since": (
+                "unemployed", "... < 1 year", "1 <= ... < 4 years", "4 <= ... < 7 years", ".. >= 7 years",
+            ),
+        },
+    ),
+    "adult": _File(
+        rows=32561, features=12, target="class", labels=("<=50K", ">50K"), study=lambda n: (8000, 500),
+        recipe="All rows, in the order of the file, without the columns fnlwgt (a weight of the census) and "
+        "education-num (education again); ? is a level.",
+        choose=lambda frame: frame.drop(columns=["fnlwgt", "education-num"], errors="ignore"),
+        immutable=("age", "sex", "race", "native-country"), increasing=("education",),
+        protected=("sex", "race"),
+        orders={
+            "education": (
+                "Preschool", "1st-4th", "5th-6th", "7th-8th", "9th", "10th", "11th", "12th", "HS-grad",
+                "Some-college", "Assoc-voc", "Assoc-acdm", "Bachelors", "Masters", "Prof-school", "Doctorate",
+            ),
+        },
+    ),
+    "law": _File(
+        rows=2216, features=5, target="pass_bar", labels=(0, 1),
+        study=lambda n: (int(0.8 * n), n - int(0.8 * n)),
+        recipe="Rows without a missing value: all who failed, then as many of those who passed (seed 42).",
+        columns=("lsat", "gpa", "zfygpa", "gender", "race1", "pass_bar"), choose=_balanced,
+        immutable=("gender", "race1"), protected=("gender", "race1"),
+    ),
+    "heloc": _File(
+        rows=10459, features=23, target="RiskPerformance", labels=("Bad", "Good"),
+        study=lambda n: (n - 500, 500),
+        recipe="All rows and columns, in the order of the file; the special codes -7, -8 and -9 are kept as "
+        "numbers.",
+    ),
+}
+# fmt: on

@@ -1,0 +1,227 @@
+r"""ARTELT's convex programs: the ellipsoids that they keep to, and their solution.
+
+Each component of a class's Gaussian mixture has a joint density, here as an energy [PPCEF Eq. 4]:
+
+.. math::
+    e_j(x) = -2 \log\bigl(\pi_j \mathcal N(x; \mu_j, \Sigma_j)\bigr)
+           = (x-\mu_j)^\top \Sigma_j^{-1} (x-\mu_j) + a_j, \qquad
+    a_j = -2\log\pi_j + D\log 2\pi + \log\det\Sigma_j
+
+A row is dense enough where :math:`\min_j e_j(x) \le \theta`, with :math:`\theta` the median of that energy
+over the rows of the class. That is :math:`(x-\mu_j)^\top \Sigma_j^{-1} (x-\mu_j) \le r_j = \theta - a_j` for
+some j [PPCEF Eq. 5]: a union of ellipsoids, so that one convex program per component finds the closest point.
+With :math:`\Sigma_j = L_j L_j^\top` and :math:`x' = \mu_j + L_j u` it asks for
+:math:`\lVert u \rVert_2 \le \sqrt{r_j}`, and no covariance is ever inverted.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import KFold
+from torch import Tensor
+
+from plausiflow.densities import GMM, quantile_of
+
+Array = NDArray[np.float64]
+Distance = Literal["l1", "l2"]
+Radii = Literal["density", "published"]
+
+FOLDS = 5
+PLENTIFUL, SCARCE = 1e-6, 1e-4
+"""Added to covariances' diagonals where rows are plentiful, and where they are fewer than free parameters."""
+SLACK = 1e-6
+"""Added to the threshold, so that an ellipsoid has an inside where all rows of a class are the same."""
+TOLERANCES: dict[Distance, tuple[float, ...]] = {"l1": (1e-10, 1e-8, 1e-6), "l2": (1e-8, 1e-6)}
+"""Of the solver, the next one where it gets stuck. Tight for L1, whose solutions lie in corners."""
+
+
+class Ellipsoid(NamedTuple):
+    """The points ``centre + factor u`` with ``|u| <= radius``."""
+
+    centre: Array
+    factor: Array
+    radius: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Region:
+    """Where a class is dense: a union of ellipsoids.
+
+    Attributes:
+        means: Centres, shape ``(k, d)``.
+        factors: Lower Cholesky factors of the covariances, shape ``(k, d, d)``.
+        radii: Largest squared Mahalanobis distances, shape ``(k,)``; not positive where a component never
+            gets dense enough.
+    """
+
+    means: Tensor
+    factors: Tensor
+    radii: Tensor
+
+    def contains(self, x: Tensor) -> Tensor:
+        """Whether a row is dense enough, shape ``(n,)``."""
+        return ((squared_mahalanobis(x, self.means, self.factors) <= self.radii) & (self.radii > 0)).any(
+            dim=1
+        )
+
+    def ellipsoid(self, component: int) -> Ellipsoid:
+        """One component's."""
+        return Ellipsoid(
+            self.means[component].numpy(),
+            self.factors[component].numpy(),
+            math.sqrt(float(self.radii[component])),
+        )
+
+
+def squared_mahalanobis(x: Tensor, means: Tensor, factors: Tensor) -> Tensor:
+    """Squared Mahalanobis distances ``(n, k)`` of rows ``(n, d)`` to k Gaussians."""
+    centred = (x[:, None] - means).permute(1, 2, 0)
+    whitened: Tensor = torch.linalg.solve_triangular(factors, centred, upper=False)
+    return whitened.square().sum(dim=1).T
+
+
+def learn_region(
+    x: Tensor,
+    *,
+    components: Sequence[int],
+    quantile: float,
+    radii: Radii,
+    regularisation: float | None,
+    seed: int,
+) -> Region:
+    """Fit a mixture to the rows of one class, and take the ellipsoids from it.
+
+    Args:
+        x: Rows of the class, shape ``(n, d)``, in double precision.
+        components: Numbers of components to choose from, by cross-validation.
+        quantile: Share of the rows that are to be outside, 0.5 for the median.
+        radii: ``density`` for the closed form, ``published`` for those of the published runs.
+        regularisation: Added to the covariances' diagonals; nothing takes what the number of rows affords.
+        seed: Of folds and fits.
+    """
+    count = choose_components(x, components, regularisation, seed)
+    added = _afforded(x, count) if regularisation is None else regularisation
+    mixture = GMM(components=count, regularisation=added, seed=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        mixture.fit(x, torch.zeros(len(x), dtype=torch.long))
+    log_weights, means, precisions = (
+        mixture.parameters_[0][name] for name in ("log_weights", "means", "precisions_cholesky")
+    )
+    eye = torch.eye(x.shape[1], dtype=x.dtype).expand_as(precisions)
+    factors = torch.linalg.solve_triangular(precisions.mT, eye, upper=False)
+    log_det = 2 * factors.diagonal(dim1=1, dim2=2).log().sum(dim=1)
+    offsets = -2 * log_weights + x.shape[1] * math.log(2 * math.pi) + log_det
+    squared = squared_mahalanobis(x, means, factors)
+    energies = squared + offsets
+    threshold = quantile_of(energies.amin(dim=1), 1 - quantile)
+    if radii == "published":
+        # Deviation: the published code keeps the rows of *high* energy, so that the ellipsoids hold all rows
+        # of the class and most of the others. Only `Artelt.paper` uses it.
+        sizes = squared.masked_fill(energies < threshold, 0.0).amax(dim=0)
+    else:
+        sizes = threshold + SLACK - offsets
+    return Region(means=means, factors=factors, radii=sizes)
+
+
+def choose_components(x: Tensor, candidates: Sequence[int], regularisation: float | None, seed: int) -> int:
+    """The number of components with the highest held-out likelihood; one where there are too few rows."""
+    rows = x.numpy()
+    if len(rows) < FOLDS:
+        return 1
+    folds = list(KFold(FOLDS, shuffle=True, random_state=seed).split(rows))
+    most = min(len(np.unique(rows[kept], axis=0)) for kept, _ in folds)
+    scores = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for count in (c for c in candidates if c <= most):
+            added = _afforded(x, count) if regularisation is None else regularisation
+            mixture = GaussianMixture(count, reg_covar=added, random_state=seed, max_iter=500)
+            scores[count] = float(np.mean([mixture.fit(rows[kept]).score(rows[out]) for kept, out in folds]))
+    return max(scores, key=scores.__getitem__, default=1)
+
+
+def _afforded(x: Tensor, count: int) -> float:
+    n, d = x.shape
+    return SCARCE if count * d**2 / 2 > n else PLENTIFUL
+
+
+class Program:
+    r"""One convex program, compiled once; the row, the margin and the box are its parameters.
+
+    Args:
+        cvxpy: The package, which is an extra.
+        distance: What is minimised.
+        normals: :math:`w_i - w_{y'}` of every other class i, shape ``(k - 1, d)``.
+        offsets: :math:`b_i - b_{y'}`, shape ``(k - 1,)``.
+        varying: The columns of the identity that may move, shape ``(d, free)``.
+        ellipsoid: Where the solution must be; anywhere, if nothing.
+        bounded: Whether there are lower and upper bounds.
+    """
+
+    def __init__(
+        self,
+        cvxpy: Any,  # noqa: ANN401
+        *,
+        distance: Distance,
+        normals: Array,
+        offsets: Array,
+        varying: Array,
+        ellipsoid: Ellipsoid | None,
+        bounded: tuple[bool, bool],
+    ) -> None:
+        d, free = varying.shape
+        self.cvxpy, self.distance = cvxpy, distance
+        self.varying, self.fixed = varying, np.diag(1.0 - varying.sum(axis=1))
+        self.centre, self.factor, radius = ellipsoid or Ellipsoid(np.zeros(free), np.eye(free), math.inf)
+        self.row, self.lower, self.upper = (cvxpy.Parameter(d) for _ in range(3))
+        self.margin, self.u = cvxpy.Parameter(nonneg=True), cvxpy.Variable(free)
+        moved = self.centre + self.factor @ self.u
+        constraints = [normals @ (varying @ moved + self.fixed @ self.row) + offsets + self.margin <= 0]
+        if ellipsoid:
+            constraints.append(cvxpy.norm(self.u, 2) <= radius)
+        if bounded[0]:
+            constraints.append(moved >= varying.T @ self.lower)
+        if bounded[1]:
+            constraints.append(moved <= varying.T @ self.upper)
+        change = moved - varying.T @ self.row
+        cost = cvxpy.norm(change, 1) if distance == "l1" else 0.5 * cvxpy.sum_squares(change)
+        self.problem = cvxpy.Problem(cvxpy.Minimize(cost), constraints)
+
+    def solve(self, row: Array, margin: float, lower: Array, upper: Array) -> tuple[Array | None, int]:
+        """The closest point for one row, if there is one, and the iterations spent."""
+        self.row.value, self.margin.value, self.lower.value, self.upper.value = row, margin, lower, upper
+        spent = 0
+        for tolerance in TOLERANCES[self.distance]:
+            status, iterations = self._attempt(tolerance)
+            spent += iterations
+            if status == self.cvxpy.OPTIMAL:
+                moved = self.centre + self.factor @ self.u.value
+                return self.varying @ moved + self.fixed @ row, spent
+            if status == self.cvxpy.INFEASIBLE:
+                break
+        return None, spent
+
+    def _attempt(self, tolerance: float) -> tuple[str, int]:
+        """Solve to a tolerance: how it ended, and the iterations spent."""
+        names = ("tol_gap_abs", "tol_gap_rel", "tol_feas")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Solution may be inaccurate")
+            try:
+                # Without a warm start a row's answer does not depend on the rows before it.
+                self.problem.solve(
+                    solver=self.cvxpy.CLARABEL, warm_start=False, **dict.fromkeys(names, tolerance)
+                )
+            except self.cvxpy.error.SolverError:
+                return self.cvxpy.SOLVER_ERROR, 0
+        return self.problem.status, self.problem.solver_stats.num_iters or 0

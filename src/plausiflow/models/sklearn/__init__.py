@@ -1,0 +1,1 @@
+"""Fitted scikit-learn models, converted exactly to torch modules over encoded rows."""

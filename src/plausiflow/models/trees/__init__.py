@@ -1,0 +1,1 @@
+"""Tree ensembles: read exactly from fitted models, and relaxed so that they have gradients."""

@@ -1,0 +1,142 @@
+"""SearchResult as they will be written: numbers on their grids, checked there.
+
+Plain rounding loses many answers, which lie on the boundary of what is plausible. So the neighbours on the
+grid are tried, all combinations of the coarsest few; and where none of them will do, the search is repeated a
+little deeper inside, and rounded again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from plausiflow.search.row_random import row_keys, uniforms
+from plausiflow.search.task import Candidates, Task
+
+COARSEST = 6
+DEEPER = (0.1, 0.3, 0.8)
+SLACK = 1e-9
+TRIES, KEPT = 16, 3
+
+
+def snapped(task: Task, candidates: Candidates) -> Candidates:
+    """Every candidate on the grid, with its cost there; infinite where no neighbour is an answer."""
+    done = _best_neighbours(task, candidates)
+    for deeper in DEEPER:
+        lost = ~torch.isfinite(done.cost)
+        # A row that has an answer already needs no dearer one.
+        best = task.x.new_full((len(task),), torch.inf).scatter_reduce(0, done.rows, done.cost, "amin")
+        again = (lost & (candidates.cost <= best[done.rows])).nonzero()[:, 0]
+        if len(again) == 0:
+            break
+        keep = task.layout.changed(candidates.x[again], task.x[candidates.rows[again]]).logical_not()
+        solved = task.solved(candidates[again], keep=keep, deeper=deeper, iterations=40)
+        found = torch.isfinite(solved.cost)
+        better = _best_neighbours(task, solved[found])
+        x, cost = done.x.clone(), done.cost.clone()
+        x[again[found]], cost[again[found]] = better.x, better.cost
+        done = Candidates(rows=done.rows, x=x, cost=cost)
+    return done
+
+
+def _best_neighbours(task: Task, candidates: Candidates) -> Candidates:
+    """The nearest point on the grid where it is an answer, else the cheapest of its neighbours that is."""
+    own = task.checked(task.candidates(candidates.rows, on_grid(task, candidates)))
+    lost = (~torch.isfinite(own.cost)).nonzero()[:, 0]
+    gridded = [b for b in task.mutable if b.number is not None and b.scale is not None and b.scale.step]
+    if len(lost) == 0 or not gridded:
+        return own
+    base = candidates[lost]
+    moving = _coarsest(task, base, [block.number for block in gridded if block.number is not None])
+    most = int(moving.sum(dim=1).max())
+    if most == 0:
+        return own
+    # All neighbours of all of them at once: one check of many points costs less than many of few.
+    shifts = torch.tensor(list(product((0, 1), repeat=most)), device=moving.device)
+    several = base[torch.arange(len(base), device=moving.device).repeat_interleave(len(shifts))]
+    trial = on_grid(task, several, _directions(moving, shifts).flatten(0, 1))
+    checked = task.checked(task.candidates(several.rows, trial))
+    cost, first = checked.cost.view(len(base), -1).min(dim=1)
+    x = checked.x.view(len(base), -1, checked.x.shape[1])[
+        torch.arange(len(base), device=moving.device), first
+    ]
+    found = torch.isfinite(cost)
+    all_x, all_cost = own.x.clone(), own.cost.clone()
+    all_x[lost[found]], all_cost[lost[found]] = x[found], cost[found]
+    return Candidates(rows=own.rows, x=all_x, cost=all_cost)
+
+
+def _coarsest(task: Task, base: Candidates, columns: list[int]) -> Tensor:
+    """The coarsest changed numbers of each candidate, ``(p, width)`` bool, at most ``COARSEST`` of them."""
+    steps = task.x.new_zeros(task.layout.width)
+    for block in task.mutable:
+        if block.number in columns and block.scale is not None:
+            steps[block.number] = block.scale.encoded_step or 1e-3
+    changed = base.x != task.x[base.rows]
+    size = torch.where(changed, steps, 0.0)
+    few = size.topk(min(COARSEST, size.shape[1]), dim=1)
+    chosen = torch.zeros_like(changed)
+    return chosen.scatter(1, few.indices, few.values > 0)
+
+
+def _directions(moving: Tensor, shifts: Tensor) -> Tensor:
+    """Which moving numbers go up to the next grid point instead of down, ``(p, shifts, width)`` long."""
+    place = (moving.cumsum(dim=1) - 1).clamp(0, shifts.shape[1] - 1)
+    return torch.where(moving[:, None], shifts.T[place].permute(0, 2, 1), -1)
+
+
+def on_grid(task: Task, candidates: Candidates, directions: Tensor | None = None) -> Tensor:
+    """Numbers that differ from the row's on their grids, inside their bounds; up (1), down (0) or nearest."""
+    x, columns = candidates.x, [column for column in task.layout.gridded if column in task.movable]
+    near, below, above = (task.layout.snap(x, shift)[:, columns] for shift in (0, -1, 1))
+    own, factual = x[:, columns], task.x[candidates.rows][:, columns]
+    lower = task.allowance.lower[candidates.rows][:, columns]
+    upper = task.allowance.upper[candidates.rows][:, columns]
+    if directions is not None:
+        floor = torch.where(near <= own + SLACK, near, below)
+        ceiling = torch.where(near >= own - SLACK, near, above)
+        way = directions[:, columns]
+        near = torch.where(way == 1, ceiling, torch.where(way == 0, floor, near))
+    # Rounding may not leave the bounds: one step back inside.
+    near = torch.where(near > upper + SLACK, below, near)
+    near = torch.where(near < lower - SLACK, above, near)
+    near = torch.minimum(torch.maximum(near, lower), upper)
+    free = task.layout.free(task.layout.codes(x))[:, columns]
+    placed = x.clone()
+    placed[:, columns] = torch.where(free & (own != factual), near, own)
+    return placed
+
+
+def rounded(task: Task, candidates: Candidates) -> Candidates:
+    """SearchResult on the grid near the candidates: the nearest points and some at random, all at once.
+
+    A task without any is solved again a little deeper inside. The random numbers are the candidate's own.
+    """
+    found = _at_random(task, candidates)
+    for deeper in DEEPER[1:]:
+        again = candidates[~torch.isin(candidates.rows, found.rows)]
+        if len(again) == 0:
+            break
+        keep = task.layout.changed(again.x, task.x[again.rows]).logical_not()
+        solved = task.solved(again, keep=keep, deeper=deeper, iterations=25).answers
+        found = Candidates.joined(found, _at_random(task, solved))
+    return found
+
+
+def _at_random(task: Task, candidates: Candidates) -> Candidates:
+    """Of the nearest point and fifteen random neighbours of each candidate, the cheapest three answers."""
+    x, columns = candidates.x, task.layout.gridded
+    places = x.repeat_interleave(TRIES, dim=0)
+    floor, ceiling = (on_grid(task, candidates, torch.full_like(x, way, dtype=torch.long)) for way in (0, 1))
+    part = ((x - floor) / (ceiling - floor)).nan_to_num(0.5)[:, columns]
+    draw = uniforms(row_keys(x), TRIES * len(columns), salt=7).view(len(x), TRIES, len(columns))
+    up = (draw < part[:, None]).long()
+    up[:, 0] = -1
+    directions = torch.full_like(places, -1, dtype=torch.long)
+    directions[:, columns] = up.view(len(places), len(columns))
+    own = task.candidates(candidates.rows.repeat_interleave(TRIES), places)
+    own = replace(own, x=on_grid(task, own, directions)).distinct()
+    return task.checked(own).answers.best(KEPT)

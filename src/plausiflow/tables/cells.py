@@ -1,0 +1,221 @@
+"""Reading the cells of a column as numbers or as levels, and writing some of them anew.
+
+A column may come in any dtype that holds the same values: whole numbers as floats, booleans or numbers as
+objects, numbers as text, text as categories. It is read all at once; Python looks at single cells only where
+they are objects. What is written goes into the column's own dtype, or into the next wider one where that
+cannot hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from functools import lru_cache
+from numbers import Real
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from pandas.api.extensions import ExtensionArray
+from pandas.api.types import (
+    is_bool_dtype,
+    is_complex_dtype,
+    is_extension_array_dtype,
+    is_float_dtype,
+    is_integer_dtype,
+    is_numeric_dtype,
+    is_object_dtype,
+    is_string_dtype,
+)
+
+from plausiflow.tables.features import Dtype, Value, plain
+from plausiflow.tables.grids import Numbers, precision
+
+MISSING = -1
+UNKNOWN = -2
+INCOMPARABLE = object()
+
+Codes: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Objects: TypeAlias = npt.NDArray[np.object_]
+
+
+def key(value: Any) -> Any:  # noqa: ANN401
+    """What levels are compared by: text without surrounding spaces, numbers without NumPy's wrapping."""
+    return value.strip() if isinstance(value, str) else plain(value)
+
+
+def is_missing(column: pd.Series) -> Mask:
+    """Which cells are missing, in whatever way the dtype says so."""
+    missing = column.isna().to_numpy(dtype=bool)
+    if is_float_dtype(column.dtype):
+        missing = missing | np.isnan(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    return missing
+
+
+def read_numbers(column: pd.Series) -> tuple[Numbers, Mask]:
+    """The cells as numbers, NaN where missing or not a number, and which are not a number."""
+    if is_numeric_dtype(column.dtype) and not is_complex_dtype(column.dtype):
+        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        return values, np.zeros(len(values), dtype=bool)
+    cells = column.astype(object)
+    readable = cells.map(_is_readable).to_numpy(dtype=bool)
+    numbers = pd.to_numeric(cells.where(readable, np.nan), errors="coerce")
+    values = numbers.to_numpy(dtype=np.float64)
+    return values, np.isnan(values) & ~is_missing(column)
+
+
+def _is_readable(cell: object) -> bool:
+    if not isinstance(cell, str | Real | Decimal | np.bool_):
+        return False
+    return not isinstance(cell, int) or abs(cell) < 2**1023
+
+
+def read_codes(column: pd.Series, levels: Sequence[Value]) -> Codes:
+    """The number of each cell's level, ``MISSING`` or ``UNKNOWN`` where it has none."""
+    types = tuple(map(type, levels))
+    known = _known(tuple(levels), types, precision(column.dtype))
+    codes, uniques = factorize(column)
+    as_numbers = all(own in (int, float) for own in types)
+    found = [_look_up(value, known, as_numbers) for value in uniques]
+    return np.array([*found, MISSING], dtype=np.int64)[codes]
+
+
+@lru_cache(maxsize=1024)
+def _known(levels: tuple[Value, ...], types: tuple[type, ...], dtype: np.dtype[Any]) -> Mapping[Any, int]:
+    """Codes of levels by key; ``types`` tells levels apart that Python finds equal, such as 1 and True."""
+    return {
+        key(dtype.type(level)) if isinstance(level, float) else key(level): code
+        for code, level in enumerate(levels)
+    }
+
+
+def factorize(column: pd.Series) -> tuple[Codes, list[Any]]:
+    """For each cell the number of its value, -1 where it is missing, and the values.
+
+    Values that cannot be compared (lists, say) count as one, ``INCOMPARABLE``.
+    """
+    try:
+        codes, uniques = pd.factorize(column)
+    except TypeError:
+        comparable = [cell if _is_hashable(cell) else INCOMPARABLE for cell in column]
+        codes, uniques = pd.factorize(pd.Series(comparable, dtype=object))
+    values = uniques.tolist()
+    return codes.astype(np.int64), list(map(plain, values)) if is_object_dtype(uniques.dtype) else values
+
+
+def _is_hashable(cell: object) -> bool:
+    try:
+        hash(cell)
+    except TypeError:
+        return False
+    return True
+
+
+def _look_up(value: object, known: Mapping[Any, int], as_numbers: bool) -> int:
+    """The code of a value; where levels are numbers, text may spell one."""
+    if as_numbers and isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return UNKNOWN
+    return known.get(key(value), UNKNOWN)
+
+
+def write(
+    column: pd.Series, where: Mask, values: Numbers | Objects, levels: Sequence[Value] = ()
+) -> pd.Series:
+    """A copy in which the cells at ``where`` hold ``values``; the others are untouched, bit for bit.
+
+    Among objects, a number goes in as text where there was text.
+
+    Args:
+        column: To copy.
+        where: Which cells to replace.
+        values: One for each of them: floats, NaN where missing, or objects.
+        levels: All that a value may be; in their order go categories that the dtype lacks.
+    """
+    for dtype in _candidates(column.dtype, values, levels):
+        new = _cast(values, dtype)
+        fits = dtype == column.dtype or _cast(column[~where].to_numpy(object), dtype, exact=True) is not None
+        if new is not None and fits:
+            cells = column.astype(dtype).array.copy()
+            cells[where] = new
+            break
+    else:
+        cells = column.to_numpy(object, copy=True)
+        written_as_text = not any(isinstance(level, str) for level in levels)
+        cells[where] = _as_objects(values, cells[where] if written_as_text else None)
+    written: pd.Series = pd.Series(cells, column.index, cells.dtype, column.name, copy=False)
+    return written
+
+
+def build(values: Numbers | Objects, dtype: Dtype) -> pd.Series:
+    """A column that holds ``values``, in this dtype or, where that cannot hold them, in a wider one."""
+    for candidate in _candidates(dtype, values, ()):
+        cells = _cast(values, candidate)
+        if cells is not None:
+            return pd.Series(cells, copy=False)
+    return pd.Series(_as_objects(values), dtype=object, copy=False)
+
+
+def _candidates(dtype: Dtype, values: Numbers | Objects, levels: Sequence[Value]) -> Iterator[Dtype]:
+    """Dtypes that may hold the values, the column's own first; objects hold them if none of these does."""
+    if isinstance(dtype, pd.CategoricalDtype):
+        yield _with_categories(dtype, values, levels)
+    elif isinstance(dtype, pd.SparseDtype):
+        yield from _candidates(dtype.subtype, values, levels)
+    elif not is_object_dtype(dtype):
+        yield dtype
+        nullable = is_extension_array_dtype(dtype)
+        if is_integer_dtype(dtype):
+            yield pd.Int64Dtype() if nullable else np.dtype(np.int64)
+        if is_numeric_dtype(dtype) and not is_bool_dtype(dtype):
+            yield pd.Float64Dtype() if nullable else np.dtype(np.float64)
+
+
+def _with_categories(
+    dtype: pd.CategoricalDtype, values: Numbers | Objects, levels: Sequence[Value]
+) -> pd.CategoricalDtype:
+    """The dtype, with the categories that the values need, in the order of the levels where that tells it."""
+    old = list(dtype.categories)
+    new = [value for value in pd.unique(_as_objects(values)) if not pd.isna(value) and value not in old]
+    if not new:
+        return dtype
+    wider = [*old, *new]
+    if set(wider) <= set(levels):
+        wider = [level for level in levels if level in wider]
+    return pd.CategoricalDtype(wider, ordered=dtype.ordered)
+
+
+def _cast(values: Numbers | Objects, dtype: Dtype, *, exact: bool = False) -> ExtensionArray | None:
+    """The values in a dtype; nothing where it cannot hold them. Floats may be rounded unless ``exact``."""
+    into: Any = dtype
+    if is_string_dtype(dtype):
+        text: Any = _as_objects(values, np.full(len(values), "", dtype=object))
+        return cast(ExtensionArray, pd.array(text, dtype=into))
+    missing = pd.isna(values)
+    try:
+        with np.errstate(all="ignore"):
+            new: Any = pd.array(cast(Any, values), dtype=into)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if not np.array_equal(new.isna(), missing):
+        return None
+    held = new[~missing].to_numpy(object if values.dtype == object else None)
+    if is_float_dtype(dtype) and not exact:
+        return new if np.isfinite(held.astype(np.float64)).all() else None
+    return new if (held == values[~missing]).all() else None
+
+
+def _as_objects(values: Numbers | Objects, old: Objects | None = None) -> Objects:
+    """Python's own values, whole numbers as ``int``; as text where the old value was text."""
+    objects = values.astype(object)
+    if values.dtype != object:
+        whole = np.isfinite(values) & (values == np.rint(values))
+        objects[whole] = [int(value) for value in values[whole]]
+    if old is not None:
+        text = np.array([isinstance(cell, str) for cell in old], dtype=bool) & ~pd.isna(objects)
+        objects[text] = [str(value) for value in objects[text]]
+    return objects

@@ -1,0 +1,243 @@
+"""From a column to its feature: the rules by which a kind is chosen and a kind that a user chose is checked.
+
+Rules, in this order. One distinct value: constant. Booleans: boolean. Text, objects and categories: ordered
+if the dtype says so; else category, unless there are 50 rows or more and at least 95 % of them differ:
+identifier (never for a categorical dtype). Numbers with at most 10 distinct values and 5 rows for each:
+ordered. Integers that all differ in 50 rows or more, and are sorted, consecutive or named like an id, or that
+are too large for a float: identifier. Numbers on a grid of at most two decimals (six, where at most half of
+them differ): integer. Other numbers: continuous.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from plausiflow.errors import InvalidInputError
+from plausiflow.tables.cells import Mask, factorize, is_missing, key
+from plausiflow.tables.features import Feature, Kind, Value
+from plausiflow.tables.grids import MAX_DECIMALS, Numbers, find_grid, precision, to_grid
+
+FEW_LEVELS, ROWS_PER_LEVEL = 10, 5
+IDENTIFIER_ROWS, IDENTIFIER_SHARE = 50, 0.95
+FEW_DECIMALS = 2
+HEAVY_TAIL = 10
+ZERO_SHARE = 0.2
+
+Family: TypeAlias = Literal["boolean", "number", "text"]
+
+_ID = re.compile(r"(?i:(^|[\W_])(id|uuid|guid)$)|[a-z]I[dD]$")
+
+
+def describe(
+    cells: pd.Series, kind: Kind | None = None, order: Sequence[Value] | None = None
+) -> tuple[Feature, str | None]:
+    """The feature of a column, and a warning where its kind is a guess that people may regret.
+
+    Raises:
+        InvalidInputError: The column cannot be used, or not as this kind.
+    """
+    name, can_miss, warning = str(cells.name), bool(is_missing(cells).any()), None
+    if kind == "identifier":
+        return Feature(name=name, kind=kind, dtype=cells.dtype, can_miss=can_miss), None
+    column = _Column(cells)
+    if kind is None:
+        kind, warning = ("ordered", None) if order is not None else _guess(column)
+    elif objection := _objection(column, kind, order):
+        raise column.problem(f"cannot be of kind {kind!r}: {objection}")
+    details: dict[str, Any] = {}
+    if kind in ("continuous", "integer"):
+        details = _number(column, on_grid=kind == "integer")
+    elif kind != "identifier":
+        levels = tuple(_in_order(column, order))
+        counts = [column.spellings[key(level)][1] for level in levels]
+        details = {"levels": levels, "filling": levels[int(np.argmax(counts))]}
+    return Feature(name=name, kind=kind, dtype=cells.dtype, can_miss=can_miss, **details), warning
+
+
+class _Column:
+    """A column's distinct values, how often each occurs, and what sort of values they are."""
+
+    def __init__(self, cells: pd.Series) -> None:
+        self.cells = cells
+        codes, self.values = factorize(cells)
+        self.counts = np.bincount(codes[codes >= 0], minlength=len(self.values))
+        self.present = int(self.counts.sum())
+        if not self.present:
+            raise self.problem("holds no value at all. Drop it, or keep it as an 'identifier' with `kinds`")
+        self.family = self._family()
+        if np.inf in self.values or -np.inf in self.values:
+            raise self.problem("holds infinite values. Replace or drop them")
+
+    def _family(self) -> Family:
+        dtype = self.cells.dtype
+        categories = dtype.categories.tolist() if isinstance(dtype, pd.CategoricalDtype) else []
+        types = set(map(type, [*self.values, *categories]))
+        if not types <= {str, bool, int, float} or isinstance(dtype, pd.SparseDtype):
+            names = ", ".join(sorted({type(value).__name__ for value in self.cells.dropna()}))
+            raise self.problem(
+                f"has dtype {dtype} with values of type {names}; expected numbers, booleans, text or "
+                "categories of these. Convert it (dates to days since another, intervals to text, a sparse "
+                "column to a dense one), or keep it as it is with the kind 'identifier'"
+            )
+        if types == {bool}:
+            return "boolean"
+        return "number" if types <= {int, float} and not categories else "text"
+
+    def problem(self, text: str) -> InvalidInputError:
+        """An error about this column."""
+        return InvalidInputError(f"`{self.cells.name}` {text}.")
+
+    @cached_property
+    def spellings(self) -> dict[Any, tuple[Value, int]]:
+        """For each level, by its key: its most common spelling, and how often it occurs in any."""
+        found: dict[Any, list[tuple[int, Any]]] = {}
+        for value, count in zip(self.values, self.counts.tolist(), strict=True):
+            found.setdefault(key(value), []).append((-count, value))
+        common = {k: min(spelt, key=lambda s: (s[0], str(s[1])))[1] for k, spelt in found.items()}
+        if self.family == "number" and self.grid is not None and not self.whole:
+            common = {k: to_grid(np.array(k, dtype=np.float64), *self.grid).item() for k in common}
+        return {key(common[k]): (common[k], -sum(n for n, _ in spelt)) for k, spelt in found.items()}
+
+    @cached_property
+    def distinct(self) -> int:
+        """How many values differ; spaces around text do not count."""
+        return len(set(map(key, self.values))) if self.family == "text" else len(self.values)
+
+    @cached_property
+    def whole(self) -> bool:
+        """Holds only integers, by type."""
+        return set(map(type, self.values)) == {int}
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        """The distinct values as floats."""
+        try:
+            return np.array(self.values, dtype=np.float64)
+        except OverflowError:
+            raise self.problem("holds integers too large for a float. Use the kind 'identifier'") from None
+
+    @cached_property
+    def grid(self) -> tuple[float, int] | None:
+        """The step of its numbers and their decimals, where they lie on a grid."""
+        return find_grid(self.numbers, precision(self.cells.dtype))
+
+    def median(self, among: Mask) -> float:
+        """The lower median of some of the distinct values, each as often as it occurs."""
+        order = np.argsort(self.numbers[among])
+        reached = np.cumsum(self.counts[among][order])
+        return float(self.numbers[among][order][np.searchsorted(reached, (reached[-1] - 1) // 2, "right")])
+
+
+def _guess(column: _Column) -> tuple[Kind, str | None]:
+    """A kind by the rules of this module, and a warning where it is an identifier."""
+    if column.distinct == 1:
+        return "constant", None
+    if column.family == "boolean":
+        return "boolean", None
+    name, dtype = column.cells.name, column.cells.dtype
+    ordered = isinstance(dtype, pd.CategoricalDtype) and bool(dtype.ordered)
+    few = column.distinct <= FEW_LEVELS and column.present >= ROWS_PER_LEVEL * column.distinct
+    if ordered or (column.family == "number" and few):
+        return "ordered", None
+    if _is_identifier(column):
+        return "identifier", (
+            f"`{name}` is taken for an identifier and never changed: it has {column.distinct} distinct "
+            f"values in {column.present} rows. Where it is not one, name its kind: kinds={{{name!r}: "
+            f"{'integer' if column.family == 'number' else 'category'!r}}}."
+        )
+    if column.family == "text":
+        return "category", None
+    if column.grid is None and column.whole:
+        return "identifier", (
+            f"`{name}` is taken for an identifier and never changed: its integers are too large to be told "
+            f"apart as floats. Make them smaller, or name its kind: kinds={{{name!r}: 'category'}}."
+        )
+    repeated = 2 * column.distinct <= column.present
+    if column.grid is not None and (column.whole or column.grid[1] <= FEW_DECIMALS or repeated):
+        return "integer", None
+    return "continuous", None
+
+
+def _is_identifier(column: _Column) -> bool:
+    if column.present < IDENTIFIER_ROWS or isinstance(column.cells.dtype, pd.CategoricalDtype):
+        return False
+    if column.family == "text":
+        return column.distinct >= IDENTIFIER_SHARE * column.present
+    if not column.whole or column.distinct < column.present:
+        return False
+    first, last = min(column.values), max(column.values)
+    ascending = all(a < b for a, b in zip(column.values, column.values[1:], strict=False))
+    descending = all(a > b for a, b in zip(column.values, column.values[1:], strict=False))
+    consecutive = last - first + 1 == column.present
+    return ascending or descending or consecutive or bool(_ID.search(str(column.cells.name)))
+
+
+def _objection(column: _Column, kind: Kind, order: Sequence[Value] | None) -> str | None:
+    """Why a column cannot be of the kind that a user named, if it cannot."""
+    n, dtype = column.distinct, column.cells.dtype
+    if kind in ("continuous", "integer") and column.family != "number":
+        return f"it holds {column.family} values of dtype {dtype}, not numbers. Use 'category' or 'ordered'"
+    if kind == "constant" and n > 1:
+        return f"it has {n} distinct values. To leave it as it is, use 'identifier'"
+    if kind == "boolean" and n > 2:
+        return f"it has {n} distinct values. Use 'category'"
+    if kind == "continuous" and column.whole:
+        return f"dtype {dtype} holds only integers. Cast it to float, or use 'integer'"
+    if kind == "integer" and column.grid is None:
+        return (
+            f"no grid of at most {MAX_DECIMALS} decimals holds all its values. Round it, or use 'continuous'"
+        )
+    has_order = order is not None or column.family != "text" or bool(getattr(dtype, "ordered", False))
+    if kind == "ordered" and not has_order:
+        return f"the order of its levels is not known. Give it: orders={{{column.cells.name!r}: [...]}}"
+    return None
+
+
+def _in_order(column: _Column, order: Sequence[Value] | None) -> list[Value]:
+    """The levels: as ordered by the user, else by the dtype, else sorted."""
+    seen = [level for level, _ in column.spellings.values()]
+    dtype = column.cells.dtype
+    if order is None and isinstance(dtype, pd.CategoricalDtype):
+        order = dtype.categories.tolist()
+    if order is None:
+        return sorted(seen, key=lambda level: (isinstance(level, str), key(level)))
+    ranks = {level: rank for rank, level in enumerate(dict.fromkeys(map(key, order)))}
+    absent = [level for level in seen if key(level) not in ranks]
+    if absent:
+        raise column.problem(f"has levels that its order lacks: {', '.join(map(repr, absent))}")
+    return sorted(seen, key=lambda level: ranks[key(level)])
+
+
+def _number(column: _Column, *, on_grid: bool) -> dict[str, Any]:
+    """Range, grid, tail and zeros of a number.
+
+    A tail is heavy where no value is negative and the largest is more than 10 times the median of the
+    positive ones: scaled linearly, half of these would share a tenth of the range. "Is zero" is a state where
+    no value is negative, at least 20 % are zero, and more than 10 positive values differ.
+    """
+    values, counts = column.numbers, column.counts
+    minimum, maximum, positive = float(values.min()), float(values.max()), values > 0
+    if not np.isfinite(maximum - minimum):
+        raise column.problem(f"ranges from {minimum} to {maximum}, too far for a float. Rescale it")
+    step, decimals = column.grid if on_grid and column.grid is not None else (0.0, 0)
+    ends = np.array([minimum, maximum, column.median(values == values)])
+    if step:
+        ends = to_grid(ends, step, decimals)
+    zeros = int(counts[values == 0].sum())
+    return {
+        "minimum": float(ends[0]),
+        "maximum": float(ends[1]),
+        "step": step,
+        "decimals": decimals,
+        "log": bool(minimum >= 0 and positive.any() and maximum > HEAVY_TAIL * column.median(positive)),
+        "zero_state": bool(
+            minimum == 0 and zeros >= ZERO_SHARE * column.present and positive.sum() > FEW_LEVELS
+        ),
+        "filling": float(ends[2]),
+    }

@@ -1,0 +1,150 @@
+"""The schema of a table: what each column is, guessed from training rows or named by the user."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from plausiflow.errors import InvalidInputError
+from plausiflow.tables.features import KINDS, Feature, Kind, Value
+from plausiflow.tables.inference import describe
+
+__all__ = ["Feature", "Kind", "Schema", "SchemaWarning", "frame_problems"]
+
+
+class SchemaWarning(UserWarning):
+    """A column was taken for something that its owner may see otherwise."""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The features of a table, in the order of its columns.
+
+    Example:
+        >>> frame = pd.DataFrame({"income": [1200, 800, 3100], "job": ["none", "clerk", "clerk"]})
+        >>> [(feature.name, feature.kind, feature.step) for feature in Schema.infer(frame).features]
+        [('income', 'integer', 100.0), ('job', 'category', 0.0)]
+    """
+
+    features: tuple[Feature, ...]
+
+    @classmethod
+    def infer(
+        cls,
+        frame: pd.DataFrame,
+        *,
+        kinds: Mapping[str, Kind] | None = None,
+        orders: Mapping[str, Sequence[Value]] | None = None,
+    ) -> Schema:
+        """Guess what each column is, from its dtype and its values.
+
+        The rules are those of :mod:`plausiflow.tables.inference`.
+
+        Args:
+            frame: Training rows, features only.
+            kinds: What some columns are, where the guess would be wrong.
+            orders: The levels of ordered categories, lowest first. Levels that no row has are left out.
+
+        Raises:
+            InvalidInputError: The frame, a column or a setting cannot be used; the message lists them all.
+
+        Warns:
+            SchemaWarning: A column is taken for an identifier.
+        """
+        kinds, orders = dict(kinds or {}), dict(orders or {})
+        problems = frame_problems(frame)
+        if problems:
+            raise _unusable(problems)
+        problems, features = _empty(frame) + _setting_problems(frame, kinds, orders), []
+        for name in frame.columns if len(frame) else ():
+            kind = kinds.get(name)
+            try:
+                feature, warning = describe(frame[name], kind if kind in KINDS else None, orders.get(name))
+            except InvalidInputError as error:
+                problems.append(str(error).rstrip("."))
+                continue
+            features.append(feature)
+            if warning:
+                warnings.warn(warning, SchemaWarning, stacklevel=2)
+        if problems:
+            raise _unusable(problems)
+        return cls(tuple(features))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Of the columns."""
+        return tuple(feature.name for feature in self.features)
+
+    def feature(self, name: str) -> Feature:
+        """The feature of a column.
+
+        Raises:
+            InvalidInputError: There is no column of this name.
+        """
+        if name not in self.names:
+            raise InvalidInputError(f"`name` must be one of {', '.join(self.names)}; got {name!r}.")
+        return self.features[self.names.index(name)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Only what JSON can hold, types of levels and dtypes included."""
+        return {"features": [feature.to_dict() for feature in self.features]}
+
+    @classmethod
+    def from_dict(cls, written: Mapping[str, Any]) -> Schema:
+        """The schema that ``to_dict`` wrote."""
+        return cls(tuple(Feature.from_dict(feature) for feature in written["features"]))
+
+
+def frame_problems(frame: object) -> list[str]:
+    """What keeps an object from being a table at all: its type, or the names of its columns."""
+    if not isinstance(frame, pd.DataFrame):
+        return [f"expected a pandas DataFrame; got {type(frame).__name__}"]
+    unnamed = [name for name in frame.columns if not isinstance(name, str)]
+    problems = []
+    if unnamed:
+        problems.append(
+            f"column names must be text; got {', '.join(map(repr, unnamed[:10]))}. "
+            "Rename them, such as frame.columns.map(str)"
+        )
+    twice = frame.columns[frame.columns.duplicated()].unique()
+    if len(twice):
+        problems.append(f"column names must differ; more than once: {', '.join(map(repr, twice))}")
+    return problems
+
+
+def _empty(frame: pd.DataFrame) -> list[str]:
+    return [
+        f"the frame has no {what}" for n, what in zip(frame.shape, ("rows", "columns"), strict=True) if not n
+    ]
+
+
+def _setting_problems(
+    frame: pd.DataFrame, kinds: Mapping[str, Kind], orders: Mapping[str, Sequence[Value]]
+) -> list[str]:
+    problems = [
+        f"`{setting}` names {name!r}, which is no column"
+        for setting, given in (("kinds", kinds), ("orders", orders))
+        for name in given
+        if name not in frame.columns
+    ]
+    problems += [
+        f"`kinds` says {kind!r} for {name!r}; expected one of {', '.join(KINDS)}"
+        for name, kind in kinds.items()
+        if kind not in KINDS
+    ]
+    for name, order in orders.items():
+        listed = isinstance(order, Sequence) and not isinstance(order, str)
+        if not listed or len(set(map(repr, order))) < len(order):
+            problems.append(f"`orders` for {name!r} must list its levels, each once; got {order!r}")
+        if kinds.get(name, "ordered") != "ordered":
+            problems.append(f"`orders` has {name!r}, but `kinds` says that it is {kinds[name]!r}")
+    return problems
+
+
+def _unusable(problems: list[str]) -> InvalidInputError:
+    return InvalidInputError("The table cannot be used:\n- " + "\n- ".join(problems))

@@ -1,0 +1,80 @@
+"""The command batch does what the library does, and its exit code tells what became of a run."""
+
+import inspect
+import re
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("pyarrow")
+
+from batches import GRANTED, parts
+from plausiflow import Range
+from plausiflow.batch import Chosen, Where, work
+from plausiflow.cli import app, batching
+from plausiflow.workers import Inline
+
+
+def batch(*arguments: object) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["batch", *map(str, arguments)])
+    return done.exit_code, " ".join((done.stdout + done.stderr).split())
+
+
+@pytest.fixture
+def inline(monkeypatch):
+    """Let commands run in this process: starting workers takes seconds."""
+    monkeypatch.setattr("plausiflow.cli.batching.Processes", lambda **settings: Inline())
+
+
+@pytest.mark.usefixtures("inline")
+def test_the_command_does_what_the_library_does(run, portfolio, tmp_path, folder):
+    asked = replace(GRANTED, k=2, locked=("job",), constraints=(Range("debt", -2.0, None),))
+    run(portfolio, tmp_path / "library", asked=asked, where=Where("income < 5000"), limit=30, key="id")
+    code, told = batch(
+        folder, portfolio, tmp_path / "out", "--target", "granted", "--k", 2, "--locked", "job",
+        "--range", "debt=-2:", "--where", "income < 5000", "--limit", 30, "--key", "id",
+        "--rows-per-unit", 10,
+    )  # fmt: skip
+    assert code == 0, told
+    assert re.match(
+        r"\d+ rows \(.*\) in 4 parts; \d+ rows now, in \d+ seconds \(.* a second\).* Written: ", told
+    )
+    assert parts(tmp_path / "out") == parts(tmp_path / "library")
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_model_that_is_given_makes_another_run(portfolio, tmp_path, folder):
+    code, told = batch(folder, portfolio, tmp_path / "out", "--target", "granted", "--model", folder)
+    assert code == 0, told
+    code, told = batch(folder, portfolio, tmp_path / "out", "--target", "granted", "--resume")
+    assert (code, "the explainer is another one" in told) == (2, True)
+
+
+def test_the_command_takes_as_many_rows_for_a_unit_as_the_library():
+    option = inspect.signature(batching.batch).parameters["rows_per_unit"]
+    assert option.default == Chosen().rows_per_unit
+
+
+@pytest.mark.usefixtures("inline")
+def test_the_exit_code_tells_what_became_of_a_run(portfolio, tmp_path, folder, monkeypatch):
+    (portfolio / "e.parquet").write_bytes(b"")
+    code, told = batch(folder, portfolio, tmp_path / "out", "--target", "granted")
+    assert code == 3
+    assert "; 1 unit failed" in told
+    assert "e.parquet: it cannot be read as Parquet" in told
+    code, told = batch(folder, portfolio, tmp_path / "out")
+    assert code == 2
+    assert "Add --resume" in told
+    code, told = batch(folder, portfolio, tmp_path / "other", "--jobs", 0)
+    assert (code, "--jobs must be at least 1; got 0" in told) == (2, True)
+    code, told = batch(folder, portfolio, tmp_path / "other", "--gpus-per-worker", 1)
+    assert (code, "Add --engine ray" in told) == (2, True)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(work.Work, "__call__", interrupt)
+    code, told = batch(folder, portfolio, tmp_path / "stopped")
+    assert code == 130
+    assert "the same command with --resume goes on from there" in told

@@ -1,0 +1,32 @@
+"""Batch runs take no more memory for more rows."""
+
+import os
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from batches import GRANTED, applicants
+from plausiflow.batch import Chosen, run_batch
+from plausiflow.workers import Inline
+from processes import forked
+
+
+def used(given: Path, out: Path, folder: Path, told: Path) -> None:
+    chosen = Chosen(rows_per_unit=2000)
+    outcome = run_batch(folder, given, out, asked=GRANTED, chosen=chosen, executor=Inline())
+    told.write_text(str(outcome.memory[1]))
+
+
+def test_memory_does_not_grow_with_the_number_of_row_groups(folder, tmp_path):
+    beyond = []
+    for groups in (3, 24):
+        given, told = tmp_path / f"{groups}.parquet", tmp_path / f"{groups}.txt"
+        applicants(2000 * groups, groups, few=True).to_parquet(given, row_group_size=2000)
+        os.waitpid(forked(partial(used, given, tmp_path / str(groups), folder, told)), 0)
+        beyond.append(int(told.read_text()))
+    if not any(beyond):
+        pytest.skip("this system does not tell how much memory a process uses")
+    assert beyond[1] < beyond[0] + 30e6
