@@ -1,5 +1,7 @@
-"""Workers: what happens to tasks, in which order they are given out, and what becomes of workers that die."""
+"""Executors: the events of tasks, the order in which workers get them, and workers that die; lock files."""
 
+import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -22,15 +24,16 @@ from plausiflow.workers import (
     Returned,
     Started,
     WorkerError,
-    locked,
+    hold_lock,
     processes,
     tasks,
 )
+from processes import forked, wait_for
 
 
 @dataclass
 class Work:
-    """Squares numbers; notes who did what, and ends its process where it is told to."""
+    """Squares numbers, logs which process did it, and kills its process for some tasks."""
 
     log: str
     dies: tuple[int, ...] = ()
@@ -58,31 +61,31 @@ def results(events) -> dict[int, object]:
     }
 
 
-def test_a_worker_stays_with_a_group_then_takes_one_that_nobody_has():
+def test_a_worker_stays_with_a_group_then_takes_one_without_a_worker():
     groups = ["a", "a", "b", "b", "c", "c"]
-    queue = tasks.Queue(range(6), groups.__getitem__)
+    queue = tasks.TaskQueue(range(6), groups.__getitem__)
     one, two = queue.take(), queue.take()
     assert (one, two) == (0, 2)
-    queue.returned(one, None)
+    queue.finish(one, None)
     assert queue.take(one) == 1
-    queue.returned(1, None)
+    queue.finish(1, None)
     assert queue.take(1) == 4
-    assert queue.take() == 3  # every group is somebody's: the first that waits
-    queue.lost(3, "it died")
-    assert (queue.waiting, queue.left) == (2, 4)
+    assert queue.take() == 3  # every group has a worker: the first waiting task
+    queue.fail(3, "it died")
+    assert (queue.n_waiting, queue.n_left) == (2, 4)
     assert queue.take(4) == 5
     assert queue.take(4) == 3
-    assert queue.lost(3, "it died") == [Lost(3, "tried 2 times, the last time it died")]
-    assert (queue.waiting, queue.left) == (0, 3)
+    assert queue.fail(3, "it died") == [Lost(3, "tried 2 times, the last time it died")]
+    assert (queue.n_waiting, queue.n_left) == (0, 3)
 
 
-def test_giving_out_a_hundred_thousand_tasks_takes_no_time():
-    queue = tasks.Queue(range(100_000), lambda task: task % 3)
+def test_a_queue_of_a_hundred_thousand_tasks_is_fast():
+    queue = tasks.TaskQueue(range(100_000), lambda task: task % 3)
     start, last = time.process_time(), None
     for _ in range(100_000):
         last = queue.take(last)
-        queue.returned(last, None)
-    assert queue.left == 0
+        queue.finish(last, None)
+    assert queue.n_left == 0
     assert time.process_time() - start < 2
 
 
@@ -97,25 +100,68 @@ def test_a_share_of_gpus_must_not_be_negative():
         Ray(gpus=-1)
 
 
-def test_inline_tells_what_happens_in_order():
+def test_inline_yields_events_in_order():
     events = list(Inline().run(str, [5, 6], hash))
     assert events == [Started(0), Returned(0, "5"), Started(1), Returned(1, "6")]
 
 
-def test_ray_is_asked_for_by_name_where_it_is_not_installed(monkeypatch):
+def test_a_missing_ray_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"plausiflow\[ray\]"):
         next(Ray().run(str, [1], hash))
 
 
-def test_a_lock_that_is_held_says_by_whom(tmp_path):
+def test_a_held_lock_names_its_holder(tmp_path):
     with (
-        locked(tmp_path / "lock"),
+        hold_lock(tmp_path / "lock"),
         pytest.raises(LockedError, match=f"process {os.getpid()} on "),
-        locked(tmp_path / "lock", wait=False),
+        hold_lock(tmp_path / "lock", wait=False),
     ):
         pass
-    with locked(tmp_path / "lock", wait=False):
+    with hold_lock(tmp_path / "lock", wait=False):
+        pass
+    assert (tmp_path / "lock").read_text() == ""
+
+
+def test_a_lock_is_released_when_its_holder_is_killed(tmp_path):
+    lock = tmp_path / "lock"
+
+    def hold():
+        with hold_lock(lock):
+            time.sleep(1000)
+
+    pid = forked(hold)
+    wait_for(lambda: lock.exists() and lock.read_text().startswith(f"process {pid} on "))
+    with pytest.raises(LockedError, match=f"process {pid} on "), hold_lock(lock, wait=False):
+        pass
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    with hold_lock(lock, wait=False):
+        assert lock.read_text().startswith(f"process {os.getpid()} on ")
+
+
+def test_a_lock_is_waited_for(tmp_path):
+    lock, log = tmp_path / "lock", tmp_path / "log"
+
+    def hold():
+        with hold_lock(lock):
+            log.touch()
+            time.sleep(0.3)
+            log.write_text("done")
+
+    pid = forked(hold)
+    wait_for(log.exists)
+    with hold_lock(lock):
+        assert log.read_text() == "done"
+    os.waitpid(pid, 0)
+
+
+def test_no_lock_is_held_where_the_file_system_has_none(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOSYS, "no locks here")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with hold_lock(tmp_path / "lock", wait=False), hold_lock(tmp_path / "lock", wait=False):
         pass
 
 
@@ -136,13 +182,13 @@ def gone(*_) -> None:
 
 @pytest.mark.slow
 def test_workers_that_cannot_start_are_an_error(monkeypatch):
-    monkeypatch.setattr(processes, "_serve", gone)
+    monkeypatch.setattr(processes, "_run_worker", gone)
     with pytest.raises(WorkerError, match=r"end before they have started.*__main__"):
         list(Processes(workers=1).run(str, [1], hash))
 
 
 class Deadly:
-    """Ends the process that it is sent to."""
+    """Ends the process that unpickles it."""
 
     def __reduce__(self):
         return gone, ()
@@ -191,13 +237,13 @@ print(faults() - before)
 """
 
 
-def test_memory_that_is_kept_is_not_cleared_again():
+def test_kept_memory_is_not_cleared_again():
     counts = {}
     for how in ("keep", "leave"):
         command = [sys.executable, "-c", FAULTS, how]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
         if done.returncode == 77:
-            pytest.skip("the C library of this system cannot be asked to keep memory")
+            pytest.skip("the C library of this system cannot keep freed memory")
         assert done.returncode == 0, done.stderr
         counts[how] = int(done.stdout)
     assert counts["keep"] < counts["leave"] / 10

@@ -1,8 +1,8 @@
-"""A directory of safetensors and JSON, written whole or not at all, and read with suspicion.
+"""The directory of a saved explainer: safetensors and JSON, written atomically and checked when read.
 
-Only names that this code knows are read, only plain files, only up to stated sizes, and only where the hash
-of their bytes is the one that ``explainer.json`` states. That hash tells damage, not malice: whoever can
-write the directory can write the hash, so what is read is checked all the same by whoever uses it.
+Only known file names are read, only regular files, only up to fixed sizes, and only if the hash of their
+bytes is the one in ``explainer.json``. The hash finds damage, not malice: whoever can write the directory can
+write the hash, so every value is checked again where it is used.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hashlib
 import json
 import math
 import os
-import shutil
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,62 +20,49 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
+from plausiflow.atomic import atomic_path
 from plausiflow.errors import InvalidInputError, PlausiflowError
-from plausiflow.persistence.states import State, as_json
+from plausiflow.persistence.states import TensorDict, to_json_bytes
 
-FORMAT = 1
-"""Raised when older code could not read what newer code writes."""
+FORMAT = 2
+"""The version of the format, the only one that can be read."""
 KIND = "plausiflow explainer"
 DOCUMENT = "explainer.json"
-TENSORS = ("densities", "judges", "bank", "likeness", "probes", "network", "training")
-"""Files of tensors, each with the ending ``.safetensors``."""
+TENSORS = ("plausibility", "judges", "bank", "surrogate", "synthetic_rows", "network", "training")
+"""Names of files with the suffix ``.safetensors``."""
 MODELS = ("model.skops", "model.json", "model.txt")
 NAMES = (*(f"{name}.safetensors" for name in TENSORS), *MODELS)
-LARGEST_DOCUMENT, LARGEST_FILE, LARGEST_HEADER = 32 << 20, 8 << 30, 16 << 20
-"""Bytes."""
+_FORMAT_1_NAMES = ("densities.safetensors", "likeness.safetensors", "probes.safetensors")
+MAX_DOCUMENT_BYTES, MAX_FILE_BYTES, MAX_HEADER_BYTES = 32 << 20, 8 << 30, 16 << 20
 
 
 class ArtefactError(PlausiflowError, ValueError):
-    """A saved explainer cannot be read: it is damaged, of another version, or not one at all."""
+    """A saved explainer cannot be read: it is damaged, has another version, or is something else."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Contents:
-    """What a directory holds.
+class FolderContents:
+    """The contents of a directory.
 
     Attributes:
-        about: What JSON can hold.
-        tensors: By the name of their file, one of ``TENSORS``.
-        models: Bytes by the name of their file, one of ``MODELS``.
+        document: The JSON document.
+        tensors: Tensors by file, one of ``TENSORS``.
+        models: Bytes by file, one of ``MODELS``.
     """
 
-    about: Mapping[str, Any]
-    tensors: Mapping[str, State]
+    document: Mapping[str, Any]
+    tensors: Mapping[str, TensorDict]
     models: Mapping[str, bytes]
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all, whenever this process ends."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write(folder: Path, contents: Contents) -> None:
-    """Write a directory beside its place, then put it there; an older one of the same kind is replaced.
+def write_folder(folder: Path, contents: FolderContents) -> None:
+    """Write a directory atomically; a saved explainer that is there is replaced.
 
     Raises:
-        InvalidInputError: Something else is in that place.
+        InvalidInputError: The directory holds something else.
     """
     folder = folder.resolve()
-    _check_place(folder)
+    _check_replaceable(folder)
     files = {
         f"{name}.safetensors": save(
             {key: tensor.detach().cpu().contiguous().clone() for key, tensor in state.items()}
@@ -84,45 +70,36 @@ def write(folder: Path, contents: Contents) -> None:
         for name, state in contents.tensors.items()
     }
     files |= contents.models
-    document = {"kind": KIND, "format": FORMAT, **contents.about, "files": _listed(files)}
-    document["checksum"] = _hash(as_json(document))
+    sizes = {name: {"bytes": len(content), "sha256": _hash(content)} for name, content in files.items()}
+    document = {"kind": KIND, "format": FORMAT, **contents.document, "files": sizes}
+    document["checksum"] = _hash(to_json_bytes(document))
     text = json.dumps(document, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n"
-    beside = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    before = folder.with_name(f".{folder.name}.{os.getpid()}.old")
-    try:
-        beside.mkdir(parents=True)
+    with atomic_path(folder) as temporary:
+        temporary.mkdir()
         for name, content in (files | {DOCUMENT: text}).items():
-            write_atomically(beside / name, content)
-        if folder.exists():
-            folder.rename(before)
-        beside.rename(folder)
-    finally:
-        if before.exists() and not folder.exists():
-            before.rename(folder)
-        for leftover in (beside, before):
-            shutil.rmtree(leftover, ignore_errors=True)
+            (temporary / name).write_bytes(content)
 
 
-def read(folder: Path) -> Contents:
-    """Read a directory; every size is checked before any byte is read.
+def read_folder(folder: Path) -> FolderContents:
+    """Read a directory; the size of each file is checked before it is read.
 
     Raises:
-        ArtefactError: It is not there, damaged, of a newer version, or not a saved explainer.
+        ArtefactError: The directory is missing, damaged, of another version, or not a saved explainer.
     """
     if not folder.is_dir():
         raise ArtefactError(
-            f"`folder` must be the directory of a saved explainer; {folder} is none. Save one first: "
-            "`explainer.save(folder)`."
+            f"`folder` must be the directory of a saved explainer; {folder} is not a directory. Save one "
+            "first: `explainer.save(folder)`."
         )
-    document = _document(folder)
+    document = _read_document(folder)
     files = document.get("files")
     if not isinstance(files, dict) or not set(files) <= set(NAMES):
-        raise damaged(folder, f"`files` must name some of {', '.join(NAMES)}")
-    content = {name: _checked(folder, name, entry) for name, entry in files.items()}
-    return Contents(
-        about=document,
+        raise damaged(folder, f"`files` may only name {', '.join(NAMES)}")
+    content = {name: _read_checked(folder, name, entry) for name, entry in files.items()}
+    return FolderContents(
+        document=document,
         tensors={
-            name: _tensors(folder, f"{name}.safetensors", content[f"{name}.safetensors"])
+            name: _parse_tensors(folder, f"{name}.safetensors", content[f"{name}.safetensors"])
             for name in TENSORS
             if f"{name}.safetensors" in content
         },
@@ -130,115 +107,112 @@ def read(folder: Path) -> Contents:
     )
 
 
-def damaged(folder: Path, why: str) -> ArtefactError:
-    """The error for a directory that is not as it was written."""
+def damaged(folder: Path, problem: str) -> ArtefactError:
+    """Return the error for a directory that has changed since it was written."""
     return ArtefactError(
-        f"The explainer saved in {folder} cannot be read: {why}. It is damaged, or was changed after it was "
-        "saved. Copy it again from where it was saved, or fit and save it anew."
+        f"The explainer saved in {folder} cannot be read: {problem}. It is damaged, or was changed after it "
+        "was saved. Copy it again, or fit and save the explainer again."
     )
 
 
-def _check_place(folder: Path) -> None:
-    """Raise where a directory would take the place of anything but an older one."""
+def _check_replaceable(folder: Path) -> None:
+    """Raise unless a directory is new, empty or a saved explainer."""
     if not folder.exists():
         return
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    foreign = sorted(names - {DOCUMENT, *NAMES})
-    if foreign or (names and DOCUMENT not in names) or not folder.is_dir():
-        what = f"holds {', '.join(foreign[:5]) or 'no saved explainer'}" if names else "is a file"
-        raise InvalidInputError(
-            f"`folder` must be new, empty or an explainer that was saved before; {folder} {what}, which "
-            "would be lost. Give another name."
-        )
-
-
-def _listed(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
-    return {name: {"bytes": len(content), "sha256": _hash(content)} for name, content in files.items()}
+    if not folder.is_dir():
+        problem = "is a file"
+    elif others := sorted(names - {DOCUMENT, *NAMES, *_FORMAT_1_NAMES}):
+        problem = f"contains {', '.join(others[:5])}"
+    elif names and DOCUMENT not in names:
+        problem = "is not a saved explainer"
+    else:
+        return
+    raise InvalidInputError(
+        f"`folder` must be new, empty or a saved explainer; {folder} {problem}, which would be lost. Choose "
+        "another name."
+    )
 
 
 def _hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _document(folder: Path) -> dict[str, Any]:
-    """The JSON of a directory, of a version that is known and with its own hash."""
-    content = _bytes(folder, DOCUMENT, LARGEST_DOCUMENT)
+def _read_document(folder: Path) -> dict[str, Any]:
+    """Return the JSON document, if its version is supported and its checksum is right."""
+    content = _read_bytes(folder, DOCUMENT, MAX_DOCUMENT_BYTES)
     try:
         document = json.loads(
-            content, parse_constant=_refused, parse_float=_finite, object_pairs_hook=_without_repeats
+            content, parse_constant=_parse_finite, parse_float=_parse_finite, object_pairs_hook=_unique_names
         )
     except (ValueError, RecursionError) as error:
-        raise damaged(folder, f"{DOCUMENT} is no JSON as it was written ({error})") from error
+        raise damaged(folder, f"{DOCUMENT} is not valid JSON ({error})") from error
     if not isinstance(document, dict) or document.get("kind") != KIND:
         raise ArtefactError(
-            f"`folder` must be the directory of a saved explainer; {folder / DOCUMENT} is not that of one."
+            f"`folder` must be the directory of a saved explainer; {folder / DOCUMENT} is something else."
         )
     version = document.get("format")
     if type(version) is int and version != FORMAT:
-        made_by = document.get("versions")
-        by = f", by plausiflow {made_by.get('plausiflow')}" if isinstance(made_by, dict) else ""
+        libraries = document.get("versions")
+        writer = f" by plausiflow {libraries.get('plausiflow')}" if isinstance(libraries, dict) else ""
         raise ArtefactError(
-            f"The explainer saved in {folder} has format {version}{by}; this plausiflow reads format "
-            f"{FORMAT}. Install the version that saved it, or fit and save it anew."
+            f"The explainer in {folder} was saved in format {version}{writer}; this release reads format "
+            f"{FORMAT}. Fit the explainer again and save it, or install the release that saved it."
         )
     stated = document.pop("checksum", None)
-    if type(version) is not int or stated != _hash(as_json(document)):
+    if type(version) is not int or stated != _hash(to_json_bytes(document)):
         raise damaged(folder, f"the checksum of {DOCUMENT} is wrong")
     return document
 
 
-def _checked(folder: Path, name: str, entry: object) -> bytes:
-    """A file that has the size and the hash that are stated for it."""
+def _read_checked(folder: Path, name: str, entry: object) -> bytes:
+    """Return the bytes of a file that has the stated size and hash."""
     stated = entry if isinstance(entry, dict) else {}
     size = stated.get("bytes")
-    if type(size) is not int or not 0 <= size <= LARGEST_FILE:
-        raise damaged(folder, f"the size of {name} must be stated, at most {LARGEST_FILE} bytes")
-    content = _bytes(folder, name, size)
+    if type(size) is not int or not 0 <= size <= MAX_FILE_BYTES:
+        raise damaged(folder, f"the size of {name} must be at most {MAX_FILE_BYTES} bytes")
+    content = _read_bytes(folder, name, size)
     if len(content) != size or _hash(content) != stated.get("sha256"):
-        raise damaged(folder, f"{name} is not what was written")
+        raise damaged(folder, f"{name} has changed")
     return content
 
 
-def _bytes(folder: Path, name: str, most: int) -> bytes:
-    """A plain file of a directory, at most so large; links are not followed."""
+def _read_bytes(folder: Path, name: str, max_bytes: int) -> bytes:
+    """Return the bytes of a regular file of limited size; links are not followed."""
     try:
-        number = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise damaged(folder, f"{name} cannot be opened ({error.strerror})") from error
     try:
-        status = os.fstat(number)
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise damaged(folder, f"{name} is no plain file")
-        if status.st_size > most:
-            raise damaged(folder, f"{name} has {status.st_size} bytes, more than {most}")
-        with open(number, "rb", closefd=False) as file:
+            raise damaged(folder, f"{name} is not a regular file")
+        if status.st_size > max_bytes:
+            raise damaged(folder, f"{name} has {status.st_size} bytes, more than {max_bytes}")
+        with open(descriptor, "rb", closefd=False) as file:
             return file.read(status.st_size)
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
-def _tensors(folder: Path, name: str, content: bytes) -> State:
-    if int.from_bytes(content[:8], "little") > min(LARGEST_HEADER, len(content)):
+def _parse_tensors(folder: Path, name: str, content: bytes) -> TensorDict:
+    if int.from_bytes(content[:8], "little") > min(MAX_HEADER_BYTES, len(content)):
         raise damaged(folder, f"the header of {name} is too long")
     try:
         return {key: tensor.clone() for key, tensor in load(content).items()}
     except (SafetensorError, ValueError, KeyError, RuntimeError, OverflowError) as error:
-        raise damaged(folder, f"{name} is no file of tensors ({error})") from error
+        raise damaged(folder, f"{name} is not a safetensors file ({error})") from error
 
 
-def _refused(text: str) -> None:
-    raise ValueError(f"{text} is no number")
-
-
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text} is too large")
+        raise ValueError(f"{text} is not a finite number")
     return value
 
 
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        raise ValueError("a name stands twice in an object")
-    return made
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("an object has the same name twice")
+    return values

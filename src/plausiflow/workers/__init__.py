@@ -1,30 +1,17 @@
-"""Tasks on workers: in this process, in worker processes, or on Ray; with one thread each, everywhere.
+"""Tasks on workers: in this process, in worker processes, or on Ray; one torch thread each.
 
-A worker does one task at a time, so that a worker that dies (a crash in compiled code, memory that runs out)
-takes only its own task with it. That one is tried once more.
+A worker runs one task at a time. If it dies (a crash in compiled code, out of memory), only that task is
+affected, and it is tried once more.
 """
 
-from plausiflow.workers.locks import LockedError, locked
-from plausiflow.workers.memory import keep_memory
+from plausiflow.workers.locks import LockedError, hold_lock
+from plausiflow.workers.memory import keep_memory, memory_used
 from plausiflow.workers.processes import Processes
 from plausiflow.workers.ray import Ray
-from plausiflow.workers.tasks import (
-    Event,
-    Events,
-    Executor,
-    Group,
-    Inline,
-    Lost,
-    Returned,
-    Started,
-    WorkerError,
-)
+from plausiflow.workers.tasks import Executor, Inline, Lost, Returned, Started, WorkerError
 
 __all__ = [
-    "Event",
-    "Events",
     "Executor",
-    "Group",
     "Inline",
     "LockedError",
     "Lost",
@@ -33,6 +20,7 @@ __all__ = [
     "Returned",
     "Started",
     "WorkerError",
+    "hold_lock",
     "keep_memory",
-    "locked",
+    "memory_used",
 ]

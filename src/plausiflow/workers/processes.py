@@ -22,33 +22,28 @@ import torch
 from plausiflow.errors import InvalidInputError
 from plausiflow.workers.memory import keep_memory
 from plausiflow.workers.tasks import (
-    FAILED_STARTS,
+    MAX_FAILED_STARTS,
     Event,
     Events,
     Group,
-    Queue,
     Started,
+    TaskQueue,
     WorkerError,
-    alone,
     check_workers,
+    run_single_threaded,
 )
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-NO_START = (
-    "Worker processes end before they have started. In a script of your own, call this under "
-    '`if __name__ == "__main__":`; where memory is short, use fewer workers.'
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Processes:
-    """In worker processes, which end when this process does.
+    """Runs tasks in worker processes, which end with this process.
 
     Attributes:
-        workers: How many.
-        log: The file that what they print is added to; by default it is thrown away.
+        workers: Number of processes.
+        log: File to which the output of the processes is appended; discarded by default.
     """
 
     workers: int
@@ -58,116 +53,119 @@ class Processes:
         check_workers(self.workers)
 
     def run(self, work: Callable[[T], R], tasks: Sequence[T], group: Group[T]) -> Events[R]:
-        """What happens to the tasks, as it happens; closing it kills the workers."""
+        """Yield the events of the tasks as they happen; closing the generator kills the workers."""
         _check_importable(work)
-        queue = Queue(tasks, group)
-        crew: list[_Worker] = []
+        queue = TaskQueue(tasks, group)
+        workers: list[_WorkerProcess] = []
         events: list[Event[R]] = []
         failed_starts = 0
         try:
-            while queue.left:
-                while len(crew) < min(self.workers, queue.left):
-                    crew.append(_Worker(work, self.log))
-                for worker in crew:
-                    if worker.ready and worker.number is None and queue.waiting:
+            while queue.n_left:
+                while len(workers) < min(self.workers, queue.n_left):
+                    workers.append(_WorkerProcess(work, self.log))
+                for worker in workers:
+                    if worker.ready and worker.number is None and queue.n_waiting:
                         number = queue.take(worker.last)
-                        worker.give(number, tasks[number])
+                        worker.start_task(number, tasks[number])
                         events.append(Started(number))
-                yield from events  # after the workers have got their next tasks
-                if failed_starts >= FAILED_STARTS:
-                    raise WorkerError(NO_START)
+                yield from events  # after the workers have received their next tasks
+                if failed_starts >= MAX_FAILED_STARTS:
+                    raise WorkerError(
+                        "Worker processes end before they have started. In a script of your own, call this "
+                        'under `if __name__ == "__main__":`. If memory is short, use fewer workers.'
+                    )
                 events = []
-                for worker in _with_news(crew):
-                    news, value = worker.listen()
-                    if news == "returned":
-                        events.append(queue.returned(worker.free(), value))
-                    elif news == "ended":
-                        crew.remove(worker)
+                for worker in _wait_for_messages(workers):
+                    message, value = worker.receive()
+                    if message == "returned":
+                        events.append(queue.finish(worker.end_task(), value))
+                    elif message == "ended":
+                        workers.remove(worker)
                         if worker.number is not None:
-                            events += queue.lost(worker.number, value)
+                            events += queue.fail(worker.number, value)
                     failed_starts = 0 if worker.ready else failed_starts + 1
             yield from events
         finally:
-            for worker in crew:
+            for worker in workers:
                 worker.kill()
 
 
-class _Worker:
-    """A process that does one task after the other, and this end of the pipe to it.
+class _WorkerProcess:
+    """A process that runs one task after the other, and this end of the pipe to it.
 
     Attributes:
-        ready: It has what it needs.
-        number: The task that it has; none while it has nothing to do.
-        last: The task that it had before.
+        ready: Whether the process has started and received its work.
+        number: The task that it runs now; None while it is idle.
+        last: The task that it ran before.
     """
 
     def __init__(self, work: Callable[[Any], Any], log: Path) -> None:
         context = get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        arguments = (theirs, str(log), torch.get_default_dtype())
-        self.process = context.Process(target=_serve, args=arguments, daemon=True)
+        self.pipe, child_end = context.Pipe()
+        arguments = (child_end, str(log), torch.get_default_dtype())
+        self.process = context.Process(target=_run_worker, args=arguments, daemon=True)
         self.ready = False
         self.number: int | None = None
         self.last: int | None = None
-        with _children_with_one_thread():
+        with _single_threaded_children():
             self.process.start()
-        theirs.close()
+        child_end.close()
         self._send(work)
 
-    def give(self, number: int, task: object) -> None:
-        """Let it do a task."""
+    def start_task(self, number: int, task: object) -> None:
+        """Send a task to the process."""
         self.number = number
         self._send(task)
 
-    def free(self) -> int:
-        """It has no task any more; gives the one that it had."""
+    def end_task(self) -> int:
+        """Mark the process as idle, and return the number of the task that it ran."""
         assert self.number is not None
         self.last, self.number = self.number, None
         return self.last
 
-    def listen(self) -> tuple[str, Any]:
-        """What it says, without waiting: ``ready``, ``returned`` and what, or ``ended`` and why."""
+    def receive(self) -> tuple[str, Any]:
+        """Return the next message without waiting: ``ready``, ``returned`` or ``ended``, and its value."""
         try:
             if self.pipe.poll():
-                news, value = self.pipe.recv()
-                if news == "unusable":
+                message, value = self.pipe.recv()
+                if message == "unusable":
                     raise InvalidInputError(
-                        f"Worker processes must be able to import what they do; they cannot: {value}. Put "
-                        "the function into a module that can be imported."
+                        f"Worker processes cannot import the function that they run: {value}. Put it into a "
+                        "module that can be imported."
                     )
                 self.ready = True
-                return news, value
+                return message, value
         except (EOFError, OSError):
             pass
         self.process.join(timeout=5)
         code = self.process.exitcode
         self.kill()
-        return "ended", _ending(code)
+        return "ended", _describe_exit(code)
 
     def kill(self) -> None:
-        """End it, and the processes that it has started."""
+        """Kill the process and its children."""
         assert self.process.pid is not None
-        with suppress(ProcessLookupError, PermissionError):  # not there, or not yet a group of its own
+        with suppress(ProcessLookupError, PermissionError):  # gone, or not yet the leader of its group
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.kill()
         self.process.join()
         self.pipe.close()
 
     def _send(self, value: object) -> None:
-        with suppress(OSError):  # it has ended, which listening will say
+        with suppress(OSError):  # the process has ended, which `receive` reports
             self.pipe.send(value)
 
 
-def _with_news(crew: Sequence[_Worker]) -> list[_Worker]:
-    """Wait until some have something to say or have ended."""
-    # A process that a dead worker has left behind may hold its pipe open; so do not wait for pipes alone.
-    ready = wait([worker.pipe for worker in crew], timeout=1.0)
-    return [worker for worker in crew if worker.pipe in ready or worker.process.exitcode is not None]
+def _wait_for_messages(workers: Sequence[_WorkerProcess]) -> list[_WorkerProcess]:
+    """Wait until workers have sent a message or ended, and return these."""
+    # A child of a dead worker may keep its pipe open, so check the exit codes, too.
+    ready = wait([worker.pipe for worker in workers], timeout=1.0)
+    return [worker for worker in workers if worker.pipe in ready or worker.process.exitcode is not None]
 
 
-def _serve(pipe: Connection, log: str, dtype: torch.dtype) -> None:
-    """What a worker process does, until its parent is gone."""
-    os.setpgrp()  # so that Ctrl-C is the parent's business, and that what a task starts ends with its worker
+def _run_worker(pipe: Connection, log: str, dtype: torch.dtype) -> None:
+    """Run tasks in a worker process until the parent ends."""
+    os.setpgrp()  # Ctrl+C goes to the parent alone, and children of a task are killed with the worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     Path(log).parent.mkdir(parents=True, exist_ok=True)
@@ -178,13 +176,13 @@ def _serve(pipe: Connection, log: str, dtype: torch.dtype) -> None:
     keep_memory()
     try:
         work = pipe.recv()
-    except Exception as error:  # whatever importing somebody's module raises
+    except Exception as error:  # importing a user's module may raise anything
         pipe.send(("unusable", f"{type(error).__name__}: {error}"))
         return
     pipe.send(("ready", None))
     with suppress(EOFError):
         while True:
-            pipe.send(("returned", alone(work, pipe.recv(), dtype)))
+            pipe.send(("returned", run_single_threaded(work, pipe.recv(), dtype)))
 
 
 def _end_with_parent() -> None:
@@ -195,7 +193,7 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _children_with_one_thread() -> Iterator[None]:
+def _single_threaded_children() -> Iterator[None]:
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = "1"
     try:
@@ -207,8 +205,7 @@ def _children_with_one_thread() -> Iterator[None]:
             os.environ["OMP_NUM_THREADS"] = before
 
 
-def _ending(code: int | None) -> str:
-    """How a process ended, in words."""
+def _describe_exit(code: int | None) -> str:
     if code is None or code >= 0:
         return f"its process ended with status {code}"
     name = signal.Signals(-code).name
@@ -221,6 +218,6 @@ def _check_importable(work: Callable[[Any], Any]) -> None:
         ForkingPickler.dumps(work)
     except (PicklingError, AttributeError, TypeError) as error:
         raise InvalidInputError(
-            f"Worker processes must be able to import what they do; they cannot: {error}. Give a function of "
-            "a module, not a lambda or one that is defined inside another function."
+            f"Worker processes cannot import the function that they run: {error}. Define it in a module, not "
+            "as a lambda or inside another function."
         ) from error

@@ -1,4 +1,4 @@
-"""What happens to tasks, in which order workers get them, and the simplest place to run them."""
+"""Events of tasks, the queue from which workers get them, and the executor that needs no workers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from plausiflow.errors import InvalidInputError, PlausiflowError
 T = TypeVar("T")
 R = TypeVar("R")
 
-TRIES = 2
-FAILED_STARTS = 3
-"""So many workers that end before they have started, one after the other, are an error."""
+MAX_TRIES = 2
+MAX_FAILED_STARTS = 3
+"""Workers that may fail to start, one after the other, before the run fails."""
 
 
 class WorkerError(PlausiflowError, RuntimeError):
@@ -25,14 +25,14 @@ class WorkerError(PlausiflowError, RuntimeError):
 
 @dataclass(frozen=True)
 class Started:
-    """The task with this number has begun; it begins again when it is tried again."""
+    """A task has started; it starts again when it is tried again."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Returned(Generic[R]):
-    """The task with this number is done."""
+    """A task has returned its result."""
 
     number: int
     result: R
@@ -40,7 +40,7 @@ class Returned(Generic[R]):
 
 @dataclass(frozen=True)
 class Lost:
-    """The task with this number ended its worker every time it was tried."""
+    """A task was given up: its worker died every time it was tried."""
 
     number: int
     reason: str
@@ -52,63 +52,63 @@ Group = Callable[[T], Hashable]
 
 
 class Executor(Protocol):
-    """Runs tasks somewhere."""
+    """Runs tasks in this process, in other processes or on other machines."""
 
     def run(self, work: Callable[[T], R], tasks: Sequence[T], group: Group[T]) -> Events[R]:
-        """What happens to the tasks, as it happens; closing it stops what still runs.
+        """Yield the events of the tasks as they happen; closing the generator stops running tasks.
 
         Args:
-            work: What is done with each task. It raises nothing; for other processes it can be imported. Each
-                worker has its own copy and keeps it, and with it what the copy has loaded.
-            tasks: In the order in which they should start; an event has a task's number in it.
-            group: Tasks with the same value gain from running in the same process.
+            work: The function that is called with each task. It must not raise, and must be importable where
+                it runs in another process. Each worker keeps its own copy, with everything the copy loaded.
+            tasks: The tasks, in the order in which they should start. Events refer to them by position.
+            group: Returns the group of a task. Tasks of one group run faster in the same worker.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Inline:
-    """In this process, one after the other."""
+    """Runs tasks in this process, one after the other."""
 
     def run(self, work: Callable[[T], R], tasks: Sequence[T], group: Group[T]) -> Events[R]:
-        """What happens to the tasks, as it happens."""
+        """Yield the events of the tasks as they happen."""
         for number, task in enumerate(tasks):
             yield Started(number)
-            yield Returned(number, alone(work, task, torch.get_default_dtype()))
+            yield Returned(number, run_single_threaded(work, task, torch.get_default_dtype()))
 
 
-class Queue:
-    """Which tasks wait and which run, and how often each was tried.
+class TaskQueue:
+    """Waiting and running tasks, and how often each was tried.
 
-    Workers stay with a group of tasks as long as there are some, because what they have loaded for one task
-    is there for the next.
+    A worker stays with a group of tasks as long as tasks of the group wait, because what it loaded for one
+    task serves the next.
     """
 
     def __init__(self, tasks: Sequence[T], group: Group[T]) -> None:
         self.groups = [group(task) for task in tasks]
         self.running: set[int] = set()
         self.tries = Counter[int]()
-        self._done = 0
+        self._n_done = 0
         self._waiting: dict[Hashable, deque[int]] = {}
         for number in range(len(tasks)):
-            self._waits(number)
+            self._append(number)
 
     @property
-    def waiting(self) -> int:
-        """How many wait."""
-        return len(self.groups) - len(self.running) - self._done
+    def n_waiting(self) -> int:
+        """Number of tasks that wait for a worker."""
+        return len(self.groups) - len(self.running) - self._n_done
 
     @property
-    def left(self) -> int:
-        """How many are not done."""
-        return len(self.groups) - self._done
+    def n_left(self) -> int:
+        """Number of tasks that are not done."""
+        return len(self.groups) - self._n_done
 
     def take(self, last: int | None = None) -> int:
-        """The next task for a worker: of the group of its last one, else of a group that nobody has."""
+        """Take the next task: from the group of the worker's last task, else from a group without a worker."""
         group = None if last is None else self.groups[last]
         if last is None or group not in self._waiting:
-            taken = {self.groups[number] for number in self.running}
-            free = (name for name in self._waiting if name not in taken)
+            busy = {self.groups[number] for number in self.running}
+            free = (name for name in self._waiting if name not in busy)
             group = next(free, next(iter(self._waiting)))
         number = self._waiting[group].popleft()
         if not self._waiting[group]:
@@ -117,27 +117,27 @@ class Queue:
         self.tries[number] += 1
         return number
 
-    def returned(self, number: int, result: R) -> Returned[R]:
-        """A task is done."""
+    def finish(self, number: int, result: R) -> Returned[R]:
+        """Record that a task returned a result."""
         self.running.remove(number)
-        self._done += 1
+        self._n_done += 1
         return Returned(number, result)
 
-    def lost(self, number: int, reason: str) -> list[Lost]:
-        """A worker has ended with its task, which waits again or is given up."""
+    def fail(self, number: int, reason: str) -> list[Lost]:
+        """Record that a worker died with its task; the task waits again or is given up."""
         self.running.remove(number)
-        if self.tries[number] < TRIES:
-            self._waits(number)
+        if self.tries[number] < MAX_TRIES:
+            self._append(number)
             return []
-        self._done += 1
-        return [Lost(number, f"tried {TRIES} times, the last time {reason}")]
+        self._n_done += 1
+        return [Lost(number, f"tried {MAX_TRIES} times, the last time {reason}")]
 
-    def _waits(self, number: int) -> None:
+    def _append(self, number: int) -> None:
         self._waiting.setdefault(self.groups[number], deque()).append(number)
 
 
-def alone(work: Callable[[T], R], task: T, dtype: torch.dtype) -> R:
-    """Do a task with one thread, in the precision of the process that asked for it."""
+def run_single_threaded(work: Callable[[T], R], task: T, dtype: torch.dtype) -> R:
+    """Call ``work`` with one torch thread and ``dtype`` as the default dtype; restore both afterwards."""
     threads, before = torch.get_num_threads(), torch.get_default_dtype()
     torch.set_num_threads(1)
     torch.set_default_dtype(dtype)
@@ -149,6 +149,6 @@ def alone(work: Callable[[T], R], task: T, dtype: torch.dtype) -> R:
 
 
 def check_workers(workers: int) -> None:
-    """Raise unless this is a number of workers."""
+    """Raise unless the number of workers is positive."""
     if workers < 1:
         raise InvalidInputError(f"`workers` must be at least 1; got {workers}.")
