@@ -54,4 +54,4 @@ def at_thresholds(forest: Forest, x: np.ndarray) -> np.ndarray:
 def tie_tree(*, inclusive: bool, single=False, threshold=3.0) -> Forest:
     """One split of one column: -1 on the left, 1 on the right."""
     tree = Tree([0, 0, 0], [threshold, 0, 0], [True] * 3, [1, -1, -1], [2, -1, -1], [0, -1, 1], 0)
-    return Forest.of([tree], torch.zeros(1), 1, inclusive=inclusive, single=single)
+    return Forest.from_trees([tree], torch.zeros(1), 1, inclusive=inclusive, single=single)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 import torch
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
@@ -14,7 +15,8 @@ from sklearn.svm import LinearSVC
 
 from converting import encoder_of
 from plausiflow.core import predict
-from plausiflow.models.sklearn.conversion import convert
+from plausiflow.models.sklearn.columns import UnsupportedModelError
+from plausiflow.models.sklearn.conversion import convert_classifier
 
 LABELS = {"text": ["yes", "no", "maybe"], "integer": [7, -1, 3], "boolean": [True, False]}
 
@@ -27,16 +29,13 @@ def outcomes(frame, labels, seed=0) -> np.ndarray:
 
 
 def converted(model, frame, encoder=None):
-    conversion = convert(model, encoder or encoder_of(frame), frame)
-    assert conversion.classifier is not None, conversion.reason
-    assert conversion.reason == ""
-    return conversion.classifier
+    return convert_classifier(model, encoder or encoder_of(frame), frame)
 
 
 def reason(model, frame, encoder=None) -> str:
-    conversion = convert(model, encoder or encoder_of(frame), frame)
-    assert conversion.classifier is None
-    return conversion.reason
+    with pytest.raises(UnsupportedModelError) as caught:
+        convert_classifier(model, encoder or encoder_of(frame), frame)
+    return str(caught.value)
 
 
 def assert_same_answers(model, classifier, encoder, rows, columns=None):

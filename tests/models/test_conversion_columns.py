@@ -11,7 +11,7 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, S
 
 from converting import FILLED, LEVELS, NUMBERS, encoder_of, fitted, new_rows, preprocessing, table
 from converting_classifiers import assert_same_answers, converted, outcomes, reason
-from plausiflow.models.sklearn.preprocessing import positions
+from plausiflow.models.sklearn.preprocessing import column_positions
 from plausiflow.tables.encoder import Encoder
 from plausiflow.tables.schema import Schema
 
@@ -43,11 +43,11 @@ def test_columns_are_found_however_they_are_chosen(chosen):
 def test_positions_follow_pandas():
     names = list("abcde")
     frame = pd.DataFrame([range(5)], columns=names)
-    assert positions(slice("b", "d"), names, 5) == frame.loc[0, "b":"d"].tolist()
-    assert positions(slice("b", None, 2), names, 5) == frame.loc[0, "b"::2].tolist()
-    assert positions(slice(-2, None), names, 5) == frame.iloc[0, -2:].tolist()
-    assert positions([False, True, False, False, True], names, 5) == [1, 4]
-    assert positions("c", names, 5) == positions(2, names, 5) == [2]
+    assert column_positions(slice("b", "d"), names, 5) == frame.loc[0, "b":"d"].tolist()
+    assert column_positions(slice("b", None, 2), names, 5) == frame.loc[0, "b"::2].tolist()
+    assert column_positions(slice(-2, None), names, 5) == frame.iloc[0, -2:].tolist()
+    assert column_positions([False, True, False, False, True], names, 5) == [1, 4]
+    assert column_positions("c", names, 5) == column_positions(2, names, 5) == [2]
 
 
 def test_a_model_of_an_array_takes_the_columns_in_the_order_of_the_table():

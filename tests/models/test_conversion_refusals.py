@@ -25,7 +25,7 @@ from sklearn.svm import SVC, LinearSVC
 from converting import ROWS, encoder_of, fitted, preprocessing, table
 from converting_classifiers import assert_same_answers, converted, outcomes, reason
 from plausiflow.errors import InvalidInputError
-from plausiflow.models.sklearn.conversion import convert
+from plausiflow.models.sklearn.conversion import convert_classifier
 from plausiflow.tables.encoder import Encoder
 from plausiflow.tables.schema import Schema
 
@@ -46,7 +46,7 @@ class Sharper(LogisticRegression):
 
 
 REFUSED_NUMBERS = {
-    "of which nothing is known": FunctionTransformer(np.cbrt),
+    "<ufunc 'cbrt'>, which cannot be converted": FunctionTransformer(np.cbrt),
     "Halved is not a class of scikit-learn": Halved(),
     "PowerTransformer of the number `age`": PowerTransformer(),
     "QuantileTransformer of the number `age`": QuantileTransformer(n_quantiles=20),
@@ -154,6 +154,6 @@ def test_a_sample_must_have_rows_of_the_table():
     model = fitted(model, frame, outcomes(frame, ["a", "b"]))
     encoder = encoder_of(frame)
     with pytest.raises(InvalidInputError, match="columns of the training table are not there: 'age'"):
-        convert(model, encoder, frame.drop(columns="age"))
+        convert_classifier(model, encoder, frame.drop(columns="age"))
     for rows in (frame.iloc[:0], frame.assign(job="pilot")):
         assert "no row that can be encoded" in reason(model, rows, encoder)

@@ -24,7 +24,8 @@ from sklearn.svm import SVR
 from converting import ROWS, encoder_of, fitted, preprocessing, table
 from converting_regressors import converted, network, prices, reason
 from plausiflow.errors import InvalidInputError
-from plausiflow.models.sklearn.conversion import convert, convert_regressor
+from plausiflow.models.sklearn.columns import UnsupportedModelError
+from plausiflow.models.sklearn.conversion import convert_classifier, convert_regressor
 from plausiflow.tables.encoder import Encoder
 from plausiflow.tables.schema import Schema
 
@@ -93,7 +94,8 @@ def test_what_is_no_fitted_regressor_is_named():
 def test_a_regressor_is_no_classifier():
     frame = table(missing=0.0)[["age", "income"]]
     model = Ridge().fit(frame, np.arange(ROWS))
-    assert "Ridge is not a classifier" in convert(model, encoder_of(frame), frame).reason
+    with pytest.raises(UnsupportedModelError, match="Ridge is not a classifier"):
+        convert_classifier(model, encoder_of(frame), frame)
 
 
 def test_what_encoded_rows_do_not_hold_and_missing_cells_are_named():
@@ -131,7 +133,7 @@ def test_a_transformer_that_cannot_be_converted_is_named():
     frame = table()
     number = make_pipeline(SimpleImputer(), FunctionTransformer(np.cbrt))
     model = fitted(make_pipeline(preprocessing(number), Ridge()), frame, prices(frame))
-    assert "of which nothing is known" in reason(model, frame)
+    assert "<ufunc 'cbrt'>, which cannot be converted" in reason(model, frame)
 
 
 def test_a_model_and_torch_are_left_as_they_were():

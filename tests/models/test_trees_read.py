@@ -13,10 +13,15 @@ from sklearn.ensemble import (
 from sklearn.linear_model import LogisticRegression
 
 from boosting import QUIET, SCALES, at_thresholds, boosted, classes, rows
-from plausiflow.models.sklearn.columns import Refused
-from plausiflow.models.trees.boosters import read_catboost, read_lightgbm, read_xgboost
+from plausiflow.models.sklearn.columns import UnsupportedModelError
+from plausiflow.models.trees.readers import (
+    read_catboost,
+    read_gradient_boosting,
+    read_hist_gradient_boosting,
+    read_lightgbm,
+    read_xgboost,
+)
 from plausiflow.models.trees.relaxation import RelaxedForest
-from plausiflow.models.trees.sklearn_trees import read_gradient_boosting, read_hist_gradient_boosting
 
 
 @pytest.mark.parametrize("k", [2, 3])
@@ -50,16 +55,16 @@ def test_trees_that_never_split_are_read():
 def test_categorical_splits_are_refused():
     x = rows()
     model = HistGradientBoostingClassifier(max_iter=3, categorical_features=[1]).fit(x, classes(x, 2))
-    with pytest.raises(Refused, match="1 categorical columns by sets of levels"):
+    with pytest.raises(UnsupportedModelError, match="1 categorical columns by sets of levels"):
         read_hist_gradient_boosting(model)
 
 
 def test_a_logarithmic_link_and_a_model_that_is_not_fitted_are_refused():
     x = rows()
     model = HistGradientBoostingRegressor(loss="poisson", max_iter=2).fit(x, x[:, 1])
-    with pytest.raises(Refused, match="logarithm"):
+    with pytest.raises(UnsupportedModelError, match="logarithm"):
         read_hist_gradient_boosting(model)
-    with pytest.raises(Refused, match="not fitted"):
+    with pytest.raises(UnsupportedModelError, match="not fitted"):
         read_hist_gradient_boosting(HistGradientBoostingClassifier())
 
 
@@ -88,9 +93,9 @@ def test_a_forest_answers_as_a_regressor_of_gradient_boosting_that_stopped_early
 def test_gradient_boosting_on_top_of_another_model_is_refused():
     x = rows()
     model = GradientBoostingClassifier(n_estimators=2, init=LogisticRegression(max_iter=1000))
-    with pytest.raises(Refused, match="not fitted"):
+    with pytest.raises(UnsupportedModelError, match="not fitted"):
         read_gradient_boosting(model)
-    with pytest.raises(Refused, match="starts from the answers of LogisticRegression"):
+    with pytest.raises(UnsupportedModelError, match="starts from the answers of LogisticRegression"):
         read_gradient_boosting(model.fit(x[:, :3], classes(x, 2)))
 
 
@@ -148,7 +153,7 @@ def test_xgboost_with_what_a_forest_cannot_hold_is_refused():
         ),
     }
     for reason, model in refused.items():
-        with pytest.raises(Refused, match=reason):
+        with pytest.raises(UnsupportedModelError, match=reason):
             read_xgboost(model)
 
 
@@ -186,7 +191,7 @@ def test_lightgbm_with_what_a_forest_cannot_hold_is_refused():
         "poisson": lightgbm.LGBMRegressor(objective="poisson", **quiet).fit(x, y),
     }
     for reason, model in refused.items():
-        with pytest.raises(Refused, match=reason):
+        with pytest.raises(UnsupportedModelError, match=reason):
             read_lightgbm(model)
 
 
@@ -236,5 +241,5 @@ def test_catboost_with_what_a_forest_cannot_hold_is_refused():
         ),
     }
     for reason, model in refused.items():
-        with pytest.raises(Refused, match=reason):
+        with pytest.raises(UnsupportedModelError, match=reason):
             read_catboost(model)

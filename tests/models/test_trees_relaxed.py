@@ -11,11 +11,11 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from boosting import QUIET, SCALES, at_thresholds, boosted, classes, rows, tie_tree
 from plausiflow.errors import InvalidInputError, ShapeError
-from plausiflow.models.trees.boosters import read_catboost
 from plausiflow.models.trees.forest import Forest, Tree
+from plausiflow.models.trees.imitation import imitate_classifier, imitate_regressor
+from plausiflow.models.trees.readers import read_catboost, read_hist_gradient_boosting
 from plausiflow.models.trees.relaxation import RelaxedForest
-from plausiflow.models.trees.sklearn_trees import read_hist_gradient_boosting, student, student_of_values
-from plausiflow.models.trees.soft_walk import ObliviousWalk, Walk
+from plausiflow.models.trees.soft_walk import ObliviousWalk, TreeWalk
 
 
 def test_a_soft_tree_is_the_mean_of_its_leaves_by_hand():
@@ -28,7 +28,7 @@ def test_a_soft_tree_is_the_mean_of_its_leaves_by_hand():
         value=[0, 0, 5.0, 7.0, -4.0],
         output=1,
     )
-    forest = Forest.of([tree], torch.tensor([0.0, 10.0]), 2, inclusive=True)
+    forest = Forest.from_trees([tree], torch.tensor([0.0, 10.0]), 2, inclusive=True)
     scales, temperature = torch.tensor([2.0, 8.0]), 0.1
     found = RelaxedForest(forest, scales, temperature)(torch.tensor([[0.6, 1.0]]))
     first, second = (1 / (1 + math.exp(-u)) for u in ((0.6 - 0.5) / 0.2, (1.0 - 2.0) / 0.8))
@@ -51,7 +51,7 @@ def test_oblivious_trees_answer_as_by_a_walk_through_each(k, depth, monkeypatch)
     forest = read_catboost(catboost.CatBoostClassifier(**{**QUIET, "depth": depth}).fit(x, classes(x, k)))
     quick = RelaxedForest(forest, SCALES, 0.05)
     assert isinstance(quick.walk, ObliviousWalk)
-    monkeypatch.setattr("plausiflow.models.trees.relaxation.walk_of", Walk)
+    monkeypatch.setattr("plausiflow.models.trees.relaxation.fastest_walk", TreeWalk)
     slow = RelaxedForest(forest, SCALES, 0.05)
     point = torch.from_numpy(x).requires_grad_()
     for output in range(k):
@@ -73,7 +73,7 @@ def test_trees_of_different_depths_may_be_oblivious():
     )
     shallow = Tree([1, 0, 0], [0.7, 0, 0], [True] * 3, [1, -1, -1], [2, -1, -1], [0, 10.0, 20.0], 0)
     single = Tree([0], [0.0], [True], [-1], [-1], [100.0], 0)
-    forest = Forest.of([deep, shallow, single], torch.zeros(1), 2, inclusive=True)
+    forest = Forest.from_trees([deep, shallow, single], torch.zeros(1), 2, inclusive=True)
     relaxed = RelaxedForest(forest, torch.ones(2), 0.1)
     assert isinstance(relaxed.walk, ObliviousWalk)
     x = torch.rand(50, 2).requires_grad_()
@@ -88,7 +88,7 @@ def test_another_temperature_leaves_the_forest_as_it_was():
     relaxed = RelaxedForest(read_hist_gradient_boosting(boosted(2)), SCALES, 0.1)
     x = torch.from_numpy(rows(20))
     before = relaxed(x)
-    relaxed.at(0.01).to(torch.float32)
+    relaxed.with_temperature(0.01).to(torch.float32)
     assert torch.equal(relaxed(x), before)
 
 
@@ -97,7 +97,7 @@ def test_the_relaxed_forest_approaches_the_forest_as_it_cools():
     x = torch.from_numpy(rows(seed=4))
     relaxed = RelaxedForest(forest, SCALES, 0.3)
     errors = [
-        (relaxed.at(temperature)(x) - forest.values(x)).abs().mean().item()
+        (relaxed.with_temperature(temperature)(x) - forest.values(x)).abs().mean().item()
         for temperature in (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 1e-4)
     ]
     assert errors == sorted(errors, reverse=True)
@@ -213,7 +213,7 @@ def test_a_soft_split_in_single_precision_lies_where_cells_are_rounded_to_the_ot
 def test_rows_do_not_depend_on_their_batch():
     forest = read_hist_gradient_boosting(boosted(2, missing=0.2, n_trees=100))
     relaxed = RelaxedForest(forest, SCALES, 0.02)
-    assert relaxed.walk.rows_at_once < 400
+    assert relaxed.walk.batch_size < 400
     x = torch.from_numpy(rows(seed=5, missing=0.2)).requires_grad_()
     together = relaxed(x)
     (gradient,) = torch.autograd.grad(together[:, 1].sum(), x)
@@ -251,7 +251,7 @@ def test_a_deep_chain_of_splits_is_read_and_relaxed():
         value=[float((i + 1) // 2 - 1) if i % 2 else float(n) for i in range(nodes)],
         output=0,
     )
-    forest = Forest.of([chain], torch.zeros(1), 1, inclusive=True)
+    forest = Forest.from_trees([chain], torch.zeros(1), 1, inclusive=True)
     x = torch.tensor([[0.0], [7.0], [700.0], [1499.0], [9999.0]], dtype=torch.float64)
     expected = x.clamp_max(n)
     assert torch.equal(forest.values(x), expected)
@@ -274,10 +274,10 @@ def test_wrong_input_is_named():
     with pytest.raises(InvalidInputError, match="temperature"):
         RelaxedForest(forest, SCALES, 0.0)
     with pytest.raises(ShapeError, match="at least two classes"):
-        student(x, x[:, :1])
+        imitate_classifier(x, x[:, :1])
     with pytest.raises(InvalidInputError, match="NaN"):
-        student(x, x * torch.nan)
+        imitate_classifier(x, x * torch.nan)
     with pytest.raises(ShapeError, match="one for each row"):
-        student_of_values(x, x)
+        imitate_regressor(x, x)
     with pytest.raises(InvalidInputError, match="1 are not"):
-        student_of_values(x, torch.tensor([1.0, 2.0, torch.inf, 4.0, 5.0]))
+        imitate_regressor(x, torch.tensor([1.0, 2.0, torch.inf, 4.0, 5.0]))

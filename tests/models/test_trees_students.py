@@ -6,7 +6,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from boosting import classes, rows
-from plausiflow.models.trees.sklearn_trees import student, student_of_values
+from plausiflow.models.trees.imitation import imitate_classifier, imitate_regressor
 
 
 @pytest.mark.parametrize("k", [2, 3])
@@ -14,7 +14,9 @@ def test_a_student_decides_as_its_teacher(k):
     x = rows(3000)
     z = (x - x.mean(axis=0)) / x.std(axis=0)
     teacher = LogisticRegression().fit(z, classes(x, k))
-    forest = student(torch.from_numpy(x), torch.from_numpy(teacher.predict_log_proba(z)), n_trees=50)
+    forest = imitate_classifier(
+        torch.from_numpy(x), torch.from_numpy(teacher.predict_log_proba(z)), n_trees=50
+    )
     fresh = rows(1000, seed=9)
     proba = teacher.predict_proba((fresh - x.mean(axis=0)) / x.std(axis=0))
     values = forest.values(torch.from_numpy(fresh))
@@ -26,7 +28,7 @@ def test_a_student_decides_as_its_teacher(k):
 def test_a_student_takes_answers_that_are_certain():
     x = torch.from_numpy(rows(500))
     sure = torch.where(x[:, :1] > 0, torch.tensor([0.0, -torch.inf]), torch.tensor([-torch.inf, 0.0]))
-    forest = student(x, sure, n_trees=20)
+    forest = imitate_classifier(x, sure, n_trees=20)
     assert torch.equal(forest.values(x).argmax(dim=1), (x[:, 0] <= 0).long())
     assert forest.values(x).abs().max() < 4
 
@@ -38,7 +40,7 @@ def test_a_student_of_a_regressor_answers_in_its_units(size):
     def teacher(cells):
         return size * (7 + np.sin(3 * cells[:, 0]) + 0.1 * cells[:, 1])
 
-    forest = student_of_values(torch.from_numpy(x), torch.from_numpy(teacher(x)))
+    forest = imitate_regressor(torch.from_numpy(x), torch.from_numpy(teacher(x)))
     fresh = rows(1000, seed=9)
     error = forest.values(torch.from_numpy(fresh))[:, 0].numpy() - teacher(fresh)
     assert np.sqrt((error**2).mean()) < 0.1 * teacher(fresh).std()
@@ -46,5 +48,5 @@ def test_a_student_of_a_regressor_answers_in_its_units(size):
 
 def test_a_student_of_a_constant_is_constant():
     x = torch.from_numpy(rows(50))
-    values = student_of_values(x, torch.full((50,), 3.0), n_trees=2).values(x)
+    values = imitate_regressor(x, torch.full((50,), 3.0), n_trees=2).values(x)
     torch.testing.assert_close(values, torch.full((50, 1), 3.0))

@@ -1,1 +1,1 @@
-"""Fitted scikit-learn models, converted exactly to torch modules over encoded rows."""
+"""Exact conversion of fitted scikit-learn models to torch modules of encoded rows."""

@@ -1,9 +1,9 @@
-"""The columns of a table, as a scikit-learn model is given them, written over the columns of encoded rows.
+"""The columns that a scikit-learn model receives, written over the columns of encoded rows.
 
-A cell is in one of finitely many states (a level, a zero, missing), or it is a number. Which of these is the
-case, encoded rows say by columns that are one or zero. Most preprocessing is therefore linear in a *basis*:
-the constant one, the columns of an encoded row, and its numbers in original units, each times the column that
-says that the number is there. What is not linear adds elements to the basis.
+A cell is either in one of finitely many states (a level, a zero, missing) or a number. Encoded rows indicate
+which, with columns that are one or zero. Most preprocessing is therefore linear in a *basis*: the constant
+one, the columns of an encoded row, and its numbers in original units, each multiplied by the column that
+indicates that the number is present. Nonlinear steps add elements to the basis.
 """
 
 from __future__ import annotations
@@ -22,39 +22,86 @@ from torch import Tensor, nn
 from plausiflow.tables import Block, Dtype, Encoder, Feature, Layout, Scale, is_missing
 
 ONE = 0
-"""The element of the basis that is always one."""
+"""Element of the basis that is always one."""
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Fitted: TypeAlias = Any
 """A fitted object of scikit-learn, which has no types."""
 
 
-class Refused(Exception):
-    """Something cannot be converted exactly; the message says what and why."""
+class UnsupportedModelError(Exception):
+    """The conversion would not be exact; the message gives the reason."""
 
 
-def ask(model: Fitted, method: str, rows: pd.DataFrame | npt.NDArray[Any]) -> Any:  # noqa: ANN401
-    """What a user's model answers for rows; its warnings are not ours to show."""
+def call_model(model: Fitted, method: str, rows: pd.DataFrame | npt.NDArray[Any]) -> Any:  # noqa: ANN401
+    """Call a method of a user's model on rows; its warnings are not shown.
+
+    Raises:
+        UnsupportedModelError: The model raised an exception.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             return getattr(model, method)(rows)
         except Exception as error:
             text = " ".join(str(error).split())
-            raise Refused(f"{type(model).__name__}.{method} raised {type(error).__name__}: {text}") from error
+            raise UnsupportedModelError(
+                f"{type(model).__name__}.{method} raised {type(error).__name__}: {text}"
+            ) from error
+
+
+@dataclass(frozen=True)
+class InputFormat:
+    """The columns that a fitted model takes, as a table or as an array.
+
+    Attributes:
+        names: Names of the columns, in the model's order.
+        as_array: Whether the model was fitted on an array, without names.
+    """
+
+    names: tuple[str, ...]
+    as_array: bool
+
+    @classmethod
+    def from_model(cls, model: Fitted, names: Sequence[str]) -> InputFormat:
+        """Return the input format of a model, given the column names of the table.
+
+        Raises:
+            UnsupportedModelError: The table does not have the model's columns.
+        """
+        if hasattr(model, "feature_names_in_"):
+            expected = tuple(map(str, model.feature_names_in_))
+            absent = [name for name in expected if name not in names]
+            if absent:
+                raise UnsupportedModelError(
+                    f"the model takes columns that the table does not have: {', '.join(absent)}"
+                )
+            return cls(expected, as_array=False)
+        n_expected = getattr(model, "n_features_in_", len(names))
+        if n_expected != len(names):
+            raise UnsupportedModelError(
+                f"the model takes an array of {n_expected} columns without names; the table has "
+                f"{len(names)}. Fit it on a DataFrame"
+            )
+        return cls(tuple(names), as_array=True)
+
+    def select(self, frame: pd.DataFrame) -> Any:  # noqa: ANN401
+        """Return the rows of a table as the model takes them."""
+        chosen = frame[list(self.names)]
+        return chosen.to_numpy() if self.as_array else chosen
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Column:
-    """A column on its way through a model.
+class ModelColumn:
+    """A column of the table between two steps of a model.
 
     Attributes:
-        name: Of the column of the table that it comes from.
-        dtype: In which the model is given it.
-        states: The cell's value at each of its states, by the element of the basis that is one there.
-        number: The cell as a number, linear in the basis, where it is in no state; zero where it is in one.
-        gate: The element of the basis that is one where the cell is a number.
-        unknown: Why an encoded row does not tell the cell, where it does not.
+        name: Name of the column of the table that it comes from.
+        dtype: Dtype in which the model receives it.
+        states: Value of the cell in each state, by the element of the basis that is one there.
+        number: Weights of the cell over the basis when it is in no state; zero when it is in one.
+        gate: Element of the basis that is one when the cell is a number.
+        unknown: Why encoded rows do not contain the cell; None if they do.
     """
 
     name: str
@@ -64,65 +111,67 @@ class Column:
     gate: int = ONE
     unknown: str | None = None
 
-    def affine(self, scale: float, shift: float) -> Column:
-        """The column times ``scale``, plus ``shift``."""
+    def affine(self, scale: float, shift: float) -> ModelColumn:
+        """Return the column times ``scale``, plus ``shift``."""
         number = self.number
         if number is not None:
             number = {element: scale * weight for element, weight in number.items()}
             number[self.gate] = number.get(self.gate, 0.0) + shift
-        states = {element: scale * self.as_number(cell) + shift for element, cell in self.states.items()}
+        states = {element: scale * self.to_number(cell) + shift for element, cell in self.states.items()}
         return replace(self, states=states, number=number, dtype=np.dtype(np.float64))
 
-    def mapped(self, function: Callable[[Any], Any], at_number: float | None = None) -> Column:
-        """The column with a function of every state; and of its numbers, where these all give the same."""
+    def map_states(self, function: Callable[[Any], Any], at_number: float | None = None) -> ModelColumn:
+        """Apply a function to every state; replace all numbers by ``at_number``, if given."""
         states = {element: function(cell) for element, cell in self.states.items()}
         if at_number is None or self.number is None:
             return replace(self, states=states)
         return replace(self, states={**states, self.gate: at_number}, number=None)
 
-    def vector(self, size: int) -> Array:
-        """Its weights over the first ``size`` elements of the basis.
+    def weights(self, size: int) -> Array:
+        """Return the weights over the first ``size`` elements of the basis.
 
         Raises:
-            Refused: Some state is not a number.
+            UnsupportedModelError: Some state is not a number.
         """
         weights = np.zeros(size)
         for element, weight in (self.number or {}).items():
             weights[element] += weight
-        for element, cell in self.known().states.items():
-            value = self.as_number(cell)
+        for element, cell in self.require_known().states.items():
+            value = self.to_number(cell)
             if np.isnan(value):
-                raise Refused(f"`{self.name}` may be missing, and no imputer fills it")
+                raise UnsupportedModelError(f"`{self.name}` may be missing, and no imputer fills it")
             weights[element] += value
         return weights
 
-    def known(self) -> Column:
-        """TrueModel.
+    def require_known(self) -> ModelColumn:
+        """Return the column itself.
 
         Raises:
-            Refused: The encoded row does not tell the cell.
+            UnsupportedModelError: Encoded rows do not contain the cell.
         """
         if self.unknown is not None:
-            raise Refused(f"the model uses `{self.name}`, {self.unknown}")
+            raise UnsupportedModelError(f"the model uses `{self.name}`, {self.unknown}")
         return self
 
-    def as_number(self, cell: Any) -> float:  # noqa: ANN401
-        """A state as a number, NaN where it is missing."""
+    def to_number(self, cell: Any) -> float:  # noqa: ANN401
+        """Return a state as a number, NaN if it is missing."""
         if isinstance(cell, bool | int | float | np.number | np.bool_):
             return float(cell)
         if pd.isna(cell):
             return float("nan")
-        raise Refused(f"`{self.name}` is text, such as {cell!r}, where the model computes with numbers")
+        raise UnsupportedModelError(
+            f"`{self.name}` is text, such as {cell!r}, where the model computes with numbers"
+        )
 
 
-def matrix(columns: Sequence[Column], size: int) -> Array:
-    """The weights of columns over the basis, shape ``(size, number of columns)``."""
-    vectors = [column.vector(size) for column in columns]
+def weight_matrix(columns: Sequence[ModelColumn], size: int) -> Array:
+    """Return the weights of columns over the basis, shape ``(size, number of columns)``."""
+    vectors = [column.weights(size) for column in columns]
     return np.stack(vectors, axis=1) if vectors else np.zeros((size, 0))
 
 
 class Affine(nn.Module):
-    """``x W``, or ``x W + b``; W may have fewer rows than x has columns, which are then left out."""
+    """The map ``x W``, or ``x W + b``; columns of x beyond the rows of W are ignored."""
 
     weight: Tensor
     bias: Tensor | None
@@ -135,17 +184,17 @@ class Affine(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Shape ``(n, columns of W)``."""
+        """Return shape ``(n, columns of W)``."""
         product = x[:, : len(self.weight)] @ self.weight
         return product if self.bias is None else product + self.bias
 
 
 class Basis(nn.Module):
-    """The basis at encoded rows, ``(n, width) -> (n, size)``: one, the row, its numbers, and what was added.
+    """The basis at encoded rows, ``(n, width) -> (n, size)``: one, the row, its numbers, added elements.
 
     Attributes:
-        size: How many elements there are.
-        elements: For each number of the table, its element.
+        size: Number of elements.
+        elements: Element of each number of the table, by name.
     """
 
     columns: Tensor
@@ -162,7 +211,7 @@ class Basis(nn.Module):
         ends = torch.tensor([0.0, 1.0], dtype=torch.float64)
         decoded = torch.stack([scale.decode(ends) for scale in linear]) if linear else ends.new_zeros(0, 2)
         self.register_buffer("columns", torch.tensor([b.number for b in blocks], dtype=torch.long))
-        self.register_buffer("gates", torch.tensor([gate_of(b) for b in blocks], dtype=torch.long))
+        self.register_buffer("gates", torch.tensor([_gate(b) for b in blocks], dtype=torch.long))
         self.register_buffer("start", decoded[:, 0].clone())
         self.register_buffer("span", decoded[:, 1] - decoded[:, 0])
         self.elements = {block.name: 1 + layout.width + i for i, block in enumerate(blocks)}
@@ -170,13 +219,13 @@ class Basis(nn.Module):
         self.added = nn.ModuleList()
 
     def extend(self, module: nn.Module, n: int) -> range:
-        """Add the ``n`` columns that a module makes of the basis so far; returns their elements."""
+        """Add the ``n`` columns that a module computes from the basis so far; return their elements."""
         self.added.append(module)
         self.size += n
         return range(self.size - n, self.size)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Shape ``(n, size)``; keeps the graph."""
+        """Return the basis, shape ``(n, size)``; keeps the graph."""
         row, encoded = torch.cat([x.new_ones(len(x), 1), x], dim=1), x[:, self.columns]
         n = len(self.start)
         numbers = [encoded[:, :n] * self.span + self.start]
@@ -192,23 +241,23 @@ def _scale(block: Block) -> Scale:
     return block.scale
 
 
-def gate_of(block: Block) -> int:
-    """The element of the basis that is one where a block's number is free."""
+def _gate(block: Block) -> int:
+    """Return the element of the basis that is one when the number of a block is free."""
     free = [column for column, pin in zip(block.levels, block.pinned, strict=True) if pin is None]
     return 1 + free[0] if free else ONE
 
 
 def table_columns(
     encoder: Encoder, sample: pd.DataFrame, names: Sequence[str], dtype: Dtype | None, basis: Basis
-) -> list[Column]:
-    """Columns of the table as a model is given them.
+) -> list[ModelColumn]:
+    """Return columns of the table as a model receives them.
 
     Args:
-        encoder: Of the table.
-        sample: Rows as the model is given them: their dtypes, and how they write a missing cell.
-        names: Which columns, in the model's order.
-        dtype: Of the array that the model takes; nothing where it takes a table.
-        basis: Of the encoder's layout.
+        encoder: Encoder of the table.
+        sample: Rows as the model receives them, which show dtypes and the marker of missing cells.
+        names: Names of the columns, in the model's order.
+        dtype: Dtype of the array that the model takes; None if it takes a table.
+        basis: Basis of the encoder's layout.
     """
     return [
         _table_column(encoder, encoder.schema.feature(name), sample[name], dtype or sample[name].dtype, basis)
@@ -216,8 +265,10 @@ def table_columns(
     ]
 
 
-def _table_column(encoder: Encoder, feature: Feature, cells: pd.Series, dtype: Dtype, basis: Basis) -> Column:
-    column = Column(name=feature.name, dtype=dtype)
+def _table_column(
+    encoder: Encoder, feature: Feature, cells: pd.Series, dtype: Dtype, basis: Basis
+) -> ModelColumn:
+    column = ModelColumn(name=feature.name, dtype=dtype)
     if feature.kind == "identifier":
         return replace(column, unknown="an identifier, which encoded rows do not hold")
     if feature.kind == "constant":
@@ -225,12 +276,11 @@ def _table_column(encoder: Encoder, feature: Feature, cells: pd.Series, dtype: D
             return replace(column, unknown="a constant that some rows miss, which encoded rows do not hold")
         return replace(column, states={ONE: feature.levels[0]})
     block = encoder.layout.block(feature.name)
-    absent = cells[is_missing(cells)]
-    missing = absent.iloc[0] if len(absent) else np.nan
     if feature.is_number:
         pinned = zip(block.levels, block.pinned, block.closed, strict=True)
         states = {1 + at: np.nan if closed else 0.0 for at, pin, closed in pinned if pin is not None}
         number = {basis.elements[feature.name]: 1.0}
-        return replace(column, states=states, number=number, gate=gate_of(block))
-    values = [*feature.levels, missing]
+        return replace(column, states=states, number=number, gate=_gate(block))
+    absent = cells[is_missing(cells)]
+    values = [*feature.levels, absent.iloc[0] if len(absent) else np.nan]
     return replace(column, states={1 + at: value for at, value in zip(block.levels, values, strict=False)})

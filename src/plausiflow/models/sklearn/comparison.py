@@ -1,9 +1,8 @@
-"""Whether a converted model answers as the model itself: on rows of a table, and on changed ones."""
+"""Comparison of a converted model with the original, on rows of a table and on perturbed rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,147 +10,115 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.models.sklearn.columns import Fitted, Refused, ask
-from plausiflow.tables import Encoder, precision
+from plausiflow.models.sklearn.columns import Fitted, InputFormat, UnsupportedModelError, call_model
+from plausiflow.tables import Encoder, float_dtype
 
 TOLERANCE = 1e-6
-"""How far answers of a conversion may be from the model's own: probabilities, or numbers over their size."""
+"""Largest accepted difference of probabilities, or of numbers relative to their size."""
 _ROWS = 256
-_BEYOND = 0.25
+_OVERSHOOT = 0.25  # How far perturbed numbers go beyond the training range, as a share of it.
 
 
-@dataclass(frozen=True)
-class Intake:
-    """What a fitted model takes: columns of the table, by name or as an array.
-
-    Attributes:
-        names: The columns, in its order.
-        as_array: It was fitted on an array, without names.
-    """
-
-    names: tuple[str, ...]
-    as_array: bool
-
-    @classmethod
-    def of(cls, model: Fitted, names: Sequence[str]) -> Intake:
-        """What a model takes of a table with columns of these names.
-
-        Raises:
-            Refused: The table does not have it.
-        """
-        if hasattr(model, "feature_names_in_"):
-            wanted = tuple(map(str, model.feature_names_in_))
-            absent = [name for name in wanted if name not in names]
-            if absent:
-                raise Refused(f"the model takes columns that the table does not have: {', '.join(absent)}")
-            return cls(wanted, as_array=False)
-        expected = getattr(model, "n_features_in_", len(names))
-        if expected != len(names):
-            raise Refused(
-                f"the model takes an array of {expected} columns without names; the table has {len(names)}. "
-                "Fit it on a DataFrame"
-            )
-        return cls(tuple(names), as_array=True)
-
-    def rows(self, frame: pd.DataFrame) -> Any:  # noqa: ANN401
-        """Rows of the table as the model takes them, a table or an array."""
-        chosen = frame[list(self.names)]
-        return chosen.to_numpy() if self.as_array else chosen
-
-
-def require_same(
-    answers: Callable[[Tensor], Tensor], model: Fitted, intake: Intake, encoder: Encoder, sample: pd.DataFrame
+def check_predictions(
+    predict: Callable[[Tensor], Tensor],
+    model: Fitted,
+    inputs: InputFormat,
+    encoder: Encoder,
+    sample: pd.DataFrame,
 ) -> None:
-    """Refuse answers that are not the model's own; what is given is as in :func:`largest_difference`.
+    """Compare a converted model with the original, on rows of the sample and on perturbed rows.
+
+    Args:
+        predict: Converted model of encoded rows: logits ``(n, k)``, whose softmax is compared if the model
+            has probabilities, or numbers ``(n,)``.
+        model: The fitted classifier or regressor.
+        inputs: Its input format.
+        encoder: Encoder of the table.
+        sample: Rows of the table.
 
     Raises:
-        Refused: They differ by more than 1e-6, or the model cannot be asked.
+        UnsupportedModelError: Predictions differ by more than 1e-6, or the model raises an exception.
     """
-    difference = largest_difference(answers, model, intake, encoder, sample)
+    differences = []
+    for frame in (round_trip_rows(encoder, sample), perturbed_rows(encoder, sample)):
+        encoded = encoder.encode(frame)
+        with torch.no_grad():
+            predicted = predict(encoded.x[torch.from_numpy(encoded.usable)])
+        differences.append(prediction_difference(predicted, model, inputs.select(frame[encoded.usable])))
+    difference = float(np.max(differences))
     if not difference <= TOLERANCE:
-        single = "; it is given single precision, double may do" if _is_single(intake.rows(sample)) else ""
-        raise Refused(
+        hint = "; it is given single precision, double may do" if _is_single(inputs.select(sample)) else ""
+        raise UnsupportedModelError(
             f"{type(model).__name__} and its conversion differ by up to {difference:.1e} in their answers"
-            + single
+            + hint
         )
 
 
 def _is_single(rows: Any) -> bool:  # noqa: ANN401
     dtypes = rows.dtypes if isinstance(rows, pd.DataFrame) else [rows.dtype]
-    return all(precision(dtype).itemsize < 8 for dtype in dtypes)
+    return all(float_dtype(dtype).itemsize < 8 for dtype in dtypes)
 
 
-def largest_difference(
-    answers: Callable[[Tensor], Tensor], model: Fitted, intake: Intake, encoder: Encoder, sample: pd.DataFrame
-) -> float:
-    """How far answers are from the model's own, at most.
+def prediction_difference(predicted: Tensor, model: Fitted, rows: Any) -> float:  # noqa: ANN401
+    """Return the largest difference between predictions and those of the model itself.
 
-    Of a classifier, that is a difference of probabilities, or of its decision function where it has none; of
-    a regressor a difference of its predictions. It is divided by the size of the model's own answer where
-    that is above one.
+    For a classifier it is a difference of probabilities, or of the decision function if it has none; for a
+    regressor a difference of predictions. It is divided by the model's prediction where that exceeds one.
 
     Args:
-        answers: For encoded rows: logits ``(n, k)``, whose softmax is compared where the model has
-            probabilities, or numbers ``(n,)``.
+        predicted: Logits ``(n, k)`` of a classifier, or numbers ``(n,)`` of a regressor.
         model: The fitted classifier or regressor.
-        intake: What it takes.
-        encoder: Of the table.
-        sample: Rows of the table.
+        rows: The same rows as the model takes them.
 
     Raises:
-        Refused: The model cannot be asked.
+        UnsupportedModelError: The model raises an exception, or predicts another shape.
     """
-    differences = []
-    for frame in (own_rows(encoder, sample), changed_rows(encoder, sample)):
-        encoded = encoder.encode(frame)
-        with torch.no_grad():
-            found = answers(encoded.x[torch.from_numpy(encoded.usable)])
-        differences.append(answers_differ_by(found, model, intake.rows(frame[encoded.usable])))
-    return float(np.max(differences))
-
-
-def answers_differ_by(found: Tensor, model: Fitted, rows: Any) -> float:  # noqa: ANN401
-    """How far answers for rows are from the model's own, at most; see :func:`largest_difference`."""
-    if found.ndim == 1:
-        answers, own = ask(model, "predict", rows), found.numpy()
-        answers = answers[:, 0] if answers.shape[1:] == (1,) else answers  # fitted on a column of a table
+    if predicted.ndim == 1:
+        expected, actual = call_model(model, "predict", rows), predicted.numpy()
+        if expected.shape[1:] == (1,):  # the model was fitted on a table with one column
+            expected = expected[:, 0]
     elif hasattr(model, "predict_proba"):
-        answers, own = ask(model, "predict_proba", rows), found.softmax(dim=1).numpy()
+        expected, actual = call_model(model, "predict_proba", rows), predicted.softmax(dim=1).numpy()
     else:
-        answers = ask(model, "decision_function", rows)
-        own = (found[:, 1] - found[:, 0] if answers.ndim == 1 else found).numpy()
-    if own.shape != answers.shape:
-        raise Refused(f"{type(model).__name__} answers with shape {answers.shape}, not {own.shape}")
-    return float((np.abs(own - answers) / np.maximum(1, np.abs(answers))).max())
+        expected = call_model(model, "decision_function", rows)
+        actual = (predicted[:, 1] - predicted[:, 0] if expected.ndim == 1 else predicted).numpy()
+    if actual.shape != expected.shape:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} answers with shape {expected.shape}, not {actual.shape}"
+        )
+    return float((np.abs(actual - expected) / np.maximum(1, np.abs(expected))).max())
 
 
-def _some(encoder: Encoder, sample: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the sample that can be encoded, spread over it, numbered anew."""
+def _usable_rows(encoder: Encoder, sample: pd.DataFrame) -> pd.DataFrame:
+    """Return up to 256 rows that can be encoded, spread over the sample, with a new index."""
     usable = np.flatnonzero(encoder.encode(sample).usable)
     if not len(usable):
-        raise Refused("the sample has no row that can be encoded, to compare the model's answers on")
+        raise UnsupportedModelError(
+            "the sample has no row that can be encoded, to compare the model's answers on"
+        )
     chosen = usable[np.linspace(0, len(usable) - 1, min(len(usable), _ROWS)).astype(np.int64)]
     return sample.iloc[chosen].reset_index(drop=True)
 
 
-def own_rows(encoder: Encoder, sample: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the sample as they come back from being encoded."""
-    rows = _some(encoder, sample)
+def round_trip_rows(encoder: Encoder, sample: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of the sample after encoding and decoding."""
+    rows = _usable_rows(encoder, sample)
     return encoder.decode(encoder.encode(rows).x, like=rows)
 
 
-def changed_rows(encoder: Encoder, sample: pd.DataFrame) -> pd.DataFrame:
-    """The rows with other numbers, also beyond the training range, at every level in turn.
+def perturbed_rows(encoder: Encoder, sample: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with random numbers, some beyond the training range, and with every level in turn.
 
-    Missing cells stay, for rows write them in their own way; only where none is missing some become so.
+    Missing cells stay missing, because their marker differs between rows. Other cells become missing only in
+    columns where the sample misses none.
     """
-    some, layout = _some(encoder, sample), encoder.layout
+    rows, layout = _usable_rows(encoder, sample), encoder.layout
     n = max([_ROWS, *(len(block.levels) for block in layout.with_levels)])
-    like = some.iloc[np.resize(np.arange(len(some)), n)].reset_index(drop=True)
+    like = rows.iloc[np.resize(np.arange(len(rows)), n)].reset_index(drop=True)
     x = encoder.encode(like).x
     codes, generator = layout.codes(x), torch.Generator().manual_seed(0)
     numbers = torch.rand(n, len(layout.numbers), generator=generator, dtype=x.dtype)
-    numbers[::2] = numbers[::2] * (1 + 2 * _BEYOND) - _BEYOND
+    numbers[::2] = numbers[::2] * (1 + 2 * _OVERSHOOT) - _OVERSHOOT
     x[:, layout.numbers] = numbers
     for j, block in enumerate(layout.with_levels):
         closed = torch.tensor(block.closed)

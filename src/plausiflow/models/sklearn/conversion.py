@@ -1,15 +1,13 @@
-"""From a fitted scikit-learn model to one of encoded rows with the same answers, and gradients.
+"""Conversion of a fitted scikit-learn model to an equivalent model of encoded rows that has gradients.
 
-The model may take the table's columns by name, or an array of all of them. A conversion is never believed:
-the model itself is asked about rows of the table and about changed ones, and where the answers differ there
-is no conversion, but a reason.
+The model may take the table's columns by name, or an array of all of them. Every conversion is verified:
+the original predicts rows of the table and perturbed rows, and a difference is an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,18 +16,18 @@ from torch import Tensor, nn
 
 from plausiflow.core import Frozen
 from plausiflow.models.base import check_columns
-from plausiflow.models.sklearn.columns import Basis, Fitted, Refused, table_columns
-from plausiflow.models.sklearn.comparison import Intake, require_same
-from plausiflow.models.sklearn.estimators import estimator
-from plausiflow.models.sklearn.preprocessing import kind_of
-from plausiflow.tables import Encoder, plain
+from plausiflow.models.sklearn.columns import Basis, Fitted, InputFormat, UnsupportedModelError, table_columns
+from plausiflow.models.sklearn.comparison import check_predictions
+from plausiflow.models.sklearn.estimators import convert_estimator
+from plausiflow.models.sklearn.preprocessing import sklearn_class_name
+from plausiflow.tables import Encoder, to_python
 
-SAMPLE = 256
-"""How many rows of a table are enough of a sample to compare answers on."""
+SAMPLE_ROWS = 256
+"""Number of rows that are enough to compare predictions on."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class _Converted:
+class _ConvertedModel:
     module: nn.Module
     kind: str
     n_features: int
@@ -40,24 +38,23 @@ class _Converted:
     def __post_init__(self) -> None:
         self._frozen = Frozen(self.module)
 
-    def _answers(self, x: Tensor) -> Tensor:
+    def _outputs(self, x: Tensor) -> Tensor:
         check_encoded(x, self.n_features)
-        answers: Tensor = self._frozen(x)(x)
-        return answers
+        outputs: Tensor = self._frozen(x)(x)
+        return outputs
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class ConvertedClassifier(_Converted):
-    """A scikit-learn model as a classifier of encoded rows; made by :func:`convert`.
+class ConvertedClassifier(_ConvertedModel):
+    """A scikit-learn model as a classifier of encoded rows; see :func:`convert_classifier`.
 
     Attributes:
-        module: The model, ``(n, width) -> (n, k)``. It is never evaluated itself: ``logits`` uses frozen
-            copies.
-        kind: The model's class.
+        module: The model, ``(n, width) -> (n, k)``. ``logits`` evaluates frozen copies of it.
+        kind: Class name of the model.
         n_features: Width of an encoded row.
-        classes: Its labels, in its order.
-        probabilities: The softmax of the logits is what the model predicts; else the model predicts no
-            probabilities, and only the decision agrees, the largest logit.
+        classes: Labels, in the model's order.
+        probabilities: Whether the softmax of the logits are the model's probabilities. If False, the model
+            has no probabilities, and only the largest logit agrees with its decision.
     """
 
     classes: tuple[Any, ...]
@@ -65,15 +62,15 @@ class ConvertedClassifier(_Converted):
 
     @property
     def n_classes(self) -> int:
-        """How many classes there are."""
+        """Number of classes."""
         return len(self.classes)
 
     def logits(self, x: Tensor) -> Tensor:
-        """Log-probabilities, or margins, ``(n, width) -> (n, k)``.
+        """Return log-probabilities, or margins, ``(n, width) -> (n, k)``.
 
         In x's dtype and on its device; keeps the graph.
         """
-        return self._answers(x)
+        return self._outputs(x)
 
     def __repr__(self) -> str:
         answers = "probabilities" if self.probabilities else "decisions"
@@ -81,163 +78,112 @@ class ConvertedClassifier(_Converted):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class ConvertedRegressor(_Converted):
-    """A scikit-learn model as a regressor of encoded rows; made by :func:`convert_regressor`.
+class ConvertedRegressor(_ConvertedModel):
+    """A scikit-learn model as a regressor of encoded rows; see :func:`convert_regressor`.
 
     Attributes:
-        module: The model, ``(n, width) -> (n, 1)``. It is never evaluated itself: ``values`` uses frozen
-            copies.
-        kind: The model's class.
+        module: The model, ``(n, width) -> (n, 1)``. ``values`` evaluates frozen copies of it.
+        kind: Class name of the model.
         n_features: Width of an encoded row.
     """
 
     def values(self, x: Tensor) -> Tensor:
-        """Predictions, ``(n, width) -> (n,)``; in x's dtype and on its device; keeps the graph."""
-        return self._answers(x)[:, 0]
+        """Return predictions, ``(n, width) -> (n,)``; in x's dtype and on its device; keeps the graph."""
+        return self._outputs(x)[:, 0]
 
     def __repr__(self) -> str:
         return f"ConvertedRegressor({self.kind})"
 
 
-@dataclass(frozen=True)
-class Conversion:
-    """A converted model, or the reason why there is none.
-
-    Attributes:
-        classifier: With the model's answers.
-        reason: What could not be converted, and why; empty where there is a classifier.
-    """
-
-    classifier: ConvertedClassifier | None
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class RegressorConversion:
-    """A converted regressor, or the reason why there is none.
-
-    Attributes:
-        regressor: With the model's answers.
-        reason: What could not be converted, and why; empty where there is a regressor.
-    """
-
-    regressor: ConvertedRegressor | None
-    reason: str = ""
-
-
-def convert(model: Fitted, encoder: Encoder, sample: pd.DataFrame, *, compared: bool = True) -> Conversion:
-    """Convert a fitted scikit-learn classifier, exactly, or say why not.
+def convert_classifier(
+    model: Fitted, encoder: Encoder, sample: pd.DataFrame, *, verify: bool = True
+) -> ConvertedClassifier:
+    """Convert a fitted scikit-learn classifier exactly.
 
     Args:
         model: An estimator or a pipeline. It is not changed.
-        encoder: Of the table whose columns the model takes.
-        sample: Some rows of the table, in the dtypes that the model is given, to compare answers on.
-        compared: Whether to compare; a conversion that was believed before is made again without.
+        encoder: Encoder of the table whose columns the model takes.
+        sample: Some rows of the table, in the dtypes that the model receives.
+        verify: Whether to compare predictions on the sample; not needed to repeat a verified conversion.
 
     Returns:
-        A classifier whose answers for these rows, and for changed ones, differ from the model's by at most
-        1e-6; or the reason why there is none.
+        A classifier whose predictions for the sample, and for perturbed rows, differ by at most 1e-6.
 
     Raises:
-        InvalidInputError: The sample has not the columns of the table.
+        UnsupportedModelError: The model cannot be converted exactly.
+        InvalidInputError: The sample does not have the columns of the table.
 
     Example:
         >>> from sklearn.linear_model import LogisticRegression
-        >>> from plausiflow.tables.schema import Schema
+        >>> from plausiflow.tables import Schema
         >>> frame = pd.DataFrame({"age": [31, 54, 47, 25], "owns": [True, False, True, False]})
         >>> model = LogisticRegression().fit(frame, ["no", "yes", "yes", "no"])
-        >>> encoder = Encoder(Schema.infer(frame))
-        >>> convert(model, encoder, frame).classifier
+        >>> convert_classifier(model, Encoder(Schema.infer(frame)), frame)
         ConvertedClassifier(LogisticRegression, 2 classes; probabilities)
     """
-    return Conversion(*_tried(_classifier, model, encoder, sample, compared))
+    encoder.encode(sample)  # raises unless these are rows of the table
+    kind, classes = sklearn_class_name(model), getattr(model, "classes_", None)
+    if not isinstance(classes, np.ndarray) or classes.ndim != 1 or len(classes) < 2:
+        raise UnsupportedModelError(f"{kind} is not a classifier with one outcome of two classes or more")
+    inputs = InputFormat.from_model(model, encoder.schema.names)
+    classifier = ConvertedClassifier(
+        module=_build_module(model, inputs, encoder, sample),
+        kind=kind,
+        n_features=encoder.layout.width,
+        classes=tuple(map(to_python, classes)),
+        probabilities=hasattr(model, "predict_proba"),
+    )
+    if verify:
+        check_predictions(classifier.logits, model, inputs, encoder, sample)
+    return classifier
 
 
 def convert_regressor(
-    model: Fitted, encoder: Encoder, sample: pd.DataFrame, *, compared: bool = True
-) -> RegressorConversion:
-    """Convert a fitted scikit-learn regressor, exactly, or say why not.
+    model: Fitted, encoder: Encoder, sample: pd.DataFrame, *, verify: bool = True
+) -> ConvertedRegressor:
+    """Convert a fitted scikit-learn regressor exactly.
 
     Args:
         model: An estimator or a pipeline that predicts one number. It is not changed.
-        encoder: Of the table whose columns the model takes.
-        sample: Some rows of the table, in the dtypes that the model is given, to compare answers on.
-        compared: Whether to compare; a conversion that was believed before is made again without.
+        encoder: Encoder of the table whose columns the model takes.
+        sample: Some rows of the table, in the dtypes that the model receives.
+        verify: Whether to compare predictions on the sample; not needed to repeat a verified conversion.
 
     Returns:
-        A regressor whose answers for these rows, and for changed ones, differ from the model's by at most
-        1e-6, of their size where that is above one; or the reason why there is none.
+        A regressor whose predictions for the sample, and for perturbed rows, differ by at most 1e-6,
+        relative to their size where that exceeds one.
 
     Raises:
-        InvalidInputError: The sample has not the columns of the table.
+        UnsupportedModelError: The model cannot be converted exactly.
+        InvalidInputError: The sample does not have the columns of the table.
 
     Example:
         >>> from sklearn.linear_model import Ridge
-        >>> from plausiflow.tables.schema import Schema
+        >>> from plausiflow.tables import Schema
         >>> frame = pd.DataFrame({"age": [31, 54, 47, 25], "owns": [True, False, True, False]})
         >>> model = Ridge().fit(frame, [1200.0, 900.0, 1500.0, 400.0])
-        >>> convert_regressor(model, Encoder(Schema.infer(frame)), frame).regressor
+        >>> convert_regressor(model, Encoder(Schema.infer(frame)), frame)
         ConvertedRegressor(Ridge)
     """
-    return RegressorConversion(*_tried(_regressor, model, encoder, sample, compared))
+    encoder.encode(sample)  # raises unless these are rows of the table
+    kind = sklearn_class_name(model)
+    if not is_regressor(model):
+        raise UnsupportedModelError(f"{kind} is not a regressor")
+    inputs = InputFormat.from_model(model, encoder.schema.names)
+    module = _build_module(model, inputs, encoder, sample)
+    regressor = ConvertedRegressor(module=module, kind=kind, n_features=encoder.layout.width)
+    if verify:
+        check_predictions(regressor.values, model, inputs, encoder, sample)
+    return regressor
 
 
 def check_encoded(x: Tensor, n_features: int) -> None:
-    """Raise unless these are encoded rows of this width."""
+    """Raise unless these are encoded rows with ``n_features`` columns."""
     check_columns(x, n_features, "rows as encoded by the encoder that the model was converted with")
 
 
-C = TypeVar("C", bound=_Converted)
-
-
-def _tried(
-    make: Callable[[Fitted, Encoder, pd.DataFrame, bool], C],
-    model: Fitted,
-    encoder: Encoder,
-    sample: pd.DataFrame,
-    compared: bool,
-) -> tuple[C | None, str]:
-    """What is made of a model, or why nothing is."""
-    encoder.encode(sample)  # raises where these are not rows of the table
-    try:
-        return make(model, encoder, sample, compared), ""
-    except Refused as refusal:
-        return None, str(refusal)
-
-
-def _classifier(model: Fitted, encoder: Encoder, sample: pd.DataFrame, compared: bool) -> ConvertedClassifier:
-    kind, classes = kind_of(model), getattr(model, "classes_", None)
-    if not isinstance(classes, np.ndarray) or classes.ndim != 1 or len(classes) < 2:
-        raise Refused(f"{kind} is not a classifier with one outcome of two classes or more")
-    intake = Intake.of(model, encoder.schema.names)
-    made = ConvertedClassifier(
-        module=_module(model, intake, encoder, sample),
-        kind=kind,
-        n_features=encoder.layout.width,
-        classes=tuple(map(plain, classes)),
-        probabilities=hasattr(model, "predict_proba"),
-    )
-    if compared:
-        require_same(made.logits, model, intake, encoder, sample)
-    return made
-
-
-def _regressor(model: Fitted, encoder: Encoder, sample: pd.DataFrame, compared: bool) -> ConvertedRegressor:
-    kind = kind_of(model)
-    if not is_regressor(model):
-        raise Refused(f"{kind} is not a regressor")
-    intake = Intake.of(model, encoder.schema.names)
-    made = ConvertedRegressor(
-        module=_module(model, intake, encoder, sample), kind=kind, n_features=encoder.layout.width
-    )
-    if compared:
-        require_same(made.values, model, intake, encoder, sample)
-    return made
-
-
-def _module(model: Fitted, intake: Intake, encoder: Encoder, sample: pd.DataFrame) -> nn.Module:
-    """The model as a module of encoded rows."""
+def _build_module(model: Fitted, inputs: InputFormat, encoder: Encoder, sample: pd.DataFrame) -> nn.Module:
     basis = Basis(encoder.layout)
-    dtype = intake.rows(sample).dtype if intake.as_array else None
-    columns = table_columns(encoder, sample, intake.names, dtype, basis)
-    return nn.Sequential(basis, estimator(model, columns, basis))
+    dtype = inputs.select(sample).dtype if inputs.as_array else None
+    columns = table_columns(encoder, sample, inputs.names, dtype, basis)
+    return nn.Sequential(basis, convert_estimator(model, columns, basis))

@@ -1,6 +1,6 @@
-"""From scores to answers: what the estimators of scikit-learn end in, over the basis.
+"""Final maps of scikit-learn estimators, from scores over the basis to predictions.
 
-Log-probabilities are finite wherever the scores are, so that there is a gradient however sure a model is.
+Log-probabilities are finite wherever the scores are, so the gradient never vanishes by underflow.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from plausiflow.models.sklearn.columns import Affine, Array
 Link = Literal["sigmoid", "softmax", "one_vs_rest", "margin"]
 
 
-class Scored(nn.Module):
-    """Logits from scores: one score where there are two classes and the link says so, else one per class."""
+class LinkedScores(nn.Module):
+    """Logits from scores: a single score for two classes if the link allows it, else one per class."""
 
     def __init__(self, scores: nn.Module, link: Link) -> None:
         super().__init__()
         self.scores, self.link = scores, link
 
     def forward(self, basis: Tensor) -> Tensor:
-        """Log-probabilities, or margins, ``(n, size) -> (n, k)``."""
+        """Return log-probabilities, or margins, ``(n, size) -> (n, k)``."""
         scores: Tensor = self.scores(basis)
         if self.link == "softmax":
             return scores.log_softmax(dim=1)
@@ -39,12 +39,12 @@ class Scored(nn.Module):
         return torch.cat([logsigmoid(-scores), logsigmoid(scores)], dim=1)
 
     def decision(self, basis: Tensor) -> Tensor:
-        """What the model calls its decision function, shape ``(n, 1)`` with two classes, else ``(n, k)``."""
+        """Return the model's decision function, shape ``(n, 1)`` for two classes, else ``(n, k)``."""
         scores: Tensor = self.scores(basis)
         return scores[:, 1:] - scores[:, :1] if scores.shape[1] == 2 else scores
 
 
-class Quadratic(nn.Module):
+class QuadraticScores(nn.Module):
     r"""Scores :math:`c_k - \lVert A_k x - a_k \rVert^2 / 2`, one for each class."""
 
     constant: Tensor
@@ -57,13 +57,13 @@ class Quadratic(nn.Module):
         self.register_buffer("constant", torch.from_numpy(np.array(constant, dtype=np.float64)))
 
     def forward(self, basis: Tensor) -> Tensor:
-        """Shape ``(n, k)``."""
+        """Return shape ``(n, k)``."""
         squares: Tensor = self.distances(basis).square().unflatten(1, (len(self.constant), -1)).sum(dim=2)
         return self.constant - squares / 2
 
 
-class Calibrated(nn.Module):
-    """Log-probabilities by a sigmoid of each class's decision or probability, normalised."""
+class CalibratedScores(nn.Module):
+    """Log-probabilities from a normalised sigmoid of each class's decision or probability."""
 
     slope: Tensor
     offset: Tensor
@@ -75,8 +75,8 @@ class Calibrated(nn.Module):
         self.register_buffer("offset", torch.from_numpy(offset))
 
     def forward(self, basis: Tensor) -> Tensor:
-        """Shape ``(n, k)``."""
-        if self.by_decision and isinstance(self.model, Scored):
+        """Return shape ``(n, k)``."""
+        if self.by_decision and isinstance(self.model, LinkedScores):
             response = self.model.decision(basis)
         else:
             response = self.model(basis).exp()
@@ -87,8 +87,8 @@ class Calibrated(nn.Module):
         return torch.cat([logsigmoid(-scores), logsigmoid(scores)], dim=1)
 
 
-class Average(nn.Module):
-    """The logarithm of a weighted mean of probabilities."""
+class MeanProbabilities(nn.Module):
+    """Logarithm of a weighted mean of probabilities."""
 
     log_weights: Tensor
 
@@ -98,7 +98,7 @@ class Average(nn.Module):
         self.register_buffer("log_weights", torch.from_numpy(np.log(weights / weights.sum())))
 
     def forward(self, basis: Tensor) -> Tensor:
-        """Shape ``(n, k)``."""
+        """Return shape ``(n, k)``."""
         parts = torch.stack([member(basis) for member in self.members])
         return (parts + self.log_weights[:, None, None]).logsumexp(dim=0)
 
@@ -107,5 +107,5 @@ class Exponential(nn.Module):
     """The exponential function."""
 
     def forward(self, scores: Tensor) -> Tensor:
-        """In the shape of ``scores``."""
+        """Return the shape of ``scores``."""
         return scores.exp()

@@ -1,7 +1,7 @@
-"""Fitted preprocessing of scikit-learn, exactly: from columns over the basis to columns over the basis.
+"""Exact conversion of fitted scikit-learn preprocessing, from columns over the basis to such columns.
 
-Here is how steps are chained and put side by side; what a single step does is in
-:mod:`plausiflow.models.sklearn.transformers`. Nothing is guessed: a step that is not known is refused.
+This module chains steps and combines them side by side; single transformers are in
+:mod:`plausiflow.models.sklearn.transformers`. Unknown steps are refused.
 """
 
 from __future__ import annotations
@@ -14,78 +14,84 @@ from sklearn.exceptions import NotFittedError
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from plausiflow.models.sklearn.columns import Basis, Column, Fitted, Refused
-from plausiflow.models.sklearn.transformers import MAPS
+from plausiflow.models.sklearn.columns import Basis, Fitted, ModelColumn, UnsupportedModelError
+from plausiflow.models.sklearn.transformers import TRANSFORMERS
 
 
-def transform(step: Fitted, columns: list[Column], basis: Basis) -> list[Column]:
-    """The columns that a fitted transformer makes of columns.
+def transform_columns(step: Fitted, columns: list[ModelColumn], basis: Basis) -> list[ModelColumn]:
+    """Return the columns that a fitted transformer computes from columns.
 
     Args:
         step: The transformer, or "passthrough".
-        columns: As many as it takes, in its order.
-        basis: What columns are written over; it grows where the transformer is not linear.
+        columns: Its input columns, in order.
+        basis: Basis of the columns; nonlinear transformers extend it.
 
     Raises:
-        Refused: It cannot be converted exactly.
+        UnsupportedModelError: The transformer cannot be converted exactly.
     """
     if step is None or isinstance(step, str):
         return columns
-    kind = kind_of(step)
-    expected = getattr(step, "n_features_in_", len(columns))
-    if expected != len(columns):
-        raise Refused(f"{kind} takes {expected} columns, and {len(columns)} lead to it")
-    if kind in _ROUTES:
-        return _ROUTES[kind](step, columns, basis)
-    if kind in MAPS:
-        return MAPS[kind](step, [column.known() for column in columns], basis)
+    kind = sklearn_class_name(step)
+    check_column_count(step, columns)
+    if kind in _COMBINATORS:
+        return _COMBINATORS[kind](step, columns, basis)
+    if kind in TRANSFORMERS:
+        return TRANSFORMERS[kind](step, [column.require_known() for column in columns], basis)
     if isinstance(step, SelectorMixin):
         return [columns[i] for i in step.get_support(indices=True)]
-    raise Refused(f"{kind} is a transformer that cannot be converted exactly")
+    raise UnsupportedModelError(f"{kind} is a transformer that cannot be converted exactly")
 
 
-def kind_of(model: Fitted) -> str:
-    """The name of the class of a fitted object of scikit-learn.
+def sklearn_class_name(model: Fitted) -> str:
+    """Return the class name of a fitted object of scikit-learn.
 
     Raises:
-        Refused: It is another's, or not fitted.
+        UnsupportedModelError: The class belongs to another package, or the object is not fitted.
     """
     kind = type(model)
     if kind.__module__.partition(".")[0] != "sklearn":
-        raise Refused(f"{kind.__name__} is not a class of scikit-learn")
+        raise UnsupportedModelError(f"{kind.__name__} is not a class of scikit-learn")
     try:
         check_is_fitted(model)
     except NotFittedError:
-        raise Refused(f"{kind.__name__} is not fitted") from None
+        raise UnsupportedModelError(f"{kind.__name__} is not fitted") from None
     return kind.__name__
 
 
-def _pipeline(step: Fitted, columns: list[Column], basis: Basis) -> list[Column]:
+def check_column_count(model: Fitted, columns: list[ModelColumn]) -> None:
+    """Refuse columns that are not as many as a fitted object expects."""
+    expected = getattr(model, "n_features_in_", len(columns))
+    if expected != len(columns):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} takes {expected} columns, and {len(columns)} lead to it"
+        )
+
+
+def _pipeline(step: Fitted, columns: list[ModelColumn], basis: Basis) -> list[ModelColumn]:
     for _, inner in step.steps:
-        columns = transform(inner, columns, basis)
+        columns = transform_columns(inner, columns, basis)
     return columns
 
 
-def _column_transformer(step: Fitted, columns: list[Column], basis: Basis) -> list[Column]:
-    weights, names = step.transformer_weights or {}, getattr(step, "feature_names_in_", ())
-    result: list[Column] = []
-    for name, inner, chosen in step.transformers_:
-        given = [columns[i] for i in positions(chosen, names, len(columns))]
-        if given and not _is_dropped(inner):
-            result += _weighted(transform(inner, given, basis), weights.get(name))
-    return result
+def _column_transformer(step: Fitted, columns: list[ModelColumn], basis: Basis) -> list[ModelColumn]:
+    names = getattr(step, "feature_names_in_", ())
+    parts = [
+        (name, inner, [columns[i] for i in column_positions(chosen, names, len(columns))])
+        for name, inner, chosen in step.transformers_
+    ]
+    return _side_by_side(step, [part for part in parts if part[2]], basis)
 
 
-def positions(chosen: Any, names: Iterable[str], n: int) -> list[int]:  # noqa: ANN401
-    """Which of ``n`` columns are chosen by labels, numbers, a slice of either, or a mask.
+def column_positions(chosen: Any, names: Iterable[str], n: int) -> list[int]:  # noqa: ANN401
+    """Return which of ``n`` columns are chosen by labels, numbers, a slice of either, or a mask.
 
     Example:
-        >>> positions(slice("b", "c"), ["a", "b", "c"], 3), positions([0, -1], (), 3)
+        >>> column_positions(slice("b", "c"), ["a", "b", "c"], 3), column_positions([0, -1], (), 3)
         ([1, 2], [0, 2])
     """
     at = {name: i for i, name in enumerate(names)}
     if isinstance(chosen, slice):
-        last = at[chosen.stop] + 1 if chosen.stop in at else chosen.stop  # a label's slice includes it
+        last = at[chosen.stop] + 1 if chosen.stop in at else chosen.stop  # a slice of labels includes its end
         return list(range(n))[at.get(chosen.start, chosen.start) : last : chosen.step]
     listed: list[Any] = [chosen] if isinstance(chosen, str | int | np.integer) else list(chosen)
     if listed and all(isinstance(item, bool | np.bool_) for item in listed):
@@ -93,30 +99,31 @@ def positions(chosen: Any, names: Iterable[str], n: int) -> list[int]:  # noqa: 
     return [at[item] if item in at else range(n)[item] for item in listed]
 
 
-def _feature_union(step: Fitted, columns: list[Column], basis: Basis) -> list[Column]:
-    weights = step.transformer_weights or {}
-    result: list[Column] = []
-    for name, inner in step.transformer_list:
-        if not _is_dropped(inner):
-            result += _weighted(transform(inner, columns, basis), weights.get(name))
+def _feature_union(step: Fitted, columns: list[ModelColumn], basis: Basis) -> list[ModelColumn]:
+    return _side_by_side(step, [(name, inner, columns) for name, inner in step.transformer_list], basis)
+
+
+def _side_by_side(
+    step: Fitted, parts: list[tuple[str, Fitted, list[ModelColumn]]], basis: Basis
+) -> list[ModelColumn]:
+    """Concatenate the outputs of named transformers, times the weights of the step."""
+    weights, result = step.transformer_weights or {}, []
+    for name, inner, given in parts:
+        if isinstance(inner, str) and inner == "drop":
+            continue
+        made = transform_columns(inner, given, basis)
+        weight = weights.get(name)
+        result += made if weight is None else [column.require_known().affine(weight, 0.0) for column in made]
     return result
 
 
-def _is_dropped(step: Fitted) -> bool:
-    return isinstance(step, str) and step == "drop"
-
-
-def _weighted(columns: list[Column], weight: float | None) -> list[Column]:
-    return columns if weight is None else [column.known().affine(weight, 0.0) for column in columns]
-
-
-def _function(step: Fitted, columns: list[Column], basis: Basis) -> list[Column]:
+def _function(step: Fitted, columns: list[ModelColumn], basis: Basis) -> list[ModelColumn]:
     if step.func is not None:
-        raise Refused(f"FunctionTransformer calls {step.func!r}, of which nothing is known")
+        raise UnsupportedModelError(f"FunctionTransformer calls {step.func!r}, which cannot be converted")
     return columns
 
 
-_ROUTES: dict[str, Callable[[Fitted, list[Column], Basis], list[Column]]] = {
+_COMBINATORS: dict[str, Callable[[Fitted, list[ModelColumn], Basis], list[ModelColumn]]] = {
     "Pipeline": _pipeline,
     "ColumnTransformer": _column_transformer,
     "FeatureUnion": _feature_union,

@@ -1,1 +1,1 @@
-"""Tree ensembles: read exactly from fitted models, and relaxed so that they have gradients."""
+"""Tree ensembles: exact copies of fitted models, and relaxed forests that have gradients."""

@@ -1,4 +1,4 @@
-"""Boosted trees as tensors, exactly: what a library stores, and the sum of many trees.
+"""Boosted trees as tensors: the exact sum of many trees, as their library computes it.
 
 Soft splits, which have a gradient, are in :mod:`plausiflow.models.trees.relaxation`.
 """
@@ -16,23 +16,23 @@ from torch import Tensor
 from plausiflow.errors import InvalidInputError
 from plausiflow.models.base import check_columns
 
-_CELLS = 100_000  # Splits times rows that are computed at once: what a cache holds.
-_FEWEST_ROWS = 16
+_CACHED_CELLS = 100_000  # Splits times rows in one batch, so that a batch fits into the cache.
+_MIN_BATCH = 16
 _TENSORS = ("feature", "threshold", "missing_left", "left", "right", "tree", "leaf", "root", "output", "base")
 
 
 @dataclass(frozen=True)
 class Tree:
-    """One tree, as its library stores it: every field has an entry per node, the root first.
+    """One tree, as its library stores it: every field has one entry per node, the root first.
 
     Attributes:
         feature: Column that a node splits.
-        threshold: Where it splits.
-        missing_left: Whether a missing cell goes left.
-        left: Its left child; -1 at a leaf.
-        right: Its right child.
-        value: Of a leaf.
-        output: Which output the tree adds to.
+        threshold: Threshold of the split.
+        missing_left: Whether a missing value goes left.
+        left: Left child; -1 at a leaf.
+        right: Right child.
+        value: Value of a leaf.
+        output: Output that the tree adds to.
     """
 
     feature: Sequence[int]
@@ -44,7 +44,7 @@ class Tree:
     output: int
 
     def levels(self) -> list[list[int]]:
-        """Its nodes by depth, from the root on."""
+        """Return the nodes of each depth, starting at the root."""
         levels, nodes = [], [0]
         while nodes:
             levels.append(nodes)
@@ -55,26 +55,26 @@ class Tree:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Forest:
-    """The sum of many trees: the splits of all of them, by depth, and their leaves.
+    """The sum of many trees: the splits of all trees, sorted by depth, and their leaves.
 
-    A node is numbered as a split, or from the number of splits on as a leaf.
+    Node numbers below the number of splits are splits; the others are leaves.
 
     Attributes:
         feature: Column of each split, shape ``(splits,)``, long.
-        threshold: Of each split, shape ``(splits,)``.
-        missing_left: Whether a missing cell goes left, shape ``(splits,)``, bool.
-        left: Left child of each split, a node, shape ``(splits,)``, long.
-        right: Right child.
-        tree: Which tree a split is in, shape ``(splits,)``, long.
-        levels: How many splits there are at each depth; splits are in this order.
+        threshold: Threshold of each split, shape ``(splits,)``.
+        missing_left: Whether a missing value goes left, shape ``(splits,)``, bool.
+        left: Node number of each left child, shape ``(splits,)``, long.
+        right: Node number of each right child, shape ``(splits,)``, long.
+        tree: Tree of each split, shape ``(splits,)``, long.
+        levels: Number of splits at each depth.
         leaf: Values of the leaves, shape ``(leaves,)``.
-        root: Root of each tree, a node, shape ``(trees,)``, long.
-        output: Which output a tree adds to, shape ``(trees,)``, long.
-        base: Outputs before any tree, shape ``(k,)``.
-        n_features: Columns of a row.
-        inclusive: A cell that equals the threshold goes left (``x <= t``); else right (``x < t``).
-        single: Cells are compared in single precision.
-        single_sums: So are leaves added up.
+        root: Node number of each tree's root, shape ``(trees,)``, long.
+        output: Output that each tree adds to, shape ``(trees,)``, long.
+        base: Outputs before the first tree, shape ``(k,)``.
+        n_features: Number of columns of a row.
+        inclusive: Whether a value equal to the threshold goes left (``x <= t``) or right (``x < t``).
+        single: Whether values are compared in single precision.
+        single_sums: Whether leaves are added in single precision.
     """
 
     feature: Tensor
@@ -94,7 +94,7 @@ class Forest:
     single_sums: bool = False
 
     @classmethod
-    def of(
+    def from_trees(
         cls,
         trees: Sequence[Tree],
         base: Tensor,
@@ -104,16 +104,15 @@ class Forest:
         single: bool = False,
         single_sums: bool = False,
     ) -> Self:
-        """The sum of trees."""
+        """Combine trees; the arguments are those of the class."""
         depths: list[list[tuple[int, int]]] = []
         leaves: list[tuple[int, int]] = []
         for i, tree in enumerate(trees):
             for depth, nodes in enumerate(tree.levels()):
-                splits = [(i, node) for node in nodes if tree.left[node] >= 0]
-                leaves += [(i, node) for node in nodes if tree.left[node] < 0]
                 if depth == len(depths):
                     depths.append([])
-                depths[depth] += splits
+                depths[depth] += [(i, node) for node in nodes if tree.left[node] >= 0]
+                leaves += [(i, node) for node in nodes if tree.left[node] < 0]
         splits = [split for level in depths for split in level]
         number = {node: at for at, node in enumerate([*splits, *leaves])}
         return cls(
@@ -135,20 +134,20 @@ class Forest:
         )
 
     def state(self) -> dict[str, Tensor]:
-        """The forest as tensors; :meth:`of_state` takes them back."""
+        """Return the forest as tensors, for :meth:`restore`."""
         form = [self.n_features, self.inclusive, self.single, self.single_sums]
-        own = {name: getattr(self, name).clone() for name in _TENSORS}
-        return own | {"levels": _integers(self.levels), "form": _integers(form)}
+        tensors = {name: getattr(self, name).clone() for name in _TENSORS}
+        return tensors | {"levels": _integers(self.levels), "form": _integers(form)}
 
     @classmethod
-    def of_state(cls, state: Mapping[str, Tensor]) -> Self:
-        """The forest that :meth:`state` gave.
+    def restore(cls, state: Mapping[str, Tensor]) -> Self:
+        """Rebuild the forest from its :meth:`state`.
 
         Raises:
-            InvalidInputError: These are no trees: a shape, a type or a number of a node is not possible.
+            InvalidInputError: The tensors do not describe trees.
         """
         n_features, inclusive, single, single_sums = state["form"].tolist()
-        made = cls(
+        forest = cls(
             **{name: state[name].clone() for name in _TENSORS},
             levels=tuple(state["levels"].tolist()),
             n_features=n_features,
@@ -156,45 +155,41 @@ class Forest:
             single=bool(single),
             single_sums=bool(single_sums),
         )
-        made._check()
-        return made
+        forest._check()
+        return forest
 
     def _check(self) -> None:
-        """Raise unless every child comes after its split, and every number has a place to point to."""
+        """Raise unless every index is in range and every child comes after its split."""
         n, trees = len(self.feature), len(self.root)
-        nodes, own = n + len(self.leaf), torch.arange(n)
-        places = [(self.feature, n, self.n_features), (self.tree, n, trees), (self.root, trees, nodes)]
-        places += [(self.left, n, nodes), (self.right, n, nodes), (self.output, trees, len(self.base))]
-        fine = all(_points(tensor, count, below) for tensor, count, below in places)
-        fine &= all(t.ndim == 1 and t.dtype == torch.float64 for t in (self.threshold, self.leaf, self.base))
-        fine &= self.missing_left.dtype == torch.bool and len(self.missing_left) == len(self.threshold) == n
-        fine &= sum(self.levels) == n and min(self.levels, default=0) >= 0
-        if not fine or not bool(((self.left > own) & (self.right > own)).all()):
+        nodes, position = n + len(self.leaf), torch.arange(n)
+        indices = [(self.feature, n, self.n_features), (self.tree, n, trees), (self.root, trees, nodes)]
+        indices += [(self.left, n, nodes), (self.right, n, nodes), (self.output, trees, len(self.base))]
+        valid = all(_is_index(tensor, count, below) for tensor, count, below in indices)
+        valid &= all(t.ndim == 1 and t.dtype == torch.float64 for t in (self.threshold, self.leaf, self.base))
+        valid &= self.missing_left.dtype == torch.bool and len(self.missing_left) == len(self.threshold) == n
+        valid &= sum(self.levels) == n and min(self.levels, default=0) >= 0
+        if not valid or not bool(((self.left > position) & (self.right > position)).all()):
             raise InvalidInputError("The tensors are not those of trees: shapes, types or nodes do not fit.")
 
     @property
     def slices(self) -> list[slice]:
-        """The splits of each depth, from the roots on."""
+        """The splits of each depth, starting at the roots."""
         return [slice(start, end) for start, end in pairwise(accumulate(self.levels, initial=0))]
 
-    @property
-    def rows_at_once(self) -> int:
-        """How many rows are best computed together."""
-        return max(_FEWEST_ROWS, _CELLS // max(1, len(self.feature)))
-
     def values(self, x: Tensor) -> Tensor:
-        """What the library answers, before any link: logits of a classifier, two columns where it is binary.
+        """Return the raw outputs of the library, before the link function, without a gradient.
 
         Args:
-            x: Rows as the model takes them, NaN where a cell is missing, shape ``(n, d)``.
+            x: Model inputs, NaN for missing values, shape ``(n, d)``.
 
         Returns:
-            Shape ``(n, k)``; there is no gradient.
+            Logits of a classifier (two columns for a binary one) or values of a regressor, shape ``(n, k)``.
         """
         check_cells(x, self.n_features)
+        batch = max(_MIN_BATCH, _CACHED_CELLS // max(1, len(self.feature)))
         with torch.no_grad():
             cells = (x.float() if self.single else x).double().cpu()
-            return torch.cat([self._values(rows) for rows in cells.split(self.rows_at_once)]).to(x)
+            return torch.cat([self._values(rows) for rows in cells.split(batch)]).to(x)
 
     def _values(self, x: Tensor) -> Tensor:
         cells, threshold = x.t()[self.feature], self.threshold[:, None]
@@ -211,13 +206,8 @@ class Forest:
         return f"Forest({len(self.root)} trees, {len(self.leaf)} leaves; {self.n_features} columns)"
 
 
-def behind_zero(base: Tensor, shift: int) -> Tensor:
-    """Outputs behind ``shift`` that are zero: the logits of a binary model are zero and its raw score."""
-    return torch.cat([base.new_zeros(shift), base])
-
-
-def _points(tensor: Tensor, count: int, below: int) -> bool:
-    """Whether these are so many whole numbers, from zero on and below another."""
+def _is_index(tensor: Tensor, count: int, below: int) -> bool:
+    """Return whether a tensor holds ``count`` whole numbers from zero to ``below - 1``."""
     if tensor.shape != (count,) or tensor.dtype != torch.long:
         return False
     return bool(((tensor >= 0) & (tensor < below)).all())
@@ -232,5 +222,5 @@ def _floats(values: Sequence[float]) -> Tensor:
 
 
 def check_cells(x: Tensor, n_features: int) -> None:
-    """Raise unless rows have as many columns as the trees take."""
+    """Raise unless the rows have the columns of the trees."""
     check_columns(x, n_features, "the columns that the trees were fitted on")

@@ -1,11 +1,11 @@
-r"""The answers of soft trees, and how these change with each cut, for a few rows at a time.
+r"""Values of soft trees and their derivatives with respect to each cut, for a batch of rows.
 
-Trees of any shape are walked depth by depth, all trees at once: from the leaves to the roots for the values,
-and from the roots to the leaves for the probability of coming to a split.
+Trees of any shape are evaluated depth by depth, all trees at once: from the leaves to the roots for the
+values, and from the roots to the leaves for the probability of reaching a split.
 
 An *oblivious* tree, as CatBoost grows them, makes the same cut everywhere at one depth. Its leaves are a
-table M, the ways through its first depths by those through its last: with the probabilities p and q of these
-ways its answer is :math:`p^\top M q`, two small products instead of a walk.
+table M, the paths through its first depths by the paths through its last depths. With the probabilities p
+and q of these paths its value is :math:`p^\top M q`: two small products instead of a walk.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from torch import Tensor, nn
 
 from plausiflow.models.trees.forest import Forest
 
-_CELLS = 200_000  # Numbers that are computed at once: what a cache holds.
-_FEWEST_ROWS = 16
-_DEEPEST = 12
+_CACHED_CELLS = 200_000  # Numbers in one batch, so that a batch fits into the cache.
+_MIN_BATCH = 16
+_MAX_OBLIVIOUS_DEPTH = 12
 
 
-class Walk(nn.Module):
-    """Trees of any shape.
+class TreeWalk(nn.Module):
+    """Evaluation of trees of any shape.
 
     Args:
-        forest: With hard splits.
-        cut: Which cut each of its splits makes, shape ``(splits,)``.
+        forest: Forest with hard splits.
+        cut: Cut of each split, shape ``(splits,)``.
     """
 
     cut: Tensor
@@ -41,8 +41,8 @@ class Walk(nn.Module):
     def __init__(self, forest: Forest, cut: Tensor) -> None:
         super().__init__()
         self.slices = forest.slices
-        self.rows_at_once = max(_FEWEST_ROWS, _CELLS // max(1, len(cut)))
-        # The place of a split's parent at its depth, behind all of these where the split is a right child.
+        self.batch_size = max(_MIN_BATCH, _CACHED_CELLS // max(1, len(cut)))
+        # Position of a split's parent within its depth; right children come after all left children.
         source = torch.zeros(len(cut) + len(forest.leaf), dtype=torch.long)
         for level in self.slices:
             size = level.stop - level.start
@@ -55,35 +55,35 @@ class Walk(nn.Module):
         self.register_buffer("leaf", forest.leaf[:, None])
         self.register_buffer("root", forest.root)
 
-    def space(self, n: int) -> Space:
-        """Memory for ``n`` rows."""
-        return Space(self, n)
+    def allocate(self, n: int) -> WalkBuffers:
+        """Allocate memory for ``n`` rows."""
+        return WalkBuffers(self, n)
 
-    def forward(self, sigmoid: Tensor, space: Space, slopes: bool) -> tuple[Tensor, Tensor]:
-        """Values of the trees, and how their sum changes with the probability of going right at each cut.
+    def forward(self, sigmoid: Tensor, buffers: WalkBuffers, slopes: bool) -> tuple[Tensor, Tensor]:
+        """Return the values of the trees, and the derivatives of their sum with respect to ``sigmoid``.
 
         Args:
-            sigmoid: The probability of going right at each cut, shape ``(cuts, n)``.
-            space: For these rows; it is written over.
-            slopes: Whether the changes are wanted; else they are zero.
+            sigmoid: Probability of going right at each cut, shape ``(cuts, n)``.
+            buffers: Memory for n rows, which is overwritten.
+            slopes: Whether to compute the derivatives; otherwise they are zero.
 
         Returns:
             Shapes ``(trees, n)`` and ``(cuts, n)``.
         """
-        torch.index_select(sigmoid, 0, self.cut, out=space.goes_right)
-        for depth in reversed(space.depths):
-            left = space.nodes.index_select(0, depth.left)
-            torch.index_select(space.nodes, 0, depth.right, out=depth.difference).sub_(left)
+        torch.index_select(sigmoid, 0, self.cut, out=buffers.goes_right)
+        for depth in reversed(buffers.depths):
+            left = buffers.nodes.index_select(0, depth.left)
+            torch.index_select(buffers.nodes, 0, depth.right, out=depth.difference).sub_(left)
             torch.addcmul(left, depth.goes_right, depth.difference, out=depth.nodes)
         slope = torch.zeros_like(sigmoid)
         if slopes:
-            slope.index_add_(0, self.cut, space.difference.mul_(space.visited()))
-        return space.nodes[self.root], slope
+            slope.index_add_(0, self.cut, buffers.difference.mul_(buffers.visit_probabilities()))
+        return buffers.nodes[self.root], slope
 
 
 @dataclass(frozen=True)
-class Depth:
-    """The splits of one depth: their children, where they come from, and their part of the space."""
+class DepthBuffers:
+    """The splits of one depth: their children, their parents, and their part of the buffers."""
 
     left: Tensor
     right: Tensor
@@ -94,23 +94,23 @@ class Depth:
     visits: Tensor
 
 
-class Space:
-    """Memory for some rows, used for one batch after another: to take it anew costs as much as to compute.
+class WalkBuffers:
+    """Memory that is reused for every batch; allocating it each time costs as much as the computation.
 
     Attributes:
         goes_right: Probability that a row goes right at each split, shape ``(splits, n)``.
-        nodes: Value of each node, shape ``(splits + leaves, n)``; of leaves it is there.
-        difference: Between a split's right child and its left, shape ``(splits, n)``.
-        depths: The splits of each depth, from the roots on.
+        nodes: Value of each node, shape ``(splits + leaves, n)``; those of leaves are constant.
+        difference: Value of the right child minus the left, shape ``(splits, n)``.
+        depths: The splits of each depth, starting at the roots.
     """
 
-    def __init__(self, walk: Walk, n: int) -> None:
+    def __init__(self, walk: TreeWalk, n: int) -> None:
         n_splits, new = len(walk.cut), walk.leaf.new_empty
         self.goes_right, self.difference, self.visits = (new(n_splits, n) for _ in range(3))
         self.nodes = torch.cat([new(n_splits, n), walk.leaf.expand(-1, n)])
-        self._both = new(2 * max([0, *(level.stop - level.start for level in walk.slices)]), n)
+        self._children = new(2 * max([0, *(level.stop - level.start for level in walk.slices)]), n)
         self.depths = [
-            Depth(
+            DepthBuffers(
                 left=walk.left[level],
                 right=walk.right[level],
                 source=walk.source[level],
@@ -122,56 +122,56 @@ class Space:
             for level in walk.slices
         ]
 
-    def visited(self) -> Tensor:
-        """The probability that a row comes to each split, shape ``(splits, n)``."""
+    def visit_probabilities(self) -> Tensor:
+        """Return the probability that a row reaches each split, shape ``(splits, n)``."""
         for first in self.depths[:1]:
             first.visits.fill_(1.0)
         for above, depth in pairwise(self.depths):
             n = len(above.visits)
-            to_left, to_right = self._both[:n], self._both[n : 2 * n]
+            to_left, to_right = self._children[:n], self._children[n : 2 * n]
             torch.mul(above.visits, above.goes_right, out=to_right)
             torch.sub(above.visits, to_right, out=to_left)
-            torch.index_select(self._both[: 2 * n], 0, depth.source, out=depth.visits)
+            torch.index_select(self._children[: 2 * n], 0, depth.source, out=depth.visits)
         return self.visits
 
 
 class ObliviousWalk(nn.Module):
-    """Oblivious trees, by products of tables.
+    """Evaluation of oblivious trees by matrix products.
 
     Args:
-        ways: The cut of each tree at each depth, shape ``(trees, depths)``.
-        leaves: Values of the leaves, in the order of their ways, left before right; ``(trees, 2 ** depths)``.
+        cuts: Cut of each tree at each depth, shape ``(trees, depths)``.
+        leaves: Values of the leaves by path, left before right, shape ``(trees, 2 ** depths)``.
     """
 
-    ways: Tensor
+    cuts: Tensor
     table: Tensor
 
-    def __init__(self, ways: Tensor, leaves: Tensor) -> None:
+    def __init__(self, cuts: Tensor, leaves: Tensor) -> None:
         super().__init__()
-        self.depths, self.first = ways.shape[1], ways.shape[1] // 2
-        self.rows_at_once = max(_FEWEST_ROWS, _CELLS // (len(ways) << (self.depths - self.first)))
-        self.register_buffer("ways", ways.flatten())
-        self.register_buffer("table", leaves.reshape(len(ways), 1 << self.first, -1).contiguous())
+        self.depths, self.first = cuts.shape[1], cuts.shape[1] // 2
+        self.batch_size = max(_MIN_BATCH, _CACHED_CELLS // (len(cuts) << (self.depths - self.first)))
+        self.register_buffer("cuts", cuts.flatten())
+        self.register_buffer("table", leaves.reshape(len(cuts), 1 << self.first, -1).contiguous())
 
-    def space(self, n: int) -> None:
-        """None is needed."""
+    def allocate(self, n: int) -> None:
+        """Return None: no buffers are needed."""
 
-    def forward(self, sigmoid: Tensor, space: None, slopes: bool) -> tuple[Tensor, Tensor]:
-        """As :meth:`Walk.forward`."""
-        goes_right = sigmoid.index_select(0, self.ways).view(len(self.table), self.depths, -1)
+    def forward(self, sigmoid: Tensor, buffers: None, slopes: bool) -> tuple[Tensor, Tensor]:
+        """See :meth:`TreeWalk.forward`."""
+        goes_right = sigmoid.index_select(0, self.cuts).view(len(self.table), self.depths, -1)
         first, last = goes_right[:, : self.first], goes_right[:, self.first :]
-        p, q = _products(first), _products(last)
+        p, q = _path_probabilities(first), _path_probabilities(last)
         ahead = torch.bmm(self.table, q[-1])
         slope = torch.zeros_like(sigmoid)
         if slopes:
             behind = torch.bmm(self.table.transpose(1, 2), p[-1])
             effects = torch.cat([_effects(first, p, ahead), _effects(last, q, behind)], dim=1)
-            slope.index_add_(0, self.ways, effects.flatten(0, 1))
+            slope.index_add_(0, self.cuts, effects.flatten(0, 1))
         return (p[-1] * ahead).sum(dim=1), slope
 
 
-def _products(goes_right: Tensor) -> list[Tensor]:
-    """The probability of each way through the first 0, 1, ... depths; ``(trees, 2 ** depths, n)``."""
+def _path_probabilities(goes_right: Tensor) -> list[Tensor]:
+    """Return the probability of each path through the first 0, 1, ... depths; ``(trees, 2 ** depths, n)``."""
     trees, depths, n = goes_right.shape
     products = [goes_right.new_ones(trees, 1, n)]
     for i in range(depths):
@@ -181,7 +181,7 @@ def _products(goes_right: Tensor) -> list[Tensor]:
 
 
 def _effects(goes_right: Tensor, products: list[Tensor], values: Tensor) -> Tensor:
-    """How the mean of values, one for each way, changes with each probability; ``(trees, depths, n)``."""
+    """Return the derivative of the mean of path values in each probability; ``(trees, depths, n)``."""
     trees, depths, n = goes_right.shape
     effects = torch.empty_like(goes_right)
     for i in reversed(range(depths)):
@@ -192,19 +192,19 @@ def _effects(goes_right: Tensor, products: list[Tensor], values: Tensor) -> Tens
     return effects
 
 
-def walk_of(forest: Forest, cut: Tensor) -> Walk | ObliviousWalk:
-    """The quickest walk through a forest whose splits make these cuts, shape ``(splits,)``."""
+def fastest_walk(forest: Forest, cut: Tensor) -> TreeWalk | ObliviousWalk:
+    """Return the fastest evaluation of a forest, given the cut of each split, shape ``(splits,)``."""
     nodes, n_splits = forest.root[:, None], len(cut)
-    ways: list[Tensor] = []
+    cuts: list[Tensor] = []
     while bool((splits := nodes < n_splits).any()):
         at = nodes.clamp_max(n_splits - 1)
         same = (cut[at] == cut[at[:, :1]]) & (splits == splits[:, :1])
-        if len(ways) == _DEEPEST or not bool((same | ~splits & ~splits[:, :1]).all()):
-            return Walk(forest, cut)
-        ways.append(cut[at[:, 0]])
-        # A tree that ends here already has two equal leaves below each.
+        if len(cuts) == _MAX_OBLIVIOUS_DEPTH or not bool((same | ~splits & ~splits[:, :1]).all()):
+            return TreeWalk(forest, cut)
+        cuts.append(cut[at[:, 0]])
+        # A tree that ends above this depth repeats its leaf in both children.
         children = torch.stack([forest.left[at], forest.right[at]], dim=-1)
         nodes = torch.where(splits[..., None], children, nodes[..., None]).flatten(1)
-    if len(ways) < 2:
-        return Walk(forest, cut)
-    return ObliviousWalk(torch.stack(ways, dim=1), forest.leaf[nodes - n_splits])
+    if len(cuts) < 2:
+        return TreeWalk(forest, cut)
+    return ObliviousWalk(torch.stack(cuts, dim=1), forest.leaf[nodes - n_splits])

@@ -1,8 +1,8 @@
-"""Where the soft splits of a forest lie, and how wide they are.
+"""Thresholds and widths of the soft splits of a forest.
 
-A temperature is in units of the encoded range. The cell that a tree splits is made of an encoded number by
-decoding it, and perhaps scaling it again: a split is as wide as the cell changes, at the threshold, with the
-encoded number. On a grid a threshold lies between two values, in the middle.
+A temperature is in units of the encoded range. The value that a tree splits is computed from an encoded
+number by decoding it, and perhaps scaling it again. A split is therefore as wide as the value's derivative
+with respect to the encoded number at the threshold. On a grid, a threshold is in the middle of two values.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from plausiflow.models.trees.cells import Cells
 from plausiflow.models.trees.forest import Forest
 from plausiflow.tables import Layout, Scale
 
-_TIE = 1e-9  # How far a threshold moves off its own value, in steps or scales.
-_ROUNDING = 4  # The same, in roundings of double precision.
+_TIE = 1e-9  # How far a threshold is moved off its own value, in steps or scales.
+_ROUNDING = 4  # The minimum of that, in roundings of double precision.
 
 
 @dataclass(frozen=True, eq=False)
-class Sizes:
-    """How large the columns of a forest are, at its splits.
+class SplitScales:
+    """Sizes of the columns of a forest at its splits.
 
     Attributes:
-        scales: How much a cell changes over the encoded range, at each split, shape ``(splits,)``.
-        steps: The grid of each column, zero where there is none, shape ``(d,)``.
-        origins: Some value on that grid, shape ``(d,)``.
+        scales: Change of the value over the encoded range, at each split, shape ``(splits,)``.
+        steps: Grid step of each column, zero for no grid, shape ``(d,)``.
+        origins: Some value on each grid, shape ``(d,)``.
     """
 
     scales: Tensor
@@ -36,39 +36,39 @@ class Sizes:
     origins: Tensor
 
     @classmethod
-    def of(cls, forest: Forest, cells: Cells, layout: Layout, x: Tensor) -> Sizes:
-        """The sizes of the cells of encoded rows.
+    def measure(cls, forest: Forest, cells: Cells, layout: Layout, x: Tensor) -> SplitScales:
+        """Measure the sizes for inputs that are computed from encoded rows.
 
-        A column that is no single number of the table, such as a projection, is measured at some rows
-        ``(n, width)``; one that only has states has size one, for these are told apart for certain.
+        A column that combines several numbers of the table, such as a projection, is measured at the rows
+        ``x``, shape ``(n, width)``. A column that only has discrete states has size one.
         """
         numbers = {element: layout.block(name).scale for name, element in cells.basis.elements.items()}
         sizes = cls(
             torch.ones_like(forest.threshold), *torch.zeros(2, forest.n_features, dtype=torch.float64)
         )
         for j, column in enumerate(cells.columns):
-            own, form = forest.feature == j, column.number or {}
-            elements = [element for element in form if element != column.gate]
+            splits, weights = forest.feature == j, column.number or {}
+            elements = [element for element in weights if element != column.gate]
             scale = numbers.get(elements[0]) if len(elements) == 1 else None
             if scale is not None:
-                weight, shift = form[elements[0]], form.get(column.gate, 0.0)
-                sizes.scales[own] = _slopes(scale, forest.threshold[own], weight, shift)
+                weight, shift = weights[elements[0]], weights.get(column.gate, 0.0)
+                sizes.scales[splits] = _decoding_slopes(scale, forest.threshold[splits], weight, shift)
                 sizes.steps[j], sizes.origins[j] = abs(weight) * scale.step, shift
             elif elements:
-                sizes.scales[own] = _measured(cells, j, x, layout.numbers, forest.threshold[own])
+                sizes.scales[splits] = _sample_slopes(cells, j, x, layout.numbers, forest.threshold[splits])
         return sizes
 
 
-def _slopes(scale: Scale, threshold: Tensor, weight: float, shift: float) -> Tensor:
-    """How fast ``weight * number + shift`` changes with the encoded number where it is at a threshold."""
+def _decoding_slopes(scale: Scale, threshold: Tensor, weight: float, shift: float) -> Tensor:
+    """Return the derivative of ``weight * number + shift`` in the encoded number at each threshold."""
     number = ((threshold - shift) / weight).clamp(scale.minimum, scale.maximum).requires_grad_()
     with torch.enable_grad():
         (encoding,) = torch.autograd.grad(scale.encode(number).sum(), number)
     return abs(weight) / encoding
 
 
-def _measured(cells: Cells, j: int, x: Tensor, numbers: list[int], threshold: Tensor) -> Tensor:
-    """How fast a cell changes with the encoded numbers, at the rows where it is nearest to a threshold."""
+def _sample_slopes(cells: Cells, j: int, x: Tensor, numbers: list[int], threshold: Tensor) -> Tensor:
+    """Return the gradient norm of column j in the encoded numbers, at the row nearest to each threshold."""
     x = x.detach().clone().requires_grad_()
     with torch.enable_grad():
         cell = cells(x)[:, j]
@@ -83,33 +83,33 @@ def _measured(cells: Cells, j: int, x: Tensor, numbers: list[int], threshold: Te
 
 
 def soft_thresholds(forest: Forest, scale: Tensor, steps: Tensor | None, origins: Tensor | None) -> Tensor:
-    """Where splits lie when they are soft.
+    """Return the thresholds of soft splits.
 
     Args:
-        forest: With hard splits.
-        scale: Of each split, shape ``(splits,)``.
-        steps: The grid of each column, shape ``(d,)``, zero where there is none.
+        forest: Forest with hard splits.
+        scale: Scale of each split, shape ``(splits,)``.
+        steps: Grid step of each column, zero for no grid, shape ``(d,)``.
         origins: Some value on each grid, shape ``(d,)``.
 
     Returns:
-        Thresholds in the middle of the two values that they separate where there is a grid; elsewhere moved
-        off their own values, by next to nothing, so that a tie goes to its side; shape ``(splits,)``.
+        Thresholds in the middle of the two values that they separate on a grid; otherwise moved slightly, so
+        that a value equal to the hard threshold stays on its side. Shape ``(splits,)``.
     """
-    threshold, none = forest.threshold, scale.new_zeros(forest.n_features)
-    steps = none if steps is None else steps.double()
-    if steps.shape != none.shape or not bool((steps >= 0).all()):
+    threshold, zeros = forest.threshold, scale.new_zeros(forest.n_features)
+    steps = zeros if steps is None else steps.double()
+    if steps.shape != zeros.shape or not bool((steps >= 0).all()):
         raise ShapeError(
-            f"`steps` must have shape ({forest.n_features},), one step per column, zero where there is no "
-            f"grid; got {tuple(steps.shape)}, and {int((~(steps >= 0)).sum())} that are negative or NaN."
+            f"`steps` must have shape ({forest.n_features},), one step per column, zero for no grid; got "
+            f"{tuple(steps.shape)}, and {int((~(steps >= 0)).sum())} that are negative or NaN."
         )
     step = steps[forest.feature]
-    origin = (none if origins is None else origins.double())[forest.feature]
+    origin = (zeros if origins is None else origins.double())[forest.feature]
     size = threshold.abs().nan_to_num(posinf=0.0) + origin.abs()
     rounding = _ROUNDING * torch.finfo(torch.float64).eps * size
     move = torch.maximum(_TIE * step.where(step > 0, scale), rounding)
-    # LightGBM parts zero from other cells at 1e-35 and -1e-35: there zero itself must stay on its side.
-    by_zero = (threshold != 0) & (threshold.abs() < move)
-    moved = threshold + move * torch.where(by_zero, threshold.sign(), 1.0 if forest.inclusive else -1.0)
+    # LightGBM separates zero from other values at 1e-35 and -1e-35; zero itself must stay on its side.
+    at_zero = (threshold != 0) & (threshold.abs() < move)
+    moved = threshold + move * torch.where(at_zero, threshold.sign(), 1.0 if forest.inclusive else -1.0)
     if forest.single:
         rounded = _between_singles(threshold, forest.inclusive)
         moved = moved.where((moved - threshold).abs() > (rounded - threshold).abs(), rounded)
@@ -118,15 +118,15 @@ def soft_thresholds(forest: Forest, scale: Tensor, steps: Tensor | None, origins
 
 
 def _between_singles(threshold: Tensor, inclusive: bool) -> Tensor:
-    """Where a cell is on the one side or the other when it is rounded to single precision and compared."""
+    """Return the point that separates values which round to different sides in single precision."""
     single, away = threshold.float(), torch.tensor(torch.inf if inclusive else -torch.inf)
     beyond = single > threshold if inclusive else single < threshold
     last = torch.where(beyond, torch.nextafter(single, -away.float()), single)
     return (last.double() + torch.nextafter(last, away.float()).double()) / 2
 
 
-def scale_of_splits(forest: Forest, scales: Tensor, per_split: bool) -> Tensor:
-    """The scale of each split, shape ``(splits,)``, of those of columns or of splits; checked."""
+def split_scales(forest: Forest, scales: Tensor, per_split: bool) -> Tensor:
+    """Check scales, one per column or per split, and return the scale of each split, ``(splits,)``."""
     expected = len(forest.feature) if per_split else forest.n_features
     if scales.shape != (expected,):
         raise ShapeError(
@@ -140,17 +140,17 @@ def scale_of_splits(forest: Forest, scales: Tensor, per_split: bool) -> Tensor:
     return (scales if per_split else scales[forest.feature]).double()
 
 
-def tied(forest: Forest, sizes: Sizes, cells: Tensor, certain: Tensor | None) -> Tensor:
-    """Which rows a rounding error of some number could send another way, shape ``(n,)``.
+def ambiguous_rows(forest: Forest, sizes: SplitScales, cells: Tensor, certain: Tensor | None) -> Tensor:
+    """Return which rows a rounding error of some value could send another way, shape ``(n,)``.
 
-    Behind a scaler a value on a grid may lie on a threshold, and on which side only the scaler's own rounding
-    says. In single precision there is no such doubt, for cells are rounded before they are compared.
+    After a scaler, a value on a grid may equal a threshold up to the rounding of the scaler. In single
+    precision there is no such doubt, because values are rounded before they are compared.
 
     Args:
-        forest: With hard splits.
-        sizes: Of its columns.
-        cells: Rows as the trees take them, shape ``(n, d)``.
-        certain: Cells that are in a state, and known exactly, shape ``(n, d)``.
+        forest: Forest with hard splits.
+        sizes: Sizes of its columns.
+        cells: Inputs of the trees, shape ``(n, d)``.
+        certain: Cells in a discrete state, which are known exactly, shape ``(n, d)``.
     """
     if forest.single:
         return torch.zeros(len(cells), dtype=torch.bool)
