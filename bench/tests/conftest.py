@@ -8,7 +8,8 @@ from plausiflow.core.training import Training
 from plausiflow.densities import ConditionalFlow
 from plausiflow.models import NODE, LinearClassifier, MLPClassifier
 from plausiflow.solvers import PenaltyAdam
-from plausiflow_bench import densities, study
+from plausiflow_bench.harness import rows as study
+from plausiflow_bench.numeric import densities
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(study, "ConditionalFlow", small)
     monkeypatch.setattr(densities, "ConditionalFlow", small)
     monkeypatch.setattr(PenaltyAdam, "paper", lambda *, binary_linear: PenaltyAdam(steps=20, keep="last"))
-    caches = (study.fold_of, study.fitted_classifier, study.fitted_plausibility)
+    caches = (study.load_fold, study.fit_classifier, study.fit_plausibility)
     for cached in caches:
         cached.cache_clear()
     yield

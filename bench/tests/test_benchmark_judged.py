@@ -9,8 +9,8 @@ import torch
 from benchmarking import NAN, answers, invoke, read_json
 from plausiflow.core.training import Training
 from plausiflow.densities import ConditionalFlow, CrossFitEnsemble, Judges, calibration
-from plausiflow_bench import judged
-from plausiflow_bench.study import Selection
+from plausiflow_bench.harness.selection import Selection
+from plausiflow_bench.numeric import judged
 
 JUDGED = set(judged.COLUMNS) - {"true_plausibility"}  # which only the loans have
 JUDGED_METHODS = ["real", "paper", "sqp_one_flow", "sqp_mean_of_ensemble", "sqp_min_of_ensemble", "nearest"]

@@ -6,15 +6,17 @@ import pytest
 import torch
 
 from benchmarking import NAN, answers, read_json
-from plausiflow_bench import study, tables
-from plausiflow_bench.study import Selection, closeness, geometric_mean, out_of_box, summary
+from plausiflow_bench.harness import printing as tables
+from plausiflow_bench.harness import rows as study
+from plausiflow_bench.harness.rows import compare_distances, geometric_mean, out_of_box, summarize
+from plausiflow_bench.harness.selection import Selection
 
 
 def test_a_summary_is_over_the_rows_found_but_feasible_is_over_all():
     x = [[0.0, 0.0]] * 4
     x_cf = [[0.3, 0.4], [1.0, 0.0], [0.0, 2.0], [NAN, NAN]]
     found = answers(x, x_cf, valid=torch.tensor([True, True, False, False]))
-    row = summary(found)
+    row = summarize(found)
     assert row["rows"] == 4
     assert row["coverage"] == 0.75
     assert row["validity"] == pytest.approx(2 / 3)
@@ -29,7 +31,7 @@ def test_a_summary_is_over_the_rows_found_but_feasible_is_over_all():
 
 
 def test_a_summary_without_answers_is_nan_where_there_is_nothing_to_average():
-    row = summary(answers([[0.0, 0.0]] * 2, [[NAN, NAN]] * 2))
+    row = summarize(answers([[0.0, 0.0]] * 2, [[NAN, NAN]] * 2))
     assert (row["coverage"], row["feasible"]) == (0.0, 0.0)
     assert all(math.isnan(row[name]) for name in ("validity", "plausibility", "l1", "l2", "log_density"))
 
@@ -46,7 +48,7 @@ def test_closeness_counts_what_is_over_one_percent_farther_or_missing_where_the_
     penalty = answers(x, [[0.5], [0.5], [0.5], [0.5], [1.5], [0.5]], plausible=plausible)
     # Closer, 0.8 % farther, 2 % farther, nothing, closer to a point out of the box, not compared.
     found = answers(x, [[0.25], [0.504], [0.51], [NAN], [1.0], [9.0]])
-    row = closeness(found, penalty)
+    row = compare_distances(found, penalty)
     assert row["farther"] == pytest.approx(2 / 5)
     assert row["farther_in_box"] == pytest.approx(2 / 4)
     assert row["l2_common"] == pytest.approx((0.25 + 0.504 + 0.51 + 1.0) / 4)
@@ -56,19 +58,19 @@ def test_closeness_counts_what_is_over_one_percent_farther_or_missing_where_the_
 def test_an_answer_that_is_not_feasible_counts_as_farther():
     penalty = answers([[0.0]] * 2, [[0.5], [0.5]])
     found = answers([[0.0]] * 2, [[0.1], [0.1]], valid=torch.tensor([True, False]))
-    assert closeness(found, penalty)["farther"] == 0.5
+    assert compare_distances(found, penalty)["farther"] == 0.5
 
 
 def test_a_search_compared_with_itself_is_nowhere_farther():
     found = answers([[0.0]] * 3, [[0.5], [0.7], [NAN]])
-    row = closeness(found, found)
+    row = compare_distances(found, found)
     assert row["farther"] == 0
     assert row["l2_common"] == row["l2_common_penalty"] == pytest.approx(0.6)
 
 
 def test_closeness_is_nan_where_there_is_nothing_to_compare_with():
     nothing = answers([[0.0]], [[NAN]])
-    assert all(math.isnan(value) for value in closeness(nothing, nothing).values())
+    assert all(math.isnan(value) for value in compare_distances(nothing, nothing).values())
 
 
 def test_the_geometric_mean_is_the_root_of_the_product():
@@ -90,8 +92,8 @@ def test_a_selection_lists_every_case_and_takes_the_first_rows():
         for fold in (0, 3)
         for classifier in ("lr", "mlp")
     ]
-    assert selection.few(torch.arange(5)).tolist() == [0, 1]
-    assert Selection().few(torch.arange(5)).tolist() == [0, 1, 2, 3, 4]
+    assert selection.first_rows(torch.arange(5)).tolist() == [0, 1]
+    assert Selection().first_rows(torch.arange(5)).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_studies_ask_for_the_other_class_or_the_runner_up():

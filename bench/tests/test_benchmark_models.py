@@ -10,7 +10,8 @@ from plausiflow import Explainer
 from plausiflow.core.training import Training
 from plausiflow.densities import flows, mixed
 from plausiflow.errors import InvalidInputError
-from plausiflow_bench import models, regressors
+from plausiflow_bench.models import regressors
+from plausiflow_bench.models import trees as models
 
 
 @pytest.fixture(scope="module", autouse=True)

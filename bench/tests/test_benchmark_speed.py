@@ -16,11 +16,16 @@ from plausiflow.cli import app
 from plausiflow.densities import ConditionalFlow, CrossFitEnsemble
 from plausiflow.errors import DataNotFoundError, InvalidInputError
 from plausiflow.models.base import NetworkClassifier
-from plausiflow_bench import densities, performance, published, solvers, speed, speed_models, speed_page
-from plausiflow_bench.speed_models import Models, gaussian, heloc
-from plausiflow_bench.speed_plan import QUICK, Place, SpeedSelection
-from plausiflow_bench.speed_studies import Bench
-from plausiflow_bench.study import Selection, environment, read_json, write_json
+from plausiflow_bench.harness.rows import environment, read_json, write_json
+from plausiflow_bench.harness.selection import Selection
+from plausiflow_bench.numeric import densities, performance, solvers
+from plausiflow_bench.published import study as published
+from plausiflow_bench.speed import models as speed_models
+from plausiflow_bench.speed import page as speed_page
+from plausiflow_bench.speed import study as speed
+from plausiflow_bench.speed.measurements import Bench
+from plausiflow_bench.speed.models import Models, gaussian, heloc
+from plausiflow_bench.speed.plan import QUICK, Place, SpeedSelection
 
 MEASURED = {"seconds", "cpu_seconds", "feasible", "l2", "gradients"}
 ORIGIN = {
@@ -198,7 +203,7 @@ def test_where_heloc_is_not_on_the_machine_drawn_rows_of_its_size_stand_in(monke
     def missing(name, fold):
         raise DataNotFoundError(name)
 
-    monkeypatch.setattr(speed_models, "fold_of", missing)
+    monkeypatch.setattr(speed_models, "load_fold", missing)
     data = heloc(0)
     assert data.name == "gaussian_23"
     assert (data.x_train.shape, data.x_test.shape) == ((8367, 23), (2092, 23))
@@ -347,7 +352,7 @@ def test_what_cannot_be_measured_is_said_on_one_line(arguments, said, monkeypatc
 def test_a_machine_without_the_command_line_measures_as_a_module(kept, tmp_path):
     program = (
         "import sys; sys.modules['typer'] = None; import torch; torch.set_default_dtype(torch.float64); "
-        "from plausiflow_bench.speed import main; main()"
+        "from plausiflow_bench.speed.study import main; main()"
     )
     path = tmp_path / "rows.json"
     options = ["--quick", "--studies", "growth", "--cache", kept, "--json", path]

@@ -9,8 +9,10 @@ from benchmarking import PLAIN, PLAIN_DENSITIES, PNG
 from plausiflow.densities import GMM, KDE
 from plausiflow.errors import DataNotFoundError, InvalidInputError, MissingExtraError
 from plausiflow.models import MLPClassifier
-from plausiflow_bench import densities, figures, performance, published, solvers, study
-from plausiflow_bench.study import Selection
+from plausiflow_bench.harness import rows as study
+from plausiflow_bench.harness.selection import Selection
+from plausiflow_bench.numeric import densities, figures, performance, solvers
+from plausiflow_bench.published import study as published
 
 
 @pytest.mark.parametrize(("dataset", "classifier"), [("moons", "lr"), ("wine", "mlp"), ("wine", "node")])
@@ -37,15 +39,15 @@ def test_models_are_trained_once_for_a_case(quick, monkeypatch):
     fit = MLPClassifier.fit
     monkeypatch.setattr(MLPClassifier, "fit", lambda self, x, y: fits.append(1) or fit(self, x, y))
     for _ in range(2):
-        study.fitted_classifier("wine", "mlp", 0, 0)
-    study.fitted_classifier("wine", "mlp", 0, 1)
+        study.fit_classifier("wine", "mlp", 0, 0)
+    study.fit_classifier("wine", "mlp", 0, 1)
     assert len(fits) == 2
 
 
 def test_densities_are_judged_on_rows_they_have_not_seen(quick):
     rows = list(densities.run(Selection(datasets=("wine",), folds=(1,), seed=2)))
     assert [row["method"] for row in rows] == ["maf", "nsf", "realnvp", "nice", "kde", "gmm"]
-    fold = study.fold_of("wine", 1)
+    fold = study.load_fold("wine", 1)
     for row in rows:
         assert row.keys() >= PLAIN_DENSITIES
         assert (row["rows"], row["fold"], row["seed"]) == (36, 1, 2)

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from plausiflow.cli import app
 from plausiflow.errors import InvalidInputError
-from plausiflow_bench import peers, readme
+from plausiflow_bench import readme
+from plausiflow_bench.tables import peers
 
 ROOT = Path(__file__).parents[2]
 COMPARISON = ROOT / "docs" / "comparison.md"

@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from plausiflow.cli import app
 from plausiflow.errors import InvalidInputError
-from plausiflow_bench import published
-from plausiflow_bench.paper import DEFAULT_METHODS, PAPER_METHODS, PaperSelection, cost
-from plausiflow_bench.paper_page import write_page
-from plausiflow_bench.paper_tables import LABELS, Results, methods_sheet, sheets
-from plausiflow_bench.reference import published_metrics
-from plausiflow_bench.sheets import Cell, Sheet, mark_best, number, spread
+from plausiflow_bench.harness.sheets import Cell, Sheet, mark_best, format_number, mean_and_std
+from plausiflow_bench.paper.page import write_page
+from plausiflow_bench.paper.selection import DEFAULT_METHODS, PAPER_METHODS, PaperSelection, cost
+from plausiflow_bench.paper.tables import LABELS, Results, methods_sheet, sheets
+from plausiflow_bench.published import study as published
+from plausiflow_bench.published.runs import published_metrics
 
 # ---------------------------------------------------------------- the grid
 
@@ -108,13 +108,13 @@ def test_html_is_well_formed_and_escaped():
     [(1.005, "1.00"), (-0.001, "0.00"), (6.4712e7, "6.47e+07"), (math.nan, "–"), (-12.345, "-12.35")],
 )
 def test_numbers_are_written_as_people_read_them(value, text):
-    assert number(value, 2) == text
+    assert format_number(value, 2) == text
 
 
 def test_a_spread_is_the_mean_and_the_standard_deviation_over_folds():
-    assert spread([1.0, 3.0], 1) == "2.0±1.0"
-    assert spread([1.0], 1) == "1.0"
-    assert spread([math.nan], 1) == "–"
+    assert mean_and_std([1.0, 3.0], 1) == "2.0±1.0"
+    assert mean_and_std([1.0], 1) == "1.0"
+    assert mean_and_std([math.nan], 1) == "–"
 
 
 def test_the_best_is_decided_as_printed():
@@ -149,7 +149,7 @@ PRINTED = {
 @pytest.mark.parametrize("key", PRINTED)
 def test_published_means_are_those_that_the_paper_prints(key, reference_directory):
     rows = [row("ppcef", fold) for fold in range(5)]
-    found = Results(rows, published_metrics(reference_directory)).of_published(*key)
+    found = Results(rows, published_metrics(reference_directory)).published_mean(*key)
     assert found == pytest.approx(PRINTED[key], abs=0.0051)
 
 

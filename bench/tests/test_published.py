@@ -10,10 +10,11 @@ from plausiflow.densities import Thresholded
 from plausiflow.methods import PPCEF
 from plausiflow.models import NetworkClassifier
 from plausiflow.solvers import PenaltyAdam
-from plausiflow_bench import published
-from plausiflow_bench.published_maf import PublishedMAF
-from plausiflow_bench.reference import Reference
-from plausiflow_bench.study import PAPER_DATASETS, Selection, geometric_mean, out_of_box
+from plausiflow_bench.harness.rows import geometric_mean, out_of_box
+from plausiflow_bench.harness.selection import PAPER_DATASETS, Selection
+from plausiflow_bench.published import study as published
+from plausiflow_bench.published.maf import PublishedMAF
+from plausiflow_bench.published.runs import PublishedRun
 
 pytestmark = pytest.mark.paper
 
@@ -36,7 +37,7 @@ NODE_ROWS = 500
 class Published:
     """One data set with its published threshold, flow and one of its classifiers."""
 
-    reference: Reference
+    reference: PublishedRun
     classifier: NetworkClassifier
     plausibility: Thresholded
 
@@ -55,7 +56,7 @@ class Published:
 def load(reference_directory):
     @cache
     def load(name, kind):
-        reference = Reference.load(name, reference_directory)
+        reference = PublishedRun.load(name, reference_directory)
         classifier = reference.classifier(kind)
         flow = PublishedMAF(reference.maf_arrays)
         plausibility = Thresholded.at(flow, reference.log_delta, classifier.n_classes)

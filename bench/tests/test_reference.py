@@ -7,7 +7,7 @@ import torch
 from plausiflow.core.prediction import predict
 from plausiflow.errors import DataNotFoundError, InvalidInputError
 from plausiflow.models import LinearClassifier, MLPClassifier
-from plausiflow_bench.reference import Reference, published_metrics
+from plausiflow_bench.published.runs import PublishedRun, published_metrics
 
 # Rows, features and classes of each data set, and the accuracy that a published classifier must exceed on the
 # test fold.
@@ -24,7 +24,7 @@ DATA = {
 
 @pytest.fixture(scope="module", params=list(DATA))
 def reference(request, reference_directory):
-    return Reference.load(request.param, reference_directory)
+    return PublishedRun.load(request.param, reference_directory)
 
 
 def test_folds_have_the_shapes_of_the_data_sets(reference):
@@ -70,12 +70,12 @@ def test_published_linear_counterfactuals_change_the_published_decision(referenc
 
 
 def test_repr_is_short(reference):
-    assert repr(reference).startswith(f"Reference('{reference.name}': ")
+    assert repr(reference).startswith(f"PublishedRun('{reference.name}': ")
     assert len(repr(reference)) < 150
 
 
 def test_published_linear_logits_are_the_affine_map(reference_directory):
-    reference = Reference.load("digits", reference_directory)
+    reference = PublishedRun.load("digits", reference_directory)
     weight, bias = reference.classifier_arrays["lr_weight"], reference.classifier_arrays["lr_bias"]
     expected = reference.x_test.double().numpy() @ weight.astype(float).T + bias
     np.testing.assert_allclose(
@@ -84,7 +84,7 @@ def test_published_linear_logits_are_the_affine_map(reference_directory):
 
 
 def test_flow_weights_are_read_by_name(reference_directory):
-    arrays = Reference.load("moons", reference_directory).maf_arrays
+    arrays = PublishedRun.load("moons", reference_directory).maf_arrays
     assert arrays["maf.1.autoregressive_net.initial_layer.weight"].shape == (4, 2)
 
 
@@ -108,21 +108,21 @@ def test_published_metrics_have_plain_names(reference_directory):
 
 def test_the_environment_variable_names_the_folder(reference_directory, monkeypatch):
     monkeypatch.setenv("PLAUSIFLOW_REFERENCE", str(reference_directory))
-    assert Reference.load("wine").name == "wine"
+    assert PublishedRun.load("wine").name == "wine"
 
 
 def test_no_folder_is_an_error_that_names_the_variable(monkeypatch):
     monkeypatch.delenv("PLAUSIFLOW_REFERENCE", raising=False)
     with pytest.raises(DataNotFoundError, match=r"PLAUSIFLOW_REFERENCE is not set.*moons\.npz"):
-        Reference.load("moons")
+        PublishedRun.load("moons")
 
 
 def test_a_missing_file_is_an_error_that_names_file_folder_and_what_is_there(tmp_path):
     with pytest.raises(DataNotFoundError, match=r"`moons\.npz` was looked for in .*no such folder"):
-        Reference.load("moons", tmp_path / "nowhere")
+        PublishedRun.load("moons", tmp_path / "nowhere")
     np.savez(tmp_path / "law.npz", a=np.zeros(1))
     with pytest.raises(DataNotFoundError, match=r"it holds law\.npz.*Pass `directory`"):
-        Reference.load("moons", tmp_path)
+        PublishedRun.load("moons", tmp_path)
     with pytest.raises(DataNotFoundError, match=r"published_metrics\.csv"):
         published_metrics(tmp_path)
 
@@ -131,16 +131,16 @@ def test_pickled_arrays_are_never_loaded(tmp_path):
     for kind in ("", "_maf", "_node"):
         np.savez(tmp_path / f"moons{kind}.npz", X_train=np.array([{"a": 1}], dtype=object))
     with pytest.raises(ValueError, match="allow_pickle=False"):
-        Reference.load("moons", tmp_path)
+        PublishedRun.load("moons", tmp_path)
 
 
 def test_an_unknown_classifier_is_an_error(reference_directory):
     with pytest.raises(InvalidInputError, match=r"no published classifier 'svm'"):
-        Reference.load("wine", reference_directory).classifier("svm")
+        PublishedRun.load("wine", reference_directory).classifier("svm")
 
 
 def test_published_classifiers_are_ours(reference_directory):
-    reference = Reference.load("wine", reference_directory)
+    reference = PublishedRun.load("wine", reference_directory)
     assert isinstance(reference.classifier("lr"), LinearClassifier)
     assert isinstance(reference.classifier("mlp"), MLPClassifier)
     assert reference.classifier("mlp").hidden == (256, 256, 256)

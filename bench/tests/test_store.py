@@ -21,12 +21,12 @@ from plausiflow.densities.judges import Judges
 from plausiflow.densities.mixed import MixedDensity
 from plausiflow.errors import InvalidInputError
 from plausiflow.models import NODE, LinearClassifier, MLPClassifier
-from plausiflow.persistence.files import write_atomically
-from plausiflow.persistence.states import fingerprint
-from plausiflow.workers.locks import LockedError, locked
-from plausiflow_bench import store as module
-from plausiflow_bench.published_maf import PublishedMAF
-from plausiflow_bench.store import Store, StoreWarning, restored, settings_of, state_of
+from plausiflow.atomic import write_atomically
+from plausiflow.persistence import fingerprint, get_settings, get_state, restore
+from plausiflow.workers import LockedError, hold_lock
+from plausiflow_bench.harness import store as module
+from plausiflow_bench.harness.store import Store, StoreWarning
+from plausiflow_bench.published.maf import PublishedMAF
 from processes import forked, wait_for
 
 SHORT = Training(epochs=2, batch_size=32)
@@ -77,8 +77,8 @@ def outputs(model, x, y) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_stored_model_answers_bit_for_bit_as_the_fitted_one(name, rows, tmp_path):
-    fitted = Store(tmp_path).fitted(MODELS[name](rows), *rows)
-    again = Store(tmp_path).fitted(MODELS[name](rows), *rows)
+    fitted = Store(tmp_path).fit(MODELS[name](rows), *rows)
+    again = Store(tmp_path).fit(MODELS[name](rows), *rows)
     assert (fitted.found, again.found) == (False, True)
     assert again.value is not fitted.value
     for dtype in (torch.float32, torch.float64):
@@ -93,16 +93,16 @@ def test_a_stored_model_answers_bit_for_bit_as_the_fitted_one(name, rows, tmp_pa
 @pytest.mark.parametrize("name", MODELS)
 def test_settings_pass_through_json(name, rows):
     model = MODELS[name](rows).fit(*rows)
-    settings = json.loads(json.dumps(settings_of(model)))
-    back = restored(settings, state_of(model))
+    settings = json.loads(json.dumps(get_settings(model)))
+    back = restore(settings, get_state(model))
     assert type(back) is type(model)
-    assert settings_of(back) == settings_of(model)
+    assert get_settings(back) == get_settings(model)
 
 
 def test_the_cost_of_fitting_is_the_original_one(rows, tmp_path):
     store = Store(tmp_path)
-    first = store.fitted(MLPClassifier(training=SHORT), *rows)
-    again = store.fitted(MLPClassifier(training=SHORT), *rows)
+    first = store.fit(MLPClassifier(training=SHORT), *rows)
+    again = store.fit(MLPClassifier(training=SHORT), *rows)
     assert first.cpu_seconds > 0
     assert again.cpu_seconds == first.cpu_seconds
 
@@ -118,9 +118,9 @@ def test_tensors_of_any_kind_and_words_about_them_are_kept(tmp_path):
     }
     store = Store(tmp_path)
     asked = ("odds", {"a": 1}, {"x": torch.zeros(2)})
-    fresh = store.keep(*asked, lambda: (made, {"reached": [1, None, "ä"]}))
-    back = store.keep(*asked, lambda: pytest.fail("made twice"))
-    assert back.about == fresh.about == {"reached": [1, None, "ä"]}
+    fresh = store.get_or_make(*asked, lambda: (made, {"reached": [1, None, "ä"]}))
+    back = store.get_or_make(*asked, lambda: pytest.fail("made twice"))
+    assert back.info == fresh.info == {"reached": [1, None, "ä"]}
     for name, value in made.items():
         assert back.value[name].dtype == value.dtype
         assert torch.equal(back.value[name], value)
@@ -141,9 +141,9 @@ def change_precision(monkeypatch):
 @pytest.mark.parametrize("change", [change_version, change_code, change_precision])
 def test_what_other_code_or_precision_made_is_not_found(change, rows, tmp_path, monkeypatch):
     store = Store(tmp_path)
-    store.fitted(KDE(), *rows)
+    store.fit(KDE(), *rows)
     change(monkeypatch)
-    assert not store.fitted(KDE(), *rows).found
+    assert not store.fit(KDE(), *rows).found
 
 
 @pytest.mark.parametrize(
@@ -159,30 +159,30 @@ def test_what_other_code_or_precision_made_is_not_found(change, rows, tmp_path, 
 )
 def test_other_settings_or_rows_are_another_model(other, rows, tmp_path):
     store = Store(tmp_path)
-    store.fitted(KDE(), *rows)
-    assert not store.fitted(*other(*rows)).found
+    store.fit(KDE(), *rows)
+    assert not store.fit(*other(*rows)).found
 
 
 def test_a_threshold_belongs_to_the_density_it_was_taken_under(rows, tmp_path):
     store, (x, y) = Store(tmp_path), rows
-    store.fitted(Thresholded(density=KDE().fit(x, y)), x, y)
-    assert store.fitted(Thresholded(density=KDE().fit(x, y)), x, y).found
-    assert not store.fitted(Thresholded(density=KDE().fit(x[:60], y[:60])), x, y).found
+    store.fit(Thresholded(density=KDE().fit(x, y)), x, y)
+    assert store.fit(Thresholded(density=KDE().fit(x, y)), x, y).found
+    assert not store.fit(Thresholded(density=KDE().fit(x[:60], y[:60])), x, y).found
 
 
 def test_the_number_of_workers_does_not_make_another_ensemble(rows):
-    one, two = (settings_of(CrossFitEnsemble(base=FLOW, workers=workers)) for workers in (1, 2))
+    one, two = (get_settings(CrossFitEnsemble(base=FLOW, workers=workers)) for workers in (1, 2))
     assert one == two
 
 
 def test_what_cannot_be_stored_is_refused_with_what_to_do(rows, tmp_path):
     with pytest.raises(InvalidInputError, match=r"Expected one of Lin.*got a Store"):
-        settings_of(Store(tmp_path))
+        get_settings(Store(tmp_path))
     outside = object.__new__(PublishedMAF)
     with pytest.raises(InvalidInputError, match=r"`Thresholded.density` must be .*PublishedMAF"):
-        settings_of(Thresholded(density=outside))
+        get_settings(Thresholded(density=outside))
     with pytest.raises(InvalidInputError, match=r"`CrossFitEnsemble.outcome` must be .* without a store"):
-        settings_of(CrossFitEnsemble(outcome=lambda x: x))
+        get_settings(CrossFitEnsemble(outcome=lambda x: x))
 
 
 def empty(data: bytes) -> bytes:
@@ -210,18 +210,18 @@ def longer_than_memory(data: bytes) -> bytes:
 )
 def test_a_spoilt_file_is_fitted_again_with_a_note(spoil, rows, tmp_path):
     store = Store(tmp_path)
-    first = store.fitted(replace(FLOW), *rows).value
+    first = store.fit(replace(FLOW), *rows).value
     (path,) = tmp_path.glob("*.safetensors")
     path.write_bytes(spoil(path.read_bytes()))
     with pytest.warns(StoreWarning, match="cannot be read .* fitting again"):
-        again = store.fitted(replace(FLOW), *rows)
+        again = store.fit(replace(FLOW), *rows)
     assert not again.found
     assert torch.equal(again.value.log_prob(*rows), first.log_prob(*rows))
-    assert store.fitted(replace(FLOW), *rows).found
+    assert store.fit(replace(FLOW), *rows).found
 
 
 def test_a_file_is_plain_safetensors(rows, tmp_path):
-    Store(tmp_path).fitted(LinearClassifier(training=SHORT), *rows)
+    Store(tmp_path).fit(LinearClassifier(training=SHORT), *rows)
     (path,) = tmp_path.glob("LinearClassifier-*.safetensors")
     assert {name: tuple(value.shape) for name, value in load_file(path).items()} == {
         "weight": (3, 3),
@@ -232,9 +232,9 @@ def test_a_file_is_plain_safetensors(rows, tmp_path):
 def test_a_fit_that_raises_leaves_nothing_behind(tmp_path):
     store = Store(tmp_path)
     with pytest.raises(ZeroDivisionError):
-        store.keep("odd", {}, {}, lambda: 1 / 0)
+        store.get_or_make("odd", {}, {}, lambda: 1 / 0)
     assert [path.name for path in tmp_path.iterdir()] == ["locks"]
-    assert not store.keep("odd", {}, {}, lambda: ({}, {})).found
+    assert not store.get_or_make("odd", {}, {}, lambda: ({}, {})).found
 
 
 def test_a_write_that_fails_keeps_the_old_file(tmp_path, monkeypatch):
@@ -280,7 +280,7 @@ def test_of_several_processes_one_fits_and_the_others_wait(tmp_path):
     def ask():
         noted(log, "here")
         wait_for(lambda: log.read_text().count("here") == 4)  # all want it at the same time
-        kept = Store(tmp_path / "store").keep("slow", {}, {}, make)
+        kept = Store(tmp_path / "store").get_or_make("slow", {}, {}, make)
         noted(log, f"got {int(kept.value['x'])}")
 
     children = [forked(ask) for _ in range(4)]
@@ -299,15 +299,15 @@ def test_a_process_that_is_killed_while_it_fits_leaves_no_lock(tmp_path):
         begun.touch()
         time.sleep(1000)
 
-    pid = forked(lambda: store.keep("slow", {}, {}, make))
+    pid = forked(lambda: store.get_or_make("slow", {}, {}, make))
     wait_for(begun.exists)
     (lock,) = (tmp_path / "store" / "locks").iterdir()
     assert lock.read_text().startswith(f"process {pid} on ")
-    with pytest.raises(LockedError, match=f"process {pid} on"), locked(lock, wait=False):
+    with pytest.raises(LockedError, match=f"process {pid} on"), hold_lock(lock, wait=False):
         pass
     killer = threading.Timer(0.1, os.kill, (pid, signal.SIGKILL))
     killer.start()
-    assert not store.keep("slow", {}, {}, lambda: ({"x": torch.ones(1)}, {})).found
+    assert not store.get_or_make("slow", {}, {}, lambda: ({"x": torch.ones(1)}, {})).found
     os.waitpid(pid, 0)
     killer.join()
     assert lock.read_text() == ""
@@ -323,14 +323,14 @@ def test_a_process_that_is_killed_while_it_writes_leaves_no_half_file(tmp_path, 
 
     def write():
         monkeypatch.setattr(module.os, "fsync", die_slowly)
-        store.keep("big", {}, {}, lambda: ({"x": torch.ones(100)}, {}))
+        store.get_or_make("big", {}, {}, lambda: ({"x": torch.ones(100)}, {}))
 
     pid = forked(write)
     wait_for(begun.exists)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     assert [path.suffix for path in store.folder.iterdir() if path.is_file()] == [".tmp"]
-    assert not store.keep("big", {}, {}, lambda: ({"x": torch.ones(100)}, {})).found
+    assert not store.get_or_make("big", {}, {}, lambda: ({"x": torch.ones(100)}, {})).found
     assert [path.suffix for path in store.folder.iterdir() if path.is_file()] == [".safetensors"]
 
 
@@ -339,5 +339,5 @@ def test_a_file_system_without_locks_is_no_obstacle(tmp_path, monkeypatch):
         raise OSError(errno.ENOSYS, "no locks here")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    assert not Store(tmp_path).keep("odd", {}, {}, lambda: ({}, {})).found
-    assert Store(tmp_path).keep("odd", {}, {}, lambda: ({}, {})).found
+    assert not Store(tmp_path).get_or_make("odd", {}, {}, lambda: ({}, {})).found
+    assert Store(tmp_path).get_or_make("odd", {}, {}, lambda: ({}, {})).found

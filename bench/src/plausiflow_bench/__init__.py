@@ -1,7 +1,11 @@
-"""Studies of plausiflow: the paper's evaluation, published runs, peers, speed, scale."""
+"""Studies of plausiflow: the paper's evaluation, the published runs, other libraries, speed and scale.
 
-from plausiflow_bench.published_maf import PublishedMAF
-from plausiflow_bench.reference import Reference, published_metrics
+The studies are commands (``plausiflow benchmark --help``). This module exports what is useful in code: the
+reader of the published runs, the published flow, and the true density of the loans data.
+"""
+
+from plausiflow_bench.published.maf import PublishedMAF
+from plausiflow_bench.published.runs import PublishedRun, published_metrics
 from plausiflow_bench.true_density import true_density
 
-__all__ = ["PublishedMAF", "Reference", "published_metrics", "true_density"]
+__all__ = ["PublishedMAF", "PublishedRun", "published_metrics", "true_density"]

@@ -1,8 +1,8 @@
-"""``plausiflow benchmark readme``: figures of the generated pages, quoted in the README and the comparison.
+"""``plausiflow benchmark readme``: copies figures of the generated pages into the README.
 
 Nothing is run. Tables are read from ``docs/performance.md`` and ``docs/tables.md`` as their studies wrote
-them, and some of their columns are put between the marks of other pages, with the commits that they name. A
-page has the marks of the sections that it wants.
+them, and some of their columns are written between the marks of other pages, with the commits that the tables
+name. A page has the marks of the sections that it needs.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from plausiflow.errors import InvalidInputError
-from plausiflow_bench import peers, speed_page
-from plausiflow_bench.cases import kept_section, write_section
+from plausiflow_bench.harness.pages import read_section, write_section
+from plausiflow_bench.harness.printing import markdown_table
+from plausiflow_bench.speed import page as speed_page
+from plausiflow_bench.tables import peers
 
 PAGES = (Path("README.md"), Path("docs/comparison.md"))
 Cells = Mapping[str, str]
@@ -22,51 +24,55 @@ _SHORT = (
     "dataset", "method", "found", "rules_broken", "judged", "knn_judge", "changes", "cost",
     "cpu_seconds_per_row", "fit_cpu_seconds", "version",
 )  # fmt: skip
-_TWICE, _OURS = ("feasible", "l2", "gradients"), ("farther", "ratio")
+_BOTH_SOLVERS, _SQP_ONLY = ("feasible", "l2", "gradients"), ("farther", "ratio")
 
 
 def solvers(docs: Path) -> str:
-    """The paper's Adam beside the SQP, on the published models; how long a million rows take on CUDA."""
+    """Return both solvers on the published models, and the time of a million rows on CUDA."""
     path = docs / "performance.md"
     page = _read(path)
-    found = _table(page, "## Published models", ("dataset", "solver", "rows", *_TWICE, *_OURS), path)
+    found = _table(
+        page, "## Published models", ("dataset", "solver", "rows", *_BOTH_SOLVERS, *_SQP_ONLY), path
+    )
     papers = {row["dataset"]: row for row in found if row["solver"] == "penalty_adam"}
-    head = [f"{name}, {whose}" for name in _TWICE for whose in ("paper", "ours")]
+    head = [f"{name}, {whose}" for name in _BOTH_SOLVERS for whose in ("paper", "ours")]
     lines = []
     for own in (row for row in found if row["solver"] == "sqp" and row["dataset"] in papers):
-        both = [row[name] for name in _TWICE for row in (papers[own["dataset"]], own)]
-        lines.append([own["dataset"], own["rows"], *both, *_of(own, _OURS)])
-    commit = _piece(page, r"Commit (\w+)", path)
-    ratio = _piece(page, r"(?s)## Models trained here.*?(geometric mean [\d.]+, smallest [\d.]+)", path)
+        both = [row[name] for name in _BOTH_SOLVERS for row in (papers[own["dataset"]], own)]
+        lines.append([own["dataset"], own["rows"], *both, *(own[name] for name in _SQP_ONLY)])
+    commit = _match(page, r"Commit (\w+)", path)
+    ratio = _match(page, r"(?s)## Models trained here.*?(geometric mean [\d.]+, smallest [\d.]+)", path)
     run = f"Commit {commit}. The ratio on models trained here, logistic regression and perceptron: {ratio}."
-    return "\n\n".join([_markdown(["dataset", "rows", *head, *_OURS], lines), run, *_million(path)])
+    return "\n\n".join(
+        [markdown_table(["dataset", "rows", *head, *_SQP_ONLY], lines), run, *_largest_batch(path)]
+    )
 
 
 def peers_short(docs: Path) -> str:
-    """DiCE and NICE beside the default explainer, the columns that matter most."""
+    """Return DiCE and NICE beside the default explainer, with the most important columns."""
     found, ran = _peers(docs)
-    return _markdown(_SHORT, [_of(row, _SHORT) for row in found]) + f"\n\n{ran}"
+    return markdown_table(_SHORT, [[row[name] for name in _SHORT] for row in found]) + f"\n\n{ran}"
 
 
 def peers_in_full(docs: Path) -> str:
-    """The same with every column."""
+    """Return the same comparison with all columns."""
     found, ran = _peers(docs)
-    return _markdown(list(found[0]), [list(row.values()) for row in found]) + f"\n\n{ran}"
+    return markdown_table(list(found[0]), [list(row.values()) for row in found]) + f"\n\n{ran}"
 
 
 def peers_better(docs: Path) -> str:
-    """Every column of the comparison in which a peer has the best value and plausiflow has not."""
+    """Return every column of the comparison in which another library has the best value."""
     found, ran = _peers(docs)
     lines = []
     for own in (row for row in found if row["method"] == "plausiflow"):
         rivals = [row for row in found if row["dataset"] == own["dataset"] and row is not own]
-        for name in (name for name in peers.BETTER if name in own and not _best(own[name])):
-            winners = [row for row in rivals if _best(row[name])]
+        for name in (name for name in peers.BETTER if name in own and not _is_best(own[name])):
+            winners = [row for row in rivals if _is_best(row[name])]
             best = ", ".join(row["method"] for row in winners)
             value = winners[0][name].strip("*") if winners else "–"
             lines.append([own["dataset"], name, best, value, own[name]])
-    text = _markdown(["dataset", "column", "best", "value", "plausiflow"], lines)
-    return (text if lines else "In no column has a peer a better value.") + f"\n\n{ran}"
+    text = markdown_table(["dataset", "column", "best", "value", "plausiflow"], lines)
+    return (text if lines else "No other library has a better value in any column.") + f"\n\n{ran}"
 
 
 SECTIONS: dict[str, Callable[[Path], str]] = {
@@ -78,7 +84,7 @@ SECTIONS: dict[str, Callable[[Path], str]] = {
 
 
 def mark(section: str) -> str:
-    """What stands before a section of a page."""
+    """Return the mark before a section of a page."""
     return f"<!-- written by `plausiflow benchmark readme`, {section} -->"
 
 
@@ -93,45 +99,45 @@ def write_page(page: Path, docs: Path) -> list[str]:
         The names of the sections.
 
     Raises:
-        InvalidInputError: The page has no mark, or a page that is read has not the table that belongs there.
+        InvalidInputError: If the page has no mark, or if a page that is read lacks the table.
     """
     text = _read(page)
-    wanted = [section for section in SECTIONS if mark(section) in text]
-    if not wanted:
+    sections = [section for section in SECTIONS if mark(section) in text]
+    if not sections:
         raise InvalidInputError(
-            f"{page} must have a mark like {mark('peers')!r}; it has none. Put one where the table belongs, "
-            f"and an end mark after it; sections are {', '.join(SECTIONS)}."
+            f"{page} must have a mark such as {mark('peers')!r}; it has none. Put one where the table belongs, "
+            f"followed by an end mark. The sections are {', '.join(SECTIONS)}."
         )
-    for section in wanted:
+    for section in sections:
         write_section(page, mark(section), SECTIONS[section](docs))
-    return wanted
+    return sections
 
 
 def _peers(docs: Path) -> tuple[list[Cells], str]:
-    """The table of peers, and what was run for it."""
+    """Return the table of peers, and the description of its run."""
     path = docs / "tables.md"
-    text = kept_section(path, peers.MARK)
-    return _table(text, peers.MARK, _SHORT, path), _piece(text, r"(?m)^(Training rows: .*)$", path)
+    text = read_section(path, peers.MARK)
+    return _table(text, peers.MARK, _SHORT, path), _match(text, r"(?m)^(Training rows: .*)$", path)
 
 
-def _million(path: Path) -> list[str]:
-    """How long the largest batch takes on CUDA; nothing where that was not run."""
-    text = kept_section(path, speed_page.MARKS["cuda"])
+def _largest_batch(path: Path) -> list[str]:
+    """Return how long the largest batch takes on CUDA, or an empty list if that was not run."""
+    text = read_section(path, speed_page.MARKS["cuda"])
     heading = "### Rows per second against batch size"
     if heading not in text:
         return []
     found = _table(text, heading, ("dataset", "rows", "seconds"), path)
     largest = max(found, key=lambda row: int(row["rows"].replace(",", "")))["rows"]
     seconds = [float(row["seconds"]) for row in found if row["rows"] == largest]
-    device, commit = _piece(text, r"device name ([^;]+);", path), _piece(text, r"commit (\w+)", path)
+    device, commit = _match(text, r"device name ([^;]+);", path), _match(text, r"commit (\w+)", path)
     return [
         f"{largest} rows of {found[0]['dataset']} in memory, on one {device}: {min(seconds):.1f} to "
-        f"{max(seconds):.1f} seconds by the clock, depending on classifier and density. Commit {commit}."
+        f"{max(seconds):.1f} seconds of wall time, depending on classifier and density. Commit {commit}."
     ]
 
 
 def _table(text: str, heading: str, columns: Sequence[str], path: Path) -> list[Cells]:
-    """The rows of the first table after a heading."""
+    """Return the rows of the first table after a heading."""
     table: list[list[str]] = []
     for line in text.partition(f"{heading}\n")[2].splitlines():
         if line.startswith("|"):
@@ -141,33 +147,25 @@ def _table(text: str, heading: str, columns: Sequence[str], path: Path) -> list[
     missing = [name for name in columns if not table or name not in table[0]]
     if missing or len(table) < 3:
         raise InvalidInputError(
-            f"{path} must have a table with rows and the columns {', '.join(columns)} after {heading!r}; not "
-            f"there: {', '.join(missing) or 'rows'}. Write the page again with its own command."
+            f"{path} must have a table with rows and the columns {', '.join(columns)} after {heading!r}; "
+            f"missing: {', '.join(missing) or 'rows'}. Write the page again with its own command."
         )
     return [dict(zip(table[0], cells, strict=True)) for cells in table[2:]]
 
 
-def _piece(text: str, pattern: str, path: Path) -> str:
+def _match(text: str, pattern: str, path: Path) -> str:
     found = re.search(pattern, text)
     if found is None:
         raise InvalidInputError(
-            f"{path} must have a text like {pattern!r}; it has none. Write the page again with its own "
-            "command."
+            f"{path} must have a text that matches {pattern!r}; it has none. Write the page again with its "
+            "own command."
         )
     return found[1]
 
 
-def _of(row: Cells, columns: Sequence[str]) -> list[str]:
-    return [row[name] for name in columns]
-
-
-def _best(cell: str) -> bool:
+def _is_best(cell: str) -> bool:
     """Whether a page shows a value in bold, as the best of its column."""
     return cell.startswith("**")
-
-
-def _markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *lines))
 
 
 def _read(path: Path) -> str:
@@ -175,6 +173,6 @@ def _read(path: Path) -> str:
         return path.read_text()
     except OSError as error:
         raise InvalidInputError(
-            f"{path} must be a page that can be read; got {error}. Run this in the root of the repository, "
-            "or give --page and --docs."
+            f"{path} cannot be read: {error}. Run this command in the root of the repository, or set --page "
+            "and --docs."
         ) from error

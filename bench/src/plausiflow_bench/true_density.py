@@ -10,8 +10,8 @@ def true_density(fold: Fold | None = None) -> GMM:
     """The density that the loans are drawn from, in the fold's scaled space or else in original units.
 
     Example:
-        >>> from plausiflow.datasets import load
-        >>> fold = load("loans").fold(0)
+        >>> from plausiflow.datasets import load_dataset
+        >>> fold = load_dataset("loans").fold(0)
         >>> true_density(fold).log_prob(fold.x_test, fold.y_test).shape
         torch.Size([1000])
     """

@@ -6,10 +6,10 @@ import os
 import pytest
 
 from plausiflow.errors import InvalidInputError
-from plausiflow.workers.locks import locked
-from plausiflow_bench import runner
-from plausiflow_bench.runner import run
-from plausiflow_bench.study import environment
+from plausiflow.workers import hold_lock
+from plausiflow_bench.harness import runner
+from plausiflow_bench.harness.rows import environment
+from plausiflow_bench.harness.runner import run
 from running import finished, grid, returns_tensor, task, untimed
 
 
@@ -50,7 +50,7 @@ def test_a_folder_in_the_place_of_a_result_is_put_aside(work, tmp_path):
 
 def test_leftovers_of_a_killed_run_are_removed(work, tmp_path):
     run([task()], tmp_path, work)
-    for name in ("results/some.json.77.tmp", "manifest.json.77.tmp"):
+    for name in ("results/.some.json.77.tmp", ".manifest.json.77.tmp"):
         (tmp_path / name).write_text("half")
     run([task()], tmp_path, work)
     assert list(tmp_path.rglob("*.tmp")) == []
@@ -117,7 +117,7 @@ def test_settings_must_be_json(work, tmp_path):
 
 def test_two_runs_cannot_use_one_folder_at_once(work, tmp_path):
     with (
-        locked(tmp_path / "run.lock"),
+        hold_lock(tmp_path / "run.lock"),
         pytest.raises(InvalidInputError, match=f"in use by process {os.getpid()} on"),
     ):
         run([task()], tmp_path, work)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from plausiflow.errors import InvalidInputError
-from plausiflow_bench.runner import TIMES, Pace, Task, in_order, run
-from plausiflow_bench.study import environment
+from plausiflow_bench.harness.rows import environment
+from plausiflow_bench.harness.runner import TIME_COLUMNS, RunProgress, StudyTask, run, schedule
 from running import finished, grid, returns_tensor, task, untimed
 
 
@@ -39,7 +39,7 @@ def test_a_row_says_what_was_run_with_which_code_and_how_long_it_took(work, tmp_
         "study": "test", "dataset": "moons", "classifier": "lr", "method": "PPCEF", "fold": 0, "seed": 7
     }  # fmt: skip
     assert {name: row[name] for name in environment()} == environment()
-    assert all(row[name] >= 0 for name in TIMES)
+    assert all(row[name] >= 0 for name in TIME_COLUMNS)
     stored = json.loads((tmp_path / "results" / f"{asked.key}.json").read_text())
     assert stored["nothing"] is None
     assert list(stored) == list(row)
@@ -72,9 +72,9 @@ def test_a_task_that_is_there_twice_is_refused(work, tmp_path):
 
 def test_tasks_that_share_models_run_together_and_long_ones_first():
     tasks = [task("a", "x", 0), task("b", "x", 0), task("a", "y", 1), task("b", "y", 0), task("a", "y", 0)]
-    assert in_order(tasks, None) == [tasks[i] for i in (0, 4, 1, 3, 2)]
+    assert schedule(tasks, None) == [tasks[i] for i in (0, 4, 1, 3, 2)]
     cost = dict(zip(tasks, (1.0, 3.0, 9.0, 4.0, 2.0), strict=True)).__getitem__
-    assert in_order(tasks, cost) == [tasks[i] for i in (2, 3, 1, 4, 0)]
+    assert schedule(tasks, cost) == [tasks[i] for i in (2, 3, 1, 4, 0)]
 
 
 # Failures.
@@ -94,15 +94,15 @@ def test_a_task_that_raises_is_a_row_and_is_tried_again(work, tmp_path):
     assert work.begun() == [t.key for t in [*tasks, tasks[0], tasks[2]]]
 
 
-def returns_another_method(task: Task) -> dict:
+def returns_another_method(task: StudyTask) -> dict:
     return {"method": "WACH"}
 
 
-def returns_nothing(task: Task) -> None:
+def returns_nothing(task: StudyTask) -> None:
     return None
 
 
-def returns_odd_name(task: Task) -> dict:
+def returns_odd_name(task: StudyTask) -> dict:
     return {(1, 2): 3.0}
 
 
@@ -121,7 +121,7 @@ def test_a_row_that_cannot_be_written_is_an_error_of_its_task(work, error, tmp_p
 
 
 def test_ctrl_c_in_a_task_keeps_the_rows_before_it(tmp_path):
-    def work(task: Task) -> dict:
+    def work(task: StudyTask) -> dict:
         if task.fold == 2:
             raise KeyboardInterrupt
         return {}
@@ -137,14 +137,14 @@ def test_ctrl_c_in_a_task_keeps_the_rows_before_it(tmp_path):
 
 def test_the_time_left_weighs_tasks_by_their_cost():
     tasks = [task(fold=fold) for fold in range(4)]
-    pace = Pace(10, tasks, {t: (1.0, 1.0, 3.0, 5.0)[t.fold] for t in tasks}.__getitem__)
+    pace = RunProgress(10, tasks, {t: (1.0, 1.0, 3.0, 5.0)[t.fold] for t in tasks}.__getitem__)
     for one in tasks[:2]:
-        pace.started(one)
-    assert pace.told(5.0) == "6/10; moons lr PPCEF 0, moons lr PPCEF 1"
+        pace.start(one)
+    assert pace.describe(5.0) == "6/10; moons lr PPCEF 0, moons lr PPCEF 1"
     for one in tasks[:2]:
-        pace.ended(one)
-    pace.started(tasks[3])
+        pace.finish(one)
+    pace.start(tasks[3])
     # Two units took ten seconds, and eight are left.
-    assert pace.told(10.0) == "8/10, 12.0 a minute, about 40 s left; moons lr PPCEF 3"
-    assert "about 4 min left" in pace.told(60.0)
-    assert "about 2 h left" in pace.told(1800.0)
+    assert pace.describe(10.0) == "8/10, 12.0 a minute, about 40 s left; moons lr PPCEF 3"
+    assert "about 4 min left" in pace.describe(60.0)
+    assert "about 2 h left" in pace.describe(1800.0)

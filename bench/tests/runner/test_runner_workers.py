@@ -14,8 +14,8 @@ import pytest
 
 from plausiflow.errors import InvalidInputError
 from plausiflow.workers import Processes, Ray
-from plausiflow_bench import runner
-from plausiflow_bench.runner import Outcome, Task, run
+from plausiflow_bench.harness import runner
+from plausiflow_bench.harness.runner import RunOutcome, StudyTask, run
 from processes import forked, wait_for
 from running import Work, finished, grid, task, untimed
 
@@ -57,8 +57,8 @@ def test_a_run_that_is_killed_at_random_points_goes_on_and_repeats_nothing(tmp_p
 
 @dataclass(frozen=True)
 class InProcesses:
-    tasks: list[Task]
-    outcome: Outcome
+    tasks: list[StudyTask]
+    outcome: RunOutcome
     work: Work
 
 

@@ -13,7 +13,7 @@ from plausiflow.explainer import Explainer
 from plausiflow.models import MLPClassifier
 from plausiflow.search import fit as fitting
 from plausiflow.search.mixed import MixedSearch
-from plausiflow_bench import cases, mixed
+from plausiflow_bench.tables import cases, mixed
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +31,7 @@ def quick(default_dtype, fitted):
         patch.setattr(cases, "load_table", lambda name: table)
         patch.setattr(cases, "Explainer", partial(Explainer, confidence=None))
         patch.setattr(cases, "MLPClassifier", lambda hidden, seed: MLPClassifier(hidden=(8,), seed=seed))
-        patch.setattr(fitting, "MixedSearch", partial(MixedSearch, real_rows=2, flips=False, finalists=1))
+        patch.setattr(fitting, "MixedSearch", partial(MixedSearch, bank_rows=2, flips=False, finalists=1))
         patch.setattr(density, "FLOW_TRAINING", brief)
         patch.setattr(density, "LEVELS_TRAINING", brief)
         patch.setattr(cases, "fitted", fitted)

@@ -1,4 +1,4 @@
-"""Peers on a small table: what goes over to their process and comes back, and what happens inside of it."""
+"""PeerSettings on a small table: what goes over to their process and comes back, and what happens inside of it."""
 
 import json
 import math
@@ -20,8 +20,8 @@ from plausiflow.errors import InvalidInputError, ModelError
 from plausiflow.models import MLPClassifier
 from plausiflow.tables.encoder import Encoder
 from plausiflow.tables.schema import Schema
-from plausiflow_bench import peer_process, peers
-from plausiflow_bench.peers import MissingPeerError, Peers
+from plausiflow_bench.tables import peer_process, peers
+from plausiflow_bench.tables.peers import MissingPeerError, PeerSettings
 
 # ---------------------------------------------------------------- what goes over, what comes back
 
@@ -105,7 +105,7 @@ def fake(tmp_path):
 
 
 def test_a_peer_is_measured_by_what_its_process_writes(case, fake):
-    setting = Peers(methods=("dice_random",), script=fake())
+    setting = PeerSettings(methods=("dice_random",), script=fake())
     ours, theirs = peers.run(replace(FEW_LOANS, rows=4), setting)
     assert (ours["method"], theirs["method"], theirs["version"]) == ("plausiflow", "dice_random", "fake 1.0")
     assert theirs["found"] == 0.5
@@ -118,7 +118,7 @@ def test_a_peer_is_measured_by_what_its_process_writes(case, fake):
 
 
 def test_what_a_peer_wrote_before_its_time_was_over_counts(case, fake):
-    setting = Peers(methods=("dice_genetic",), script=fake(), seconds_per_method=2.0)
+    setting = PeerSettings(methods=("dice_genetic",), script=fake(), seconds_per_method=2.0)
     row = list(peers.run(replace(FEW_LOANS, rows=4), setting))[1]
     assert row["found"] == 0.25
     assert row["timeouts"] == 2
@@ -127,20 +127,20 @@ def test_what_a_peer_wrote_before_its_time_was_over_counts(case, fake):
 
 def test_a_peer_that_fails_is_an_error_with_its_last_words(case, fake):
     with pytest.raises(ModelError, match="nice_sparsity failed: no such luck"):
-        list(peers.run(replace(FEW_LOANS, rows=4), Peers(methods=("nice_sparsity",), script=fake())))
+        list(peers.run(replace(FEW_LOANS, rows=4), PeerSettings(methods=("nice_sparsity",), script=fake())))
 
 
 def test_a_missing_peer_is_named_with_how_to_install_it(fake):
-    setting = Peers(script=fake(nice_sparsity=None))
+    setting = PeerSettings(script=fake(nice_sparsity=None))
     with pytest.raises(MissingPeerError, match=r"The peers nice_sparsity are not installed .*pip install"):
         setting.versions()
 
 
 def test_a_peer_needs_an_interpreter_and_known_names(tmp_path):
     with pytest.raises(InvalidInputError, match="interpreter that starts"):
-        Peers(python=tmp_path / "none").versions()
+        PeerSettings(python=tmp_path / "none").versions()
     with pytest.raises(InvalidInputError, match=r"'dicey' is no peer.*time limits must be positive"):
-        Peers(methods=("dicey",), seconds_per_row=0)
+        PeerSettings(methods=("dicey",), seconds_per_row=0)
 
 
 def test_the_best_of_a_column_wins_and_a_tie_is_won_twice():
@@ -149,7 +149,7 @@ def test_the_best_of_a_column_wins_and_a_tie_is_won_twice():
         {"found": 1.0, "cost": 1.0, "rules_broken": 0.5},
         {"found": 0.9, "cost": 3.0, "rules_broken": 0.0},
     ]
-    assert [row["wins"] for row in peers.with_wins(rows)] == ["found", "found, cost", "rules_broken"]
+    assert [row["wins"] for row in peers.mark_wins(rows)] == ["found", "found, cost", "rules_broken"]
 
 
 # ---------------------------------------------------------------- inside the other process
@@ -186,7 +186,7 @@ class FakeDice(types.ModuleType):
 
 
 class FakeNice(types.ModuleType):
-    """Answers with the first training row that the model decides as wanted."""
+    """Answers with the first training row that the model decides as the target class."""
 
     def __init__(self):
         super().__init__("nice")
@@ -202,7 +202,7 @@ class FakeNice(types.ModuleType):
 
 @pytest.fixture
 def task(case, tmp_path):
-    peers.write_task(case.few(6), tmp_path, 0.2, 0)
+    peers.write_task(case.first_rows(6), tmp_path, 0.2, 0)
     before = signal.getsignal(signal.SIGALRM)
     yield tmp_path
     signal.signal(signal.SIGALRM, before)
@@ -237,7 +237,7 @@ def test_nice_is_told_the_wanted_class(case, task, monkeypatch):
     monkeypatch.setitem(sys.modules, "nice", FakeNice())
     peer_process.main([str(task), "nice_sparsity"])
     values = np.array([line["values"] for line in lines_of(task, "nice_sparsity")])
-    few = case.few(6)
+    few = case.first_rows(6)
     features = case.encoder.schema.features
     answers = peers.table(values, few.test.x, features)
     decided = case.explainer.predict_proba(answers).to_numpy().argmax(axis=1)

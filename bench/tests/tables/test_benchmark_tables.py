@@ -16,9 +16,10 @@ from plausiflow.datasets.tables import loans_table
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.tables.encoder import Encoder
 from plausiflow.tables.schema import Schema
-from plausiflow_bench import mixed, peers, sparsity
-from plausiflow_bench.cases import TableSelection, rules_of, write_section
-from plausiflow_bench.mixed import NeighbourJudge
+from plausiflow_bench.harness.pages import write_section
+from plausiflow_bench.tables import mixed, peers, sparsity
+from plausiflow_bench.tables.cases import TableSelection, table_rules
+from plausiflow_bench.tables.mixed import NeighbourJudge
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "tables.md"
 
@@ -151,8 +152,8 @@ def test_cells_are_identical_only_bit_for_bit_and_in_the_same_dtype():
 
 def test_rules_are_those_of_the_table():
     table = loans_table(n=50)
-    assert rules_of(table) == [Immutable("age", "sex"), Increasing("education")]
-    assert rules_of(replace(table, immutable=(), increasing=())) == []
+    assert table_rules(table) == [Immutable("age", "sex"), Increasing("education")]
+    assert table_rules(replace(table, immutable=(), increasing=())) == []
 
 
 def test_a_selection_names_everything_that_is_wrong_with_it():
@@ -181,7 +182,7 @@ def test_the_page_has_the_marks_of_every_study_and_keeps_its_text(rows, tmp_path
     page = tmp_path / "tables.md"
     page.write_text(PAGE.read_text())
     mixed.write_page(list(rows.values()), page)
-    won = [row | {"why_not": "–", "timeouts": 0} for row in peers.with_wins(list(rows.values()))]
+    won = [row | {"why_not": "–", "timeouts": 0} for row in peers.mark_wins(list(rows.values()))]
     peers.write_page(won, page)
     sparsity.write_page([row | {"features": 12} for row in rows.values()], page)
     written = page.read_text()

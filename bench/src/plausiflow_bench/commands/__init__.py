@@ -1,10 +1,10 @@
 """``plausiflow benchmark``: one command for each study.
 
-Installed as the entry point ``benchmark`` of the group ``plausiflow.commands``, from which the command line
-of plausiflow takes it.
+The command line of plausiflow loads this group through the entry point ``benchmark`` of the entry point group
+``plausiflow.commands``.
 """
 
-from plausiflow_bench.commands import batch, paper, studies, tables
+from plausiflow_bench.commands import batch, numeric, paper, tables
 from plausiflow_bench.commands.options import benchmark
 
-__all__ = ["batch", "benchmark", "paper", "studies", "tables"]
+__all__ = ["batch", "benchmark", "numeric", "paper", "tables"]

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from plausiflow_bench import batch as batch_study
-from plausiflow_bench.commands.options import Json, Page, Reuse, Seed, benchmark, report, split
-from plausiflow_bench.study import read_json
+from plausiflow_bench.batch import study
+from plausiflow_bench.commands.options import Json, Page, Reuse, Seed, benchmark, report, split_names
+from plausiflow_bench.harness.rows import read_json
 
 Device = Literal["cpu", "cuda"]
 
@@ -17,41 +17,45 @@ Device = Literal["cpu", "cuda"]
 @benchmark.command("batch")
 def benchmark_batch(
     rows: Annotated[
-        int, typer.Option("--rows", help="Rows that one worker explains, and then two.")
-    ] = batch_study.ROWS,
+        int, typer.Option("--rows", help="Rows for the comparison of one worker with two.")
+    ] = study.ROWS,
     many: Annotated[
-        int, typer.Option("--many", help="Rows that --workers explain once; 0 leaves it out.")
-    ] = batch_study.MANY,
-    workers: Annotated[int, typer.Option("--workers", help="That explain these many rows.")] = 2,
+        int, typer.Option("--many", help="Rows for the large run with --workers; 0 skips it.")
+    ] = study.MANY,
+    workers: Annotated[int, typer.Option("--workers", help="Workers of the large run.")] = 2,
     kills: Annotated[
-        int, typer.Option("--kills", help="Explain them again, killed so often, and compare all bytes.")
+        int,
+        typer.Option("--kills", help="Repeat the large run, kill it this many times, and compare all bytes."),
     ] = 0,
-    engines: Annotated[str, typer.Option("--engines", help="Separated by commas.")] = "local,ray",
-    device: Annotated[Device, typer.Option("--device", help="Where workers search.")] = "cpu",
+    engines: Annotated[
+        str, typer.Option("--engines", help="Any of local, ray, separated by commas.")
+    ] = "local,ray",
+    device: Annotated[Device, typer.Option("--device", help="Device of the search.")] = "cpu",
     seed: Seed = 0,
     folder: Annotated[
-        Path | None, typer.Option("--folder", help="Keep files there; a run that was stopped goes on.")
+        Path | None,
+        typer.Option("--folder", help="Store files here, so that a stopped run can be continued."),
     ] = None,
     price: Annotated[
-        float, typer.Option("--price", help="Of a core for an hour, for the estimate of the page.")
-    ] = batch_study.PRICE,
+        float, typer.Option("--price", help="Price of a core for an hour, for the estimate on the page.")
+    ] = study.PRICE,
     json: Json = None,
     page: Page = None,
     reuse: Reuse = None,
 ) -> None:
-    """Batch runs: rows a second with one worker and with two, here and on Ray, and what memory they take.
+    """Batch runs: rows per second with one worker and with two, locally and on Ray, and their memory.
 
     Example: plausiflow benchmark batch --rows 20000 --many 0 --engines local
     """
-    selection = batch_study.BatchSelection(
-        rows=rows, many=many, workers=workers, kills=kills, engines=split(engines), device=device,
+    selection = study.BatchSelection(
+        rows=rows, many=many, workers=workers, kills=kills, engines=split_names(engines), device=device,
         seed=seed, folder=folder,
     )  # fmt: skip
     kept = report(
-        read_json(*reuse) if reuse else batch_study.run(selection),
-        batch_study.COLUMNS,
+        read_json(*reuse) if reuse else study.run(selection),
+        study.COLUMNS,
         "Batch runs",
         json,
     )
     if page is not None:
-        batch_study.write_page(kept, page, price)
+        study.write_page(kept, page, price)

@@ -1,4 +1,4 @@
-"""What the benchmark commands share: options, how they are read, how rows are shown and kept."""
+"""Options that the benchmark commands share, and the report of their rows."""
 
 from __future__ import annotations
 
@@ -9,64 +9,69 @@ from typing import Annotated
 
 import typer
 
-from plausiflow_bench.study import PAPER_DATASETS, Row, Selection, write_json
-from plausiflow_bench.tables import print_table
+from plausiflow_bench.harness.printing import print_table
+from plausiflow_bench.harness.rows import Row, write_json
+from plausiflow_bench.harness.selection import PAPER_DATASETS, Selection
 
 benchmark = typer.Typer(
-    no_args_is_help=True, help="Measure: solvers, densities, tables and the published runs."
+    no_args_is_help=True, help="Run a study: solvers, densities, tables, published runs, speed and scale."
 )
 
 Names = Annotated[
-    str, typer.Option("--datasets", help="Data sets, separated by commas; `plausiflow datasets` lists them.")
+    str, typer.Option("--datasets", help="Data sets, separated by commas; see `plausiflow datasets`.")
 ]
-Models = Annotated[str, typer.Option("--classifiers", help="lr, mlp, node, separated by commas.")]
-Folds = Annotated[str, typer.Option("--folds", help="Folds of the paper's five, for example 0,1.")]
-Seed = Annotated[int, typer.Option("--seed", help="Of every model that is trained.")]
-Rows = Annotated[int | None, typer.Option("--rows", help="Most test rows of each case; all if not given.")]
-Reference = Annotated[
+Models = Annotated[str, typer.Option("--classifiers", help="Any of lr, mlp, node, separated by commas.")]
+Folds = Annotated[str, typer.Option("--folds", help="The paper's folds, from 0 to 4, for example 0,1.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of every model that is trained.")]
+Rows = Annotated[
+    int | None, typer.Option("--rows", help="Maximum number of test rows per case; default: all.")
+]
+ReferenceFolder = Annotated[
     Path | None,
     typer.Option("--reference", help="Folder of the published runs; default: $PLAUSIFLOW_REFERENCE."),
 ]
 Json = Annotated[
-    Path | None, typer.Option("--json", help="Also write the rows to this file, a list of flat objects.")
+    Path | None, typer.Option("--json", help="Also write the rows to this file, as a list of flat objects.")
 ]
 
-ALL = ",".join(PAPER_DATASETS)
+ALL_DATASETS = ",".join(PAPER_DATASETS)
 TableRows = Annotated[
-    int | None, typer.Option("--rows", help="Most test rows of each table; all if not given.")
+    int | None, typer.Option("--rows", help="Maximum number of test rows per table; default: all.")
 ]
 TrainingRows = Annotated[
-    int | None, typer.Option("--train", help="Most training rows of each table, for a quick look.")
+    int | None, typer.Option("--train", help="Maximum number of training rows per table.")
 ]
-Page = Annotated[Path | None, typer.Option("--page", help="Put the table into this page, too.")]
+Page = Annotated[Path | None, typer.Option("--page", help="Also write the table into this page.")]
 Reuse = Annotated[
-    list[Path] | None, typer.Option("--reuse", help="Rows of earlier runs, instead of a new one.")
+    list[Path] | None, typer.Option("--reuse", help="Use the rows of earlier runs instead of a new run.")
 ]
 
 
-def selected(names: str, models: str, folds: str, seed: int, rows: int | None) -> Selection:
-    """The cases that the options name."""
+def make_selection(names: str, models: str, folds: str, seed: int, rows: int | None) -> Selection:
+    """Return the selection that the options name."""
     try:
-        numbers = tuple(int(fold) for fold in split(folds))
+        numbers = tuple(int(fold) for fold in split_names(folds))
     except ValueError as error:
-        raise typer.BadParameter(f"--folds takes whole numbers like 0,1; got {folds!r}") from error
-    if not split(names):
-        raise typer.BadParameter("--datasets names none; `plausiflow datasets` lists them")
-    return Selection(datasets=split(names), classifiers=split(models), folds=numbers, seed=seed, rows=rows)
+        raise typer.BadParameter(f"--folds takes whole numbers such as 0,1; got {folds!r}") from error
+    if not split_names(names):
+        raise typer.BadParameter("--datasets is empty; `plausiflow datasets` lists the names")
+    return Selection(
+        datasets=split_names(names), classifiers=split_names(models), folds=numbers, seed=seed, rows=rows
+    )
 
 
-def split(names: str) -> tuple[str, ...]:
-    """Names separated by commas."""
+def split_names(names: str) -> tuple[str, ...]:
+    """Split names at commas."""
     return tuple(name.strip() for name in names.split(",") if name.strip())
 
 
 def report(rows: Iterable[Row], columns: Sequence[str], title: str, json: Path | None) -> list[Row]:
-    """Print rows as a table when all are there, and give them back; a file gets each as it comes."""
-    kept: list[Row] = []
+    """Print rows as a table, and return them; a JSON file is updated after each row."""
+    collected: list[Row] = []
     for row in rows:
-        kept.append(row)
+        collected.append(row)
         if json is not None:
-            write_json(kept, json)
+            write_json(collected, json)
         if sys.stderr.isatty():
             named = [
                 str(row[name])
@@ -74,8 +79,8 @@ def report(rows: Iterable[Row], columns: Sequence[str], title: str, json: Path |
                 if name in row
             ]
             typer.echo(f"done: {' '.join(named)}", err=True)
-    print_table(kept, columns, title)
+    print_table(collected, columns, title)
     if json is not None:
-        write_json(kept, json)
+        write_json(collected, json)
         typer.echo(f"Rows: {json}")
-    return kept
+    return collected

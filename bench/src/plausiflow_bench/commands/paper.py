@@ -10,51 +10,54 @@ from typing import Annotated, Literal
 
 import typer
 
-from plausiflow.persistence import write_atomically
+from plausiflow.atomic import write_atomically
 from plausiflow.workers import Executor, Inline, Processes, Ray
-from plausiflow_bench import figures, runner
 from plausiflow_bench.commands.options import (
-    ALL,
+    ALL_DATASETS,
     Folds,
     Json,
     Models,
     Names,
-    Reference,
+    ReferenceFolder,
     Rows,
     Seed,
     benchmark,
-    selected,
-    split,
+    make_selection,
+    split_names,
 )
-from plausiflow_bench.paper import DEFAULT_METHODS, STUDIES, PaperSelection, cost
-from plausiflow_bench.paper_page import told, write_html, write_latex, write_page
-from plausiflow_bench.paper_tables import Results, published_or_none
-from plausiflow_bench.paper_work import PaperWork
-from plausiflow_bench.study import write_json
+from plausiflow_bench.harness import runner
+from plausiflow_bench.harness.rows import write_json
+from plausiflow_bench.numeric import figures
+from plausiflow_bench.paper.page import describe_run, write_html, write_latex, write_page
+from plausiflow_bench.paper.selection import DEFAULT_METHODS, STUDIES, PaperSelection, cost
+from plausiflow_bench.paper.tables import Results, load_published_metrics
+from plausiflow_bench.paper.work import PaperWork
 
 Engine = Literal["processes", "inline", "ray"]
 
 
 @benchmark.command("paper")
 def benchmark_paper(
-    names: Names = ALL,
+    names: Names = ALL_DATASETS,
     models: Models = "lr,mlp,node",
-    methods: Annotated[str, typer.Option("--methods", help="Separated by commas.")] = ",".join(
+    methods: Annotated[str, typer.Option("--methods", help="Methods, separated by commas.")] = ",".join(
         DEFAULT_METHODS
     ),
-    studies: Annotated[str, typer.Option("--studies", help="Which tables.")] = ",".join(STUDIES),
+    studies: Annotated[str, typer.Option("--studies", help="Tables, separated by commas.")] = ",".join(
+        STUDIES
+    ),
     folds: Folds = "0,1,2,3,4",
     seed: Seed = 0,
     rows: Rows = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="One fold of three data sets, logistic regression.")
     ] = False,
-    folder: Annotated[
-        Path, typer.Option("--folder", help="Where rows and fitted models are kept; a run goes on there.")
-    ] = Path("out/paper"),
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget the rows of the folder.")] = False,
+    folder: Annotated[Path, typer.Option("--folder", help="Where rows and fitted models are stored.")] = Path(
+        "out/paper"
+    ),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete the rows of the folder first.")] = False,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", help="Worker processes; default: as many as there are processors.")
+        int | None, typer.Option("--jobs", help="Worker processes; default: the number of processors.")
     ] = None,
     engine: Annotated[Engine, typer.Option("--engine", help="Where tasks run.")] = "processes",
     page: Annotated[Path | None, typer.Option("--page", help="Write this Markdown page.")] = None,
@@ -62,15 +65,15 @@ def benchmark_paper(
     html: Annotated[Path | None, typer.Option("--html", help="Write one HTML file.")] = None,
     figure: Annotated[Path | None, typer.Option("--figure", help="Draw the paper's figure 1 here.")] = None,
     json: Json = None,
-    reference: Reference = None,
+    reference: ReferenceFolder = None,
 ) -> None:
     """Every table and figure of the paper: six methods, seven data sets, three classifiers, five folds.
 
-    A run that is stopped goes on where it was; finished tasks are not repeated. Example:
+    A run that was stopped continues where it was; finished tasks are not repeated. Example:
     plausiflow benchmark paper --quick --page out/benchmark.md
     """
-    base = selected(names, models, folds, seed, rows)
-    selection = PaperSelection(**vars(base), methods=split(methods), studies=split(studies))
+    base = make_selection(names, models, folds, seed, rows)
+    selection = PaperSelection(**vars(base), methods=split_names(methods), studies=split_names(studies))
     selection = selection.quick() if quick else selection
     start = time.monotonic()
     if fresh:
@@ -86,12 +89,12 @@ def benchmark_paper(
             fresh=fresh,
         )
     except KeyboardInterrupt:
-        typer.echo("Stopped. What is finished is kept: the same command goes on from there.", err=True)
+        typer.echo("Stopped. Finished tasks are stored: run the same command to continue.", err=True)
         raise typer.Exit(130) from None
     wall = _wall_seconds(folder, time.monotonic() - start, resumed=outcome.earlier > 0)
     typer.echo(str(outcome))
-    results = Results(outcome.finished, published_or_none(reference))
-    typer.echo(told(results.rows, wall))
+    results = Results(outcome.finished, load_published_metrics(reference))
+    typer.echo(describe_run(results.rows, wall))
     if figure is not None:
         figures.figure_1(figure, seed=seed)
     if page is not None:
@@ -111,7 +114,7 @@ def benchmark_paper(
 
 
 def _wall_seconds(folder: Path, seconds: float, *, resumed: bool) -> float | None:
-    """How long the run took, with the parts before it was stopped; unknown where one of them was killed."""
+    """Return the duration of the run with its earlier parts, or None if one of them was killed."""
     path = folder / "wall_seconds.json"
     if resumed:
         if not path.exists():

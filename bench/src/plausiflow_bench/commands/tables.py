@@ -1,4 +1,4 @@
-"""``plausiflow benchmark``: the studies of mixed tables, and of other libraries on them."""
+"""``plausiflow benchmark``: the studies on mixed tables, models without gradients and the service."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from plausiflow_bench import labels, mixed, models, peers, serving, sparsity
-from plausiflow_bench.cases import STUDIED, TableSelection
 from plausiflow_bench.commands.options import (
     Json,
     Names,
@@ -20,14 +18,19 @@ from plausiflow_bench.commands.options import (
     TrainingRows,
     benchmark,
     report,
-    split,
+    split_names,
 )
-from plausiflow_bench.study import read_json
+from plausiflow_bench.harness.rows import read_json
+from plausiflow_bench.models import trees as models
+from plausiflow_bench.serving import study as serving
+from plausiflow_bench.tables import labels, mixed, peers, sparsity
+from plausiflow_bench.tables.cases import DEFAULT_TABLES, TableSelection
 
 TABLES, SPARSE_TABLES, PEER_TABLES, PEERS = (
-    ",".join(names) for names in (STUDIED, sparsity.STUDIED, peers.STUDIED, peers.METHODS)
+    ",".join(names)
+    for names in (DEFAULT_TABLES, sparsity.DEFAULT_TABLES, peers.DEFAULT_TABLES, peers.METHODS)
 )
-SCARCE_TABLES = ",".join(labels.STUDIED)
+SCARCE_TABLES = ",".join(labels.DEFAULT_TABLES)
 MODEL_TABLES, NUMBERS, MODELS = (",".join(names) for names in (models.TABLES, models.NUMBERS, models.MODELS))
 
 
@@ -41,11 +44,11 @@ def benchmark_tables(
     page: Page = None,
     reuse: Reuse = None,
 ) -> None:
-    """Rows of mixed tables: what is found, for whom, how plausible judges call it, what it costs.
+    """Rows of mixed tables: share found, by group, judged plausibility and cost.
 
     Example: plausiflow benchmark tables --datasets loans --rows 100 --train 1000
     """
-    selection = TableSelection(tables=split(names), rows=rows, train=train, seed=seed)
+    selection = TableSelection(tables=split_names(names), rows=rows, train=train, seed=seed)
     kept = report(read_json(*reuse) if reuse else mixed.run(selection), mixed.COLUMNS, "Mixed tables", json)
     if page is not None:
         mixed.write_page(kept, page)
@@ -61,11 +64,11 @@ def benchmark_sparsity(
     page: Page = None,
     reuse: Reuse = None,
 ) -> None:
-    """What fewer changes cost, and how several answers differ.
+    """The cost of fewer changes, and the diversity of several counterfactuals.
 
     Example: plausiflow benchmark sparsity --datasets loans --rows 50 --train 1000
     """
-    selection = TableSelection(tables=split(names), rows=rows, train=train, seed=seed)
+    selection = TableSelection(tables=split_names(names), rows=rows, train=train, seed=seed)
     rows_ = read_json(*reuse) if reuse else sparsity.run(selection)
     kept = report(rows_, sparsity.COLUMNS, "Fewer changes, several answers", json)
     if page is not None:
@@ -76,7 +79,7 @@ def benchmark_sparsity(
 def benchmark_labels(
     names: Names = SCARCE_TABLES,
     labelled: Annotated[
-        int, typer.Option("--labelled", help="How many training rows have labels.")
+        int, typer.Option("--labelled", help="The number of training rows with labels.")
     ] = labels.LABELLED,
     seed: Seed = 0,
     rows: TableRows = labels.ROWS,
@@ -85,12 +88,12 @@ def benchmark_labels(
     page: Page = None,
     reuse: Reuse = None,
 ) -> None:
-    """Few rows have labels: densities of the labelled rows, of the model's decisions, by Bayes' rule.
+    """Scarce labels: densities of the labelled rows, of the model's decisions, and by Bayes' rule.
 
     Example: plausiflow benchmark labels --datasets loans --rows 50 --train 1000
     """
-    selection = labels.ScarceSelection(
-        tables=split(names), rows=rows, train=train, labelled=labelled, seed=seed
+    selection = labels.LabelSelection(
+        tables=split_names(names), rows=rows, train=train, labelled=labelled, seed=seed
     )
     rows_ = read_json(*reuse) if reuse else labels.run(selection)
     kept = report(rows_, labels.COLUMNS, "Scarce labels", json)
@@ -107,27 +110,28 @@ def benchmark_peers(
     json: Json = None,
     page: Page = None,
     reuse: Reuse = None,
-    python: Annotated[Path, typer.Option("--python", help="The interpreter that has the peers.")] = Path(
-        sys.executable
-    ),
-    methods: Annotated[str, typer.Option("--methods", help="Peers, separated by commas.")] = PEERS,
-    row_limit: Annotated[
-        float, typer.Option("--seconds-per-row", help="After so long a row has no answer.")
-    ] = 20.0,
+    python: Annotated[
+        Path, typer.Option("--python", help="The interpreter that has the peers installed.")
+    ] = Path(sys.executable),
+    methods: Annotated[str, typer.Option("--methods", help="PeerSettings, separated by commas.")] = PEERS,
+    row_limit: Annotated[float, typer.Option("--seconds-per-row", help="Time limit per row.")] = 20.0,
     method_limit: Annotated[
-        float, typer.Option("--seconds-per-method", help="After so long a peer is stopped.")
+        float, typer.Option("--seconds-per-method", help="Time limit per peer.")
     ] = 1800.0,
 ) -> None:
-    """DiCE and NICE on the same model, rows and wanted classes, measured as our answers are.
+    """DiCE and NICE on the same model, rows and target classes, measured as our counterfactuals.
 
     Example: plausiflow benchmark peers --datasets german_credit --python peers/bin/python
     """
-    selection = TableSelection(tables=split(names), rows=rows, train=train, seed=seed)
-    setting = peers.Peers(
-        python=python, methods=split(methods), seconds_per_row=row_limit, seconds_per_method=method_limit
+    selection = TableSelection(tables=split_names(names), rows=rows, train=train, seed=seed)
+    setting = peers.PeerSettings(
+        python=python,
+        methods=split_names(methods),
+        seconds_per_row=row_limit,
+        seconds_per_method=method_limit,
     )
     rows_ = read_json(*reuse) if reuse else peers.run(selection, setting)
-    kept = report(rows_, peers.COLUMNS, "Peers", json)
+    kept = report(rows_, peers.COLUMNS, "PeerSettings", json)
     if page is not None:
         peers.write_page(kept, page)
 
@@ -136,7 +140,7 @@ def benchmark_peers(
 def benchmark_models(
     names: Names = MODEL_TABLES,
     numbers: Annotated[
-        str, typer.Option("--numbers", help="Data sets for the comparison with one flow; empty for none.")
+        str, typer.Option("--numbers", help="Data sets for the part with one flow; may be empty.")
     ] = NUMBERS,
     kinds: Annotated[str, typer.Option("--models", help="Models, separated by commas.")] = MODELS,
     seed: Seed = 0,
@@ -146,14 +150,14 @@ def benchmark_models(
     page: Page = None,
     reuse: Reuse = None,
 ) -> None:
-    """Boosted trees and forests: found, verified on the model itself, steady, near, and what it costs.
+    """Boosted trees and forests: share found, verified on the model itself, stability, distance and cost.
 
     Example: plausiflow benchmark models --datasets law --numbers law --models hgb --rows 50
     """
     selection = models.ModelSelection(
-        tables=split(names),
-        numbers=split(numbers),
-        models=split(kinds),
+        tables=split_names(names),
+        numbers=split_names(numbers),
+        models=split_names(kinds),
         rows=rows or models.ROWS,
         train=train or models.TRAINING,
         numbers_train=train or models.NUMBERS_TRAINING,
@@ -172,25 +176,25 @@ def benchmark_models(
 @benchmark.command("serving")
 def benchmark_serving(
     names: Names = "loans",
-    clients: Annotated[int, typer.Option("--clients", help="Clients that ask at once.")] = serving.CLIENTS,
+    clients: Annotated[int, typer.Option("--clients", help="Concurrent clients.")] = serving.CLIENTS,
     requests: Annotated[
-        int, typer.Option("--requests", help="Single-row requests in all.")
+        int, typer.Option("--requests", help="Requests in total, with one row each.")
     ] = serving.REQUESTS,
     alone: Annotated[
         int | None,
-        typer.Option("--alone", help="Requests where rows are explained one by one; default: as many."),
+        typer.Option("--alone", help="Requests when rows are explained one by one; default: as --requests."),
     ] = None,
     seed: Seed = 0,
     json: Json = None,
     page: Page = None,
     reuse: Reuse = None,
 ) -> None:
-    """The service under load: throughput, waiting times, answers held against the library's own.
+    """The service under load: throughput, latency, and responses compared with the library.
 
     Example: plausiflow benchmark serving --clients 16 --requests 200 --alone 50
     """
-    selection = serving.LoadSelection(
-        tables=split(names), clients=clients, requests=requests, alone=alone, seed=seed
+    selection = serving.ServingSelection(
+        tables=split_names(names), clients=clients, requests=requests, alone=alone, seed=seed
     )
     kept = report(
         read_json(*reuse) if reuse else serving.run(selection),

@@ -1,0 +1,1 @@
+"""``plausiflow benchmark batch``: batch runs, their throughput, memory and cost."""

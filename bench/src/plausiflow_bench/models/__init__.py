@@ -1,0 +1,1 @@
+"""``plausiflow benchmark models``: models without gradients, such as boosted trees and forests."""

@@ -1,0 +1,386 @@
+"""``plausiflow benchmark models``: boosted trees and forests, which have no gradients.
+
+The first part uses the defaults: tables with their rules, the ensemble, three judges. The second part uses
+one flow on numbers rounded to three decimals, and compares the distance with that of a logistic model, solved
+exactly on the same rows with the same density, and with the nearest feasible training row. ``validity`` is
+the model's explained decision on the counterfactuals in the table's dtypes. ``steady`` is the share of
+counterfactuals whose decision also holds at 32 random corners, a thousandth of each number's range away and on
+its grid; ``steady_off_grid`` is the same without the grid.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import LabelEncoder, OneHotEncoder
+from torch import Tensor
+
+from plausiflow.constraints import CompiledRules, Rule
+from plausiflow.core import Plausibility
+from plausiflow.datasets import load_dataset, load_table
+from plausiflow.densities import ConditionalFlow, Judges, PlausibilityWarning, RowScores, Thresholded
+from plausiflow.errors import InvalidInputError
+from plausiflow.explainer import Explainer
+from plausiflow.explanations import Explanations
+from plausiflow.models import BlackBox, Fitted
+from plausiflow.search import FINAL_CORNERS, PROMISE, Rows, Settings, at_corners
+from plausiflow.tables import Encoder, Kind
+from plausiflow_bench.harness.pages import write_section
+from plausiflow_bench.harness.printing import markdown
+from plausiflow_bench.harness.rows import CpuTimer, Row, environment, provenance
+from plausiflow_bench.models import regressors
+from plausiflow_bench.tables.cases import table_rules
+
+TABLES = ("heloc", "law", "wine", "adult", "german_credit", "diabetes")
+NUMBERS = ("heloc", "law", "wine")
+MODELS = ("hgb", "rf", "xgb", "lgbm")
+ROWS, TRAINING, NUMBERS_TRAINING = 300, 4000, 10_000
+COLUMNS = (
+    "part", "dataset", "model", "model_type", "rows", "accuracy", "found", "with_bank", "found_of_these",
+    "validity", "plausible", "rules_broken", "rounded_valid", "steady", "steady_off_grid", "judged", "l2",
+    "l2_over_logistic", "l2_over_nearest", "changes", "model_calls", "model_rows", "cpu_ms",
+    "fit_cpu_seconds",
+)  # fmt: skip
+MARK = "<!-- written by `plausiflow benchmark models --page` -->"
+CORNERS_SALT = 97
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSelection:
+    """What the study runs on.
+
+    Attributes:
+        tables: Tables for the first part; diabetes is the one with a numeric outcome.
+        numbers: Data sets for the second part.
+        models: Short names of models.
+        rows: Test rows per table.
+        train: The maximum number of training rows in the first part.
+        numbers_train: The maximum number of training rows in the second part.
+        seed: Seed of everything that is fit_model.
+    """
+
+    tables: tuple[str, ...] = TABLES
+    numbers: tuple[str, ...] = NUMBERS
+    models: tuple[str, ...] = MODELS
+    rows: int = ROWS
+    train: int = TRAINING
+    numbers_train: int = NUMBERS_TRAINING
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        given = {
+            "tables": (self.tables, TABLES),
+            "numbers": (self.numbers, NUMBERS),
+            "models": (self.models, MODELS),
+        }
+        problems = [
+            f"{name!r} is not one of the {what}: {', '.join(known)}"
+            for what, (names, known) in given.items()
+            for name in names
+            if name not in known
+        ]
+        if problems:
+            raise InvalidInputError(". ".join(problems) + ".")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ModelCase:
+    """The training and test rows of a table, with its rules."""
+
+    name: str
+    x_train: pd.DataFrame
+    y_train: pd.Series
+    x_test: pd.DataFrame
+    y_test: pd.Series
+    rules: tuple[Rule, ...] = ()
+    orders: dict[str, tuple[str, ...]] | None = None
+
+
+def run(selection: ModelSelection) -> Iterator[Row]:
+    """Yield one row per part, table and model."""
+    for name in selection.tables:
+        if name == "diabetes":
+            yield from regressors.run(selection.seed, min(selection.rows, regressors.TEST_ROWS))
+            continue
+        case = table_case(name, selection.rows, selection.train)
+        for model in selection.models:
+            row = _measure(_explain_with_defaults(case, model, selection.seed), case, model)
+            yield _with_provenance(row, "tables", case, model, selection)
+    for name in selection.numbers:
+        case = numeric_case(name, selection.rows, selection.numbers_train)
+        logistic = _explain_with_one_flow(case, "logistic", selection.seed)
+        for model in selection.models:
+            explained = _explain_with_one_flow(case, model, selection.seed)
+            yield _with_provenance(
+                _measure_and_compare(explained, logistic, case, model), "one flow", case, model, selection
+            )
+
+
+def table_case(name: str, rows: int, train: int) -> ModelCase:
+    """Return a table with its rules; wine has none and comes from scikit-learn."""
+    if name == "wine":
+        return numeric_case(name, rows, train)
+    table = load_table(name)
+    test = min(rows, len(table.x) // 5)
+    explained, other = table.split(min(train, len(table.x) - test), test)
+    return ModelCase(
+        name=name,
+        x_train=explained.x,
+        y_train=explained.y,
+        x_test=other.x,
+        y_test=other.y,
+        rules=tuple(table_rules(explained)),
+        orders=dict(explained.orders),
+    )
+
+
+def numeric_case(name: str, rows: int, train: int) -> ModelCase:
+    """Return fold 0 of a data set, scaled to 1 .. 2 with three decimals, as zeros are a state of their explained."""
+    fold = load_dataset(name).fold(0)
+    names = [f"f{j}" for j in range(fold.x_train.shape[1])]
+    x_train, x_test = (
+        pd.DataFrame((1 + x.double().numpy()).round(3), columns=names) for x in (fold.x_train, fold.x_test)
+    )
+    y_train, y_test = (pd.Series(y.numpy(), name="class") for y in (fold.y_train, fold.y_test))
+    return ModelCase(
+        name=name,
+        x_train=x_train.iloc[:train],
+        y_train=y_train.iloc[:train],
+        x_test=x_test.iloc[:rows],
+        y_test=y_test.iloc[:rows],
+    )
+
+
+def fit_model(kind: str, case: ModelCase, seed: int) -> Fitted:
+    """Fit a model to a table; text columns are one-hot encoded."""
+    text = [c for c in case.x_train if not pd.api.types.is_numeric_dtype(case.x_train[c])]
+    estimator = _estimator(kind, seed)
+    if text:
+        encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+        front = make_column_transformer((encoder, text), remainder="passthrough")
+        estimator = make_pipeline(front, estimator)
+    return estimator.fit(case.x_train, _outcomes(kind, case.y_train))
+
+
+def _estimator(kind: str, seed: int) -> Fitted:
+    if kind == "xgb":
+        from xgboost import XGBClassifier
+
+        return XGBClassifier(n_estimators=200, max_depth=5, learning_rate=0.1, n_jobs=1, random_state=seed)
+    if kind == "lgbm":
+        from lightgbm import LGBMClassifier
+
+        return LGBMClassifier(n_estimators=100, n_jobs=1, random_state=seed, verbose=-1)
+    return {
+        "hgb": HistGradientBoostingClassifier(max_iter=100, random_state=seed),
+        "rf": RandomForestClassifier(200, random_state=seed, n_jobs=1),
+        "logistic": LogisticRegression(max_iter=3000, C=10.0),
+    }[kind]
+
+
+def _outcomes(kind: str, y: pd.Series) -> pd.Series:
+    """Return outcomes as the model knows them: for XGBoost, the numbers of the sorted classes."""
+    if kind != "xgb":
+        return y
+    return pd.Series(LabelEncoder().fit_transform(y), index=y.index, name=y.name)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ExplainedCase:
+    """The result for the test rows, with the processor seconds of ``fit`` and ``explain``."""
+
+    explainer: Explainer
+    result: Explanations
+    cpu_seconds: float
+    fit_cpu_seconds: float
+
+
+class _SharedDensityExplainer(Explainer):
+    """An explainer whose density and judges are shared by all models of a table."""
+
+    fitted: ClassVar[dict[tuple[object, ...], tuple[Plausibility, Judges | None]]] = {}
+    key: tuple[object, ...] = ()
+
+    def _densities(
+        self, rows: Rows, rules: CompiledRules, encoder: Encoder, settings: Settings
+    ) -> tuple[Plausibility, Judges | None]:
+        if self.key not in self.fitted:
+            self.fitted.clear()  # only one table at a time is cached
+            if self.key[0] == "one flow":
+                density = ConditionalFlow(seed=settings.seed).fit(rows.x.float(), rows.classes)
+                self.fitted[self.key] = (Thresholded(density=density).fit(rows.x, rows.classes), None)
+            else:
+                self.fitted[self.key] = super()._densities(rows, rules, encoder, settings)
+        return copy.deepcopy(self.fitted[self.key])
+
+
+def _explain(case: ModelCase, kind: str, explainer: _SharedDensityExplainer) -> ExplainedCase:
+    y = _outcomes(kind, case.y_train)
+    with CpuTimer() as fitting, warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", PlausibilityWarning
+        )  # the table shows the plausibility that is reached
+        explainer.fit(case.x_train, y)
+    # The class after the decided one, so that all models have the same target.
+    labels = sorted(y.unique().tolist())
+    decided = explainer.predict(case.x_test).tolist()
+    target = [labels[(labels.index(label) + 1) % len(labels)] for label in decided]
+    with CpuTimer() as searching:
+        result = explainer.explain(case.x_test, target)
+    return ExplainedCase(
+        explainer=explainer, result=result, cpu_seconds=searching.seconds, fit_cpu_seconds=fitting.seconds
+    )
+
+
+def _explain_with_defaults(case: ModelCase, kind: str, seed: int) -> ExplainedCase:
+    """Explain with the defaults: ensemble, calibrated margin, judges, sparsity."""
+    model = fit_model(kind, case, seed)
+    explainer = _SharedDensityExplainer(model, constraints=case.rules, orders=case.orders, random_state=seed)
+    explainer.key = ("tables", case.name, len(case.x_train), seed)
+    return _explain(case, kind, explainer)
+
+
+def _explain_with_one_flow(case: ModelCase, kind: str, seed: int) -> ExplainedCase:
+    """Explain with one flow, without judges, and with all changes kept."""
+    model = fit_model(kind, case, seed)
+    kinds: dict[str, Kind] = dict.fromkeys(map(str, case.x_train), "integer")  # on a grid of thousandths
+    explainer = _SharedDensityExplainer(
+        model, confidence=None, sparsity=None, judges=0, kinds=kinds, random_state=seed
+    )
+    explainer.key = ("one flow", case.name, len(case.x_train), seed)
+    return _explain(case, kind, explainer)
+
+
+def _measure(explained: ExplainedCase, case: ModelCase, kind: str) -> Row:
+    result, explainer = explained.result, explained.explainer
+    model, engine, encoder = explainer.model_, explainer.engine_, explainer.encoder_
+    assert engine is not None
+    assert encoder is not None
+    assert isinstance(model, BlackBox)
+    found = result.is_found
+    best, rows = result.best[found], result.rows[found]
+    answers, figures = result.answers.iloc[best], result.figures.iloc[best]
+    targets = result.verdicts["target"][found].to_numpy()
+    broken = engine.rules.violations(rows, answers.set_axis(rows.index)).to_numpy().any(axis=1)
+    x_cf = encoder.encode(answers).x
+    rounded = encoder.decode(encoder.layout.snap(x_cf), like=answers)
+    needed = int(result.is_needed.sum())
+    banked = _has_feasible_training_row(explained, case)
+    right = explainer.predict(case.x_test).to_numpy() == _outcomes(kind, case.y_test).to_numpy()
+    return {
+        "model_type": "student" if "student" in model.likeness.description else "explained trees",
+        "rows": len(result.rows),
+        "accuracy": float(right.mean()),
+        "found": float(found.sum() / max(1, needed)),
+        "with_bank": float(banked.sum() / max(1, needed)),
+        "found_of_these": float(found[banked].mean()) if banked.any() else float("nan"),
+        "validity": _share(explainer.model.predict(answers), targets),
+        "plausible": float((figures["score"] >= 0).mean()),
+        "rules_broken": float(broken.mean()),
+        "rounded_valid": _share(explainer.model.predict(rounded), targets),
+        "steady": float((figures["steady"] == 1).mean()),
+        "steady_off_grid": float(_off_grid(explainer, answers, x_cf, targets).mean()),
+        "judged": float(figures["judged"].mean()),
+        "l2": float(figures["l2"].mean()),
+        "changes": float(figures["n_changes"].mean()),
+        "model_calls": result.model_calls,
+        "model_rows": result.model_rows / max(1, needed),
+        "cpu_ms": 1e3 * explained.cpu_seconds / max(1, needed),
+        "fit_cpu_seconds": explained.fit_cpu_seconds,
+    }
+
+
+def _has_feasible_training_row(explained: ExplainedCase, case: ModelCase) -> Any:  # noqa: ANN401
+    """Return a mask of the rows for which some training row, with their immutable values, is feasible."""
+    engine, result = explained.explainer.engine_, explained.result
+    assert engine is not None
+    assert engine.true_model is not None
+    assert result.encoded is not None
+    x, _, targets = result.encoded
+    everything = replace(engine, true_model=replace(engine.true_model, budget=10**9))
+    task = everything.task(x, targets, frame=case.x_test)
+    task = replace(task, scores=RowScores.without_margin(engine.plausibility, x, task.y_target))
+    bank = engine.wider_bank or engine.bank
+    needed = torch.from_numpy(result.is_needed.nonzero()[0])
+    has = np.zeros(len(x), dtype=bool)
+    has[bank.scan(task, needed, 1, asked=len(case.x_train)).rows.numpy()] = True
+    return has
+
+
+def _share(answers: Any, targets: Any) -> float:  # noqa: ANN401
+    return float((np.asarray(answers) == targets).mean())
+
+
+def _off_grid(explainer: Explainer, answers: pd.DataFrame, x_cf: Tensor, targets: Any) -> Any:  # noqa: ANN401
+    """Return whether counterfactuals hold at random corners that are not on the grid, shape ``(m,)``."""
+    encoder = explainer.encoder_
+    assert encoder is not None
+    moved = at_corners(encoder, x_cf, corners=FINAL_CORNERS, reach=PROMISE, salt=CORNERS_SALT, grid=False)
+    frame = answers.iloc[np.repeat(np.arange(len(answers)), FINAL_CORNERS)].reset_index(drop=True)
+    free = encoder.layout.free(encoder.layout.codes(moved)).numpy()
+    for block in encoder.layout.blocks:
+        if block.number is not None and block.scale is not None:
+            values = block.scale.decode(moved[:, block.number]).numpy()
+            explained = frame[block.name].to_numpy(np.float64)
+            frame[block.name] = np.where(free[:, block.number], values, explained)
+    held = explainer.model.predict(frame) == np.repeat(targets, FINAL_CORNERS)
+    return held.reshape(-1, FINAL_CORNERS).all(axis=1)
+
+
+def _measure_and_compare(
+    explained: ExplainedCase, logistic: ExplainedCase, case: ModelCase, kind: str
+) -> Row:
+    """Measure, and compare distances with the logistic model and the nearest feasible training row."""
+    row = _measure(explained, case, kind)
+    kept = ~_all_missing(case.x_test)
+    l2, exact = explained.result.found_figure("l2"), logistic.result.found_figure("l2")
+    nearest = _nearest_distances(explained, case)
+    row["l2"] = _nanmean(l2[kept])
+    row["l2_over_logistic"] = _nanmean(l2[kept]) / _nanmean(exact[kept])
+    both = kept & np.isfinite(nearest) & np.isfinite(l2)
+    row["l2_over_nearest"] = _nanmean(l2[both]) / _nanmean(nearest[both])
+    return row
+
+
+def _all_missing(x: pd.DataFrame) -> Any:  # noqa: ANN401
+    """Return a mask of the rows with special codes only, which are the smallest values."""
+    return (x.to_numpy(np.float64) < 1.01).all(axis=1)
+
+
+def _nanmean(values: Any) -> float:  # noqa: ANN401
+    return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
+
+
+def _nearest_distances(explained: ExplainedCase, case: ModelCase) -> Any:  # noqa: ANN401
+    """Return the distance of each row to the nearest feasible training row, shape ``(n,)``."""
+    explainer, result = explained.explainer, explained.result
+    assert explainer.engine_ is not None
+    assert result.encoded is not None
+    x, _, targets = result.encoded
+    task = explainer.engine_.task(x, targets, frame=case.x_test)
+    near = explainer.engine_.bank.verified(task, torch.arange(len(x)), 1)
+    distance = np.full(len(x), np.nan)
+    distance[near.rows.numpy()] = (near.x - x[near.rows]).norm(dim=1).numpy()
+    return distance
+
+
+def _with_provenance(row: Row, part: str, case: ModelCase, model: str, selection: ModelSelection) -> Row:
+    named: Row = {"part": part, "dataset": case.name, "model": model}
+    return named | row | {"training_rows": len(case.x_train), "seed": selection.seed} | environment()
+
+
+def write_page(rows: list[Row], path: Path) -> None:
+    """Write the table into its section of a page."""
+    write_section(path, MARK, f"{markdown(rows, COLUMNS)}\n\n{provenance(rows, ('seed', 'commit'))}.")

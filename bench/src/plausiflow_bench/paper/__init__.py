@@ -1,0 +1,1 @@
+"""``plausiflow benchmark paper``: the evaluation of the paper, with the published values beside ours."""

@@ -1,0 +1,1 @@
+"""``plausiflow benchmark serving``: the HTTP service under load."""

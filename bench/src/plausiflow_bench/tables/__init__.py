@@ -1,0 +1,1 @@
+"""Studies on mixed tables: measures of the default explainer, sparsity, scarce labels, other libraries."""

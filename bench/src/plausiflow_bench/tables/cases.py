@@ -1,0 +1,173 @@
+"""Cases of the studies on mixed tables: a table, a fit_case explainer, and the test rows that are explained.
+
+The explainer has the rules that hold in the table. The target of each test row is the opposite decision.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from plausiflow.constraints import Immutable, Increasing, Rule
+from plausiflow.datasets import Table, load_table, table_names
+from plausiflow.densities import PlausibilityWarning
+from plausiflow.errors import InvalidInputError
+from plausiflow.explainer import Explainer
+from plausiflow.models import EncodedModel, MLPClassifier
+from plausiflow.search import Engine, target_classes
+from plausiflow.tables import Encoder
+from plausiflow_bench.harness.rows import Row, environment
+
+DEFAULT_TABLES = ("german_credit", "adult", "law", "loans")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSelection:
+    """The tables of a study.
+
+    Attributes:
+        tables: Names of tables in the catalogue.
+        rows: The maximum number of test rows per table. None means those of the table's study split.
+        train: The maximum number of training rows per table. None means those of the table's study split.
+        seed: Seed of everything that is trained.
+    """
+
+    tables: tuple[str, ...] = DEFAULT_TABLES
+    rows: int | None = None
+    train: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        known = table_names()
+        problems = [
+            f"Unknown table {name!r}; choose from {', '.join(known)}"
+            for name in self.tables
+            if name not in known
+        ]
+        problems += [
+            f"`{name}` must be at least 1; got {count}"
+            for name, count in (("rows", self.rows), ("train", self.train))
+            if count is not None and count < 1
+        ]
+        if problems:
+            raise InvalidInputError(". ".join(problems) + ".")
+
+    def case(self, name: str, *, judges: int = 3) -> Case:
+        """Return a table with an explainer fit_case to it. The explainer is cached."""
+        case = fit_case(name, self.train, self.seed, judges)
+        return case if self.rows is None else case.first_rows(self.rows)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Case:
+    """A table with a fit_case explainer.
+
+    Attributes:
+        train: Training rows.
+        test: Test rows, which are explained.
+        explainer: The fit_case explainer.
+        fit_cpu_seconds: Processor seconds of the explainer's ``fit``, worker processes included.
+    """
+
+    train: Table
+    test: Table
+    explainer: Explainer
+    fit_cpu_seconds: float
+
+    def first_rows(self, rows: int) -> Case:
+        """Return the case with the first test rows only."""
+        return replace(self, test=first_rows(self.test, rows))
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder of the table's rows."""
+        assert self.explainer.encoder_ is not None
+        return self.explainer.encoder_
+
+    @property
+    def model(self) -> EncodedModel:
+        """The model that is explained."""
+        assert isinstance(self.explainer.model_, EncodedModel)
+        return self.explainer.model_
+
+    @property
+    def engine(self) -> Engine:
+        """The search engine of the explainer."""
+        assert self.explainer.engine_ is not None
+        return self.explainer.engine_
+
+    @cached_property
+    def x(self) -> Tensor:
+        """The encoded test rows, shape ``(n, width)``."""
+        return self.encoder.encode(self.test.x).x
+
+    @cached_property
+    def usable(self) -> Tensor:
+        """Positions of the test rows that can be explained."""
+        return torch.from_numpy(np.flatnonzero(self.encoder.encode(self.test.x).usable))
+
+    @cached_property
+    def y_target(self) -> Tensor:
+        """The target class_indices of the test rows: the opposite of the model's decision."""
+        return target_classes("opposite", self.model.answers(self.x).exp(), self.model.labels, len(self.x))
+
+    def predict(self, x: Tensor) -> Tensor:
+        """Return the model's decisions for encoded rows, shape ``(n,)``."""
+        return self.model.answers(x).argmax(dim=1)
+
+    def class_indices(self, labels: pd.Series) -> Tensor:
+        """Return labels as class indices of the model."""
+        return torch.tensor([self.model.labels.index(label) for label in labels.tolist()])
+
+    def with_provenance(self, row: Row, seed: int) -> Row:
+        """Return a row with the name of the table, sizes, accuracy, seed and versions added."""
+        usable = self.usable.numpy()
+        right = self.predict(self.x[self.usable]) == self.class_indices(self.test.y.iloc[usable])
+        named: Row = {"dataset": self.test.name, "method": row["method"], "rows": len(self.test.x)}
+        named["accuracy"] = mean(right)
+        return named | row | {"training_rows": len(self.train.x), "seed": seed} | environment()
+
+
+@lru_cache(maxsize=8)
+def fit_case(name: str, train: int | None, seed: int, judges: int) -> Case:
+    """Split a table and fit an explainer to its training rows. The result is cached."""
+    train_table, test = load_table(name).study_split()
+    train_table = first_rows(train_table, train)
+    explainer = Explainer(
+        MLPClassifier(hidden=(64, 64), seed=seed),
+        constraints=table_rules(train_table),
+        orders=train_table.orders,
+        judges=judges,
+        random_state=seed,
+    )
+    before = os.times()
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", PlausibilityWarning
+        )  # the table shows the plausibility that is reached
+        explainer.fit(train_table.x, train_table.y)
+    seconds = sum(after - start for after, start in zip(os.times()[:4], before[:4], strict=True))
+    return Case(train=train_table, test=test, explainer=explainer, fit_cpu_seconds=seconds)
+
+
+def table_rules(table: Table) -> list[Rule]:
+    """Return the rules of a table: immutable features, and features that may only increase."""
+    rules: list[Rule] = [Immutable(*table.immutable)] if table.immutable else []
+    return [*rules, *(Increasing(name) for name in table.increasing)]
+
+
+def mean(values: Tensor) -> float:
+    """Return the mean of booleans or numbers, or NaN for an empty tensor."""
+    return float(values.double().mean())
+
+
+def first_rows(table: Table, count: int | None) -> Table:
+    """Return the first rows of a table; None means all."""
+    return table if count is None else replace(table, x=table.x.iloc[:count], y=table.y.iloc[:count])

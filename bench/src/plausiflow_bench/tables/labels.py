@@ -1,0 +1,156 @@
+"""``plausiflow benchmark labels``: which rows and labels a density should learn from when labels are scarce.
+
+An MLP is trained on the labelled rows of a table. It is then explained on the same test rows with four
+densities, and nothing else differs: a density of all rows with their true labels, which is the reference that
+scarce labels do not allow; of the labelled rows alone; of all rows, labelled by the model; and of all rows
+together, split by the model's probabilities (Bayes' rule). The judges know every true label and guide no
+search.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from plausiflow.constraints import CompiledRules
+from plausiflow.core import Density, Plausibility, Training
+from plausiflow.datasets import Table, load_table
+from plausiflow.densities import ContextThreshold, Judges, MixedDensity, PlausibilityWarning
+from plausiflow.errors import InvalidInputError
+from plausiflow.explainer import Explainer
+from plausiflow.models import MLPClassifier, labels_of
+from plausiflow.search import Rows, Settings, monotone
+from plausiflow.tables import Encoder, Schema
+from plausiflow_bench.harness.pages import describe_runs, write_section
+from plausiflow_bench.harness.printing import markdown
+from plausiflow_bench.harness.rows import CpuTimer, Row
+from plausiflow_bench.tables.cases import Case, TableSelection, first_rows, mean, table_rules
+from plausiflow_bench.tables.mixed import measure_answers
+
+DEFAULT_TABLES = ("loans", "law")
+LABELLED, ROWS, TRAINING = 200, 200, 2000
+CLASSIFIER_TRAINING = Training(learning_rate=3e-3, batch_size=32, weight_decay=1e-4)
+"""The training of the MLP; batches are small because there are few rows."""
+DENSITY_SOURCES = ("given_all", "given_scarce", "model", "bayes")
+COLUMNS = (
+    "dataset", "seed", "method", "labelled", "rows", "accuracy", "log_density", "found", "plausible",
+    "judged", "judged_worst", "true_plausible", "cost", "l2", "changes", "explain_cpu_ms_per_row",
+    "fit_cpu_seconds",
+)  # fmt: skip
+MARK = "<!-- written by `plausiflow benchmark labels --page` -->"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelSelection(TableSelection):
+    """The tables of the study, and the number of labelled training rows.
+
+    Attributes:
+        labelled: How many of the first training rows have labels.
+    """
+
+    tables: tuple[str, ...] = DEFAULT_TABLES
+    rows: int | None = ROWS
+    train: int | None = TRAINING
+    labelled: int = LABELLED
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.labelled < 2:
+            raise InvalidInputError(f"`labelled` must be at least 2; got {self.labelled}.")
+
+
+@dataclass(kw_only=True, eq=False)
+class _FirstRowsExplainer(Explainer):
+    """An explainer whose density learns from the first training rows only."""
+
+    first: int | None = None
+
+    def _densities(
+        self, rows: Rows, rules: CompiledRules, encoder: Encoder, settings: Settings
+    ) -> tuple[Plausibility, Judges | None]:
+        n = len(rows.x) if self.first is None else self.first
+        few = replace(rows, frame=rows.frame.iloc[:n], x=rows.x[:n], classes=rows.classes[:n])
+        return super()._densities(few, rules, encoder, settings)
+
+
+def run(selection: LabelSelection) -> Iterator[Row]:
+    """Yield one row per table and density."""
+    for name in selection.tables:
+        train, test = load_table(name).study_split()
+        train, test = first_rows(train, selection.train), first_rows(test, selection.rows)
+        model = _fit_model(train, selection)
+        judges: Judges | None = None
+        for source in DENSITY_SOURCES:
+            case = _fit_case(source, model, train, test, selection)
+            judges = judges or _fit_judges(case)
+            case.explainer.judges_ = judges
+            yield case.with_provenance(_measure(source, case, selection), selection.seed)
+
+
+def _fit_model(train: Table, selection: LabelSelection) -> MLPClassifier:
+    """Return the MLP that is explained; it is trained on the labelled rows."""
+    encoder = Encoder(Schema.infer(train.x, orders=train.orders))
+    x, (labels, classes) = encoder.encode(train.x).x.float(), labels_of(train.y, len(train.x))
+    n = selection.labelled
+    model = MLPClassifier(hidden=(64, 64), training=CLASSIFIER_TRAINING, seed=selection.seed)
+    return model.fit(x[:n], classes[:n], n_classes=len(labels))
+
+
+def _fit_case(
+    source: str, model: MLPClassifier, train: Table, test: Table, selection: LabelSelection
+) -> Case:
+    explainer = _FirstRowsExplainer(
+        model,
+        labels="model" if source == "model" else "bayes" if source == "bayes" else "given",
+        first=selection.labelled if source == "given_scarce" else None,
+        constraints=table_rules(train),
+        orders=train.orders,
+        judges=0,
+        random_state=selection.seed,
+    )
+    before = os.times()
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", PlausibilityWarning
+        )  # the table shows the plausibility that is reached
+        explainer.fit(train.x, train.y)
+    seconds = sum(after - start for after, start in zip(os.times()[:4], before[:4], strict=True))
+    return Case(train=train, test=test, explainer=explainer, fit_cpu_seconds=seconds)
+
+
+def _fit_judges(case: Case) -> Judges:
+    """Return judges that know all rows and their true labels, the same for all densities."""
+    rules, layout = case.engine.rules, case.encoder.layout
+    rising, falling = monotone(rules)
+    context = ContextThreshold.of(layout, immutable=rules.immutable, rising=rising, falling=falling)
+    judges = Judges(base=MixedDensity.of(layout, rules.immutable), context=context)
+    return judges.fit(case.encoder.encode(case.train.x).x.float(), case.class_indices(case.train.y))
+
+
+def _measure(source: str, case: Case, selection: LabelSelection) -> Row:
+    with CpuTimer() as timer:
+        result = case.explainer.explain(case.test.x)
+    density, own = case.engine.plausibility, case.usable
+    assert isinstance(density, Density)
+    with torch.no_grad():
+        real = density.log_prob(case.x[own], case.class_indices(case.test.y.iloc[own.numpy()]))
+    row: Row = {
+        "method": source,
+        "labelled": len(case.train.x) if source == "given_all" else selection.labelled,
+        "log_density": mean(real),
+        "l2": mean(torch.tensor(result.figures["l2"].to_numpy(np.float64))),
+        "explain_cpu_ms_per_row": 1000 * timer.seconds / len(case.test.x),
+        "fit_cpu_seconds": case.fit_cpu_seconds,
+    }
+    return row | measure_answers(case, result.answers, result.of)
+
+
+def write_page(rows: list[Row], path: Path) -> None:
+    """Write the table into its section of a page."""
+    write_section(path, MARK, f"{markdown(rows, COLUMNS)}\n\n{describe_runs(rows)}")

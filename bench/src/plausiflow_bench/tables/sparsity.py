@@ -1,0 +1,118 @@
+"""``plausiflow benchmark sparsity``: the cost of fewer changes, and the diversity of several counterfactuals.
+
+One explainer is fitted to each table. Its search runs with all changes kept, with the default sparsity, and
+with at most three changes; density and margins stay the same. ``l2_ratio`` and ``cost_ratio`` are means
+divided by those of all changes, on the rows that both explain. Then four counterfactuals per row are searched:
+``four_distinct`` is the share of rows with four different ones, and ``spread`` the mean cost between the
+counterfactuals of a row divided by their mean cost.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from plausiflow.constraints import CompiledRules, MaxChanges
+from plausiflow.explanations import Explanations
+from plausiflow.search import Engine, MixedSearch
+from plausiflow_bench.harness.pages import describe_runs, write_section
+from plausiflow_bench.harness.printing import markdown
+from plausiflow_bench.harness.rows import CpuTimer, Row
+from plausiflow_bench.tables.cases import Case, TableSelection, mean
+
+DEFAULT_TABLES = ("heloc", "adult")
+SPARSITY, MAX_CHANGES, N_ANSWERS, DIVERSITY_ROWS = 0.1, 3, 4, 100
+COLUMNS = (
+    "dataset", "method", "rows", "features", "found", "changes", "most_changes", "l2", "l2_ratio", "cost",
+    "cost_ratio", "four_distinct", "spread", "explain_cpu_ms_per_row",
+)  # fmt: skip
+MARK = "<!-- written by `plausiflow benchmark sparsity --page` -->"
+
+
+def run(selection: TableSelection) -> Iterator[Row]:
+    """Yield one row per table and kind of search."""
+    for name in selection.tables:
+        case = selection.case(name, judges=0)
+        for row in (*_measure_sparsity(case), _measure_diversity(case.first_rows(DIVERSITY_ROWS))):
+            features: Row = {"features": case.test.x.shape[1]}
+            explained = case.first_rows(int(row["rows"]))
+            yield explained.with_provenance(row | features, selection.seed)
+
+
+def _measure_sparsity(case: Case) -> Iterator[Row]:
+    engine = case.engine
+    limited = [*engine.rules.constraints, MaxChanges(MAX_CHANGES)]
+    rules = CompiledRules(limited, engine.rules.schema, engine.rules.layout)
+    search = engine.search
+    assert isinstance(search, MixedSearch)
+    ways = {
+        "all_changes": replace(engine, search=replace(search, sparsity=None)),
+        f"sparsity_{SPARSITY}": replace(engine, search=replace(search, sparsity=SPARSITY)),
+        f"at_most_{MAX_CHANGES}_changes": replace(engine, rules=rules),
+    }
+    reference: Explanations | None = None
+    for method, own in ways.items():
+        row, result = _explain(case, own, 1)
+        reference = result if reference is None else reference
+        ratios: Row = {f"{name}_ratio": _ratio(name, result, reference) for name in ("l2", "cost")}
+        yield {"method": method} | row | ratios
+
+
+def _ratio(name: str, result: Explanations, reference: Explanations) -> float:
+    """Return the ratio of two means of a figure, on the rows that both results explain."""
+    own, other = (torch.from_numpy(each.found_figure(name)) for each in (result, reference))
+    both = own.isfinite() & other.isfinite()
+    return mean(own[both]) / mean(other[both])
+
+
+def _measure_diversity(case: Case) -> Row:
+    row, result = _explain(case, case.engine, N_ANSWERS)
+    distinct, spreads = [], []
+    assert result.encoded is not None
+    x_cf, of = result.encoded[1], torch.from_numpy(result.of)
+    between = case.engine.task(x_cf, case.y_target[of])
+    costs = result.figures["cost"].to_numpy(np.float64)
+    for i in range(len(result)):
+        own = result.answers_of(i)
+        distinct.append(int((~result.answers.iloc[own.start : own.stop].duplicated()).sum()))
+        pairs = torch.tensor(list(combinations(own, 2)), dtype=torch.long).reshape(-1, 2)
+        if len(pairs):
+            apart = between.costs(x_cf[pairs[:, 0]], pairs[:, 1])
+            spreads.append(mean(apart) / float(costs[own.start : own.stop].mean()))
+    return {
+        "method": f"{N_ANSWERS}_answers",
+        **row,
+        "four_distinct": mean(torch.tensor(distinct) >= N_ANSWERS),
+        "spread": mean(torch.tensor(spreads)),
+    }
+
+
+def _explain(case: Case, engine: Engine, count: int) -> tuple[Row, Explanations]:
+    """Explain the test rows with another engine; return the measures and the result."""
+    explainer = copy.copy(case.explainer)
+    explainer.engine_ = engine
+    with CpuTimer() as timer:
+        result = explainer.explain(case.test.x, k=count)
+    figures = {name: torch.tensor(result.figures[name].to_numpy(np.float64)) for name in ("l2", "cost")}
+    changes = torch.from_numpy(np.bincount(result.changed.answer, minlength=len(result.answers)))
+    row: Row = {
+        "rows": len(result),
+        "found": float(result.is_found.mean()),
+        "changes": mean(changes),
+        "most_changes": int(changes.max()) if len(changes) else 0,
+        "l2": mean(figures["l2"]),
+        "cost": mean(figures["cost"]),
+        "explain_cpu_ms_per_row": 1000 * timer.seconds / len(result),
+    }
+    return row, result
+
+
+def write_page(rows: list[Row], path: Path) -> None:
+    """Write the table into its section of a page."""
+    write_section(path, MARK, f"{markdown(rows, COLUMNS)}\n\n{describe_runs(rows)}")
