@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plausiflow.constraints import Linear, parse
+from plausiflow.constraints import Linear
+from plausiflow.constraints.linear import parse_relation
 from plausiflow.errors import InvalidInputError
 from ruling import ENCODER, NUMBERS, RELATIONS, TRAINING, evaluate, left, people, row, rules_for
 
@@ -34,7 +35,7 @@ def sums(draw, depth=3):
 @given(sums(), sums(), st.sampled_from(sorted(COMPARE)), st.tuples(*[st.integers(-50, 50)] * 3))
 def test_a_relation_means_what_python_reads(left, right, sign, values):
     row = dict(zip("abc", values, strict=True))
-    relation = parse(f"{left} {sign} {right}")
+    relation = parse_relation(f"{left} {sign} {right}")
     total = relation.constant + sum(a * row[name] for name, a in relation.coefficients.items())
     gap = evaluate(right, row) - evaluate(left, row)
     assert total == pytest.approx(gap if sign[0] == "<" else -gap, abs=1e-6)
@@ -43,17 +44,17 @@ def test_a_relation_means_what_python_reads(left, right, sign, values):
 
 
 def test_names_may_have_spaces_and_dashes_between_backticks():
-    relation = parse("`capital-gain` - `hours per week`/4 >= größe + a.b")
+    relation = parse_relation("`capital-gain` - `hours per week`/4 >= größe + a.b")
     assert relation.coefficients == {"capital-gain": 1, "hours per week": -0.25, "größe": -1, "a.b": -1}
 
 
 def test_a_feature_that_cancels_out_is_left_out():
-    assert parse("a + b <= a + 3").coefficients == {"b": -1}
+    assert parse_relation("a + b <= a + 3").coefficients == {"b": -1}
 
 
 def test_an_equality_is_told_from_an_inequality():
-    assert parse("a == b").equal
-    assert not parse("a >= b").equal
+    assert parse_relation("a == b").equal
+    assert not parse_relation("a >= b").equal
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_an_equality_is_told_from_an_inequality():
         ("a <= * 2", 6, "expected a number"),
         ("a <= b <= c", 8, "only one comparison"),
         ("a = b", 3, "write == for equality"),
-        ("a != b", 3, "no such sign"),
+        ("a != b", 3, "is not allowed"),
         ("a <= 2b", 7, "write a product with *"),
         ("a <= 2 b", 8, "expected +, -, *, /"),
         ("a b <= 2", 3, "expected one of <="),
@@ -81,20 +82,20 @@ def test_an_equality_is_told_from_an_inequality():
         ("a // 2 <= 3", 4, "expected a number"),
         ("`a <= 3", 1, "closing backtick"),
         ("`` <= 3", 1, "closing backtick"),
-        ("capital-gain' <= 3", 13, "no such sign"),
+        ("capital-gain' <= 3", 13, "is not allowed"),
         ("a <= 1e999", 6, "too large"),
         ("1e308 * 10 * a <= 1", 16, "too large"),
         ("a <= 1_000", 7, "write a product with *"),
         ("a <= 1.2.3", 9, "expected +, -, *, /"),
-        ("__import__('os') <= 1", 12, "no such sign"),
+        ("__import__('os') <= 1", 12, "is not allowed"),
         ("(" * 31 + "a" + ")" * 31 + " <= 1", 31, "at most 30 parentheses"),
-        ("a <= 1; b", 7, "no such sign"),
-        ("a\n<= 1 $", 8, "no such sign"),
+        ("a <= 1; b", 7, "is not allowed"),
+        ("a\n<= 1 $", 8, "is not allowed"),
     ],
 )
 def test_an_unreadable_relation_is_pointed_at(text, position, problem):
     with pytest.raises(InvalidInputError) as error:
-        parse(text)
+        parse_relation(text)
     first, shown, caret = str(error.value).split("\n")
     assert f"at position {position}, " in first
     assert problem in first
@@ -104,21 +105,21 @@ def test_an_unreadable_relation_is_pointed_at(text, position, problem):
 
 def test_a_relation_of_more_than_1000_characters_is_refused():
     with pytest.raises(InvalidInputError, match="at most 1000 characters; got 1001"):
-        parse("a" * 1001)
+        parse_relation("a" * 1001)
 
 
 def test_a_relation_of_1000_characters_is_read_without_deep_recursion():
-    assert parse("-" * 992 + "a <= 1").coefficients == {"a": -1}
-    assert parse("a+" * 490 + "a <= 1").coefficients == {"a": -491}
-    assert parse("a" + "/1" * 490 + " <= 1").coefficients == {"a": -1}
-    assert parse("(a)+" * 240 + "a <= 1").coefficients == {"a": -241}
+    assert parse_relation("-" * 992 + "a <= 1").coefficients == {"a": -1}
+    assert parse_relation("a+" * 490 + "a <= 1").coefficients == {"a": -491}
+    assert parse_relation("a" + "/1" * 490 + " <= 1").coefficients == {"a": -1}
+    assert parse_relation("(a)+" * 240 + "a <= 1").coefficients == {"a": -241}
 
 
 @given(st.text(alphabet="ab1.0e+-*/()<>=` \t\nß²٣", max_size=40))
 @settings(max_examples=300)
 def test_any_text_is_read_or_refused_with_the_one_error(text):
     try:
-        relation = parse(text)
+        relation = parse_relation(text)
     except InvalidInputError:
         return
     assert all(math.isfinite(value) and value for value in relation.coefficients.values())
@@ -135,7 +136,9 @@ def test_a_relation_is_worth_the_difference_of_its_sides_in_units_of_its_reach(t
     small, large = text.split(sign) if "<" in sign else reversed(text.split(sign))
     gaps = [evaluate(large.strip(), r) - evaluate(small.strip(), r) for r in frame.to_dict("records")]
     ends = TRAINING[[*NUMBERS, "children", "owns"]].astype(float)
-    reach = sum(abs(a) * np.ptp(ends[n].dropna()) for n, a in parse(text).coefficients.items() if n in ends)
+    reach = sum(
+        abs(a) * np.ptp(ends[n].dropna()) for n, a in parse_relation(text).coefficients.items() if n in ends
+    )
     values = rules_for(Linear(text)).for_rows(x, frame).linear_values(x)
     assert values[:, 0].tolist() == pytest.approx((np.array(gaps) / reach).tolist(), abs=1e-6)
 

@@ -73,7 +73,7 @@ def test_violations_keep_the_index_and_come_in_the_order_of_the_rules():
 def test_tables_that_do_not_fit_are_refused():
     rules, frame = rules_for(), people(3, 1)
     x = ENCODER.encode(frame).x
-    with pytest.raises(InvalidInputError, match="not there: 'age', 'job'"):
+    with pytest.raises(InvalidInputError, match="missing: 'age', 'job'"):
         rules.violations(frame, frame.drop(columns=["age", "job"]))
     with pytest.raises(ShapeError, match="`before` must have 2 rows"):
         rules.violations(frame, frame[:2])
@@ -83,5 +83,5 @@ def test_tables_that_do_not_fit_are_refused():
         rules.for_rows(x, frame[:2])
     with pytest.raises(ShapeError, match="`locked` must hold booleans of shape"):
         rules.for_rows(x, locked=np.zeros((3, 2), dtype=bool))
-    with pytest.raises(InvalidInputError, match="`without` must be the number of a rule"):
+    with pytest.raises(InvalidInputError, match="`without` must be the index of a rule"):
         rules.for_rows(x, without=0)

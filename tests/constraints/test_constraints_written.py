@@ -107,7 +107,7 @@ def test_everything_wrong_with_a_rules_file_is_named_at_once():
         assert f"- rule {number}: " in text
     assert "- rule 4: " not in text
     assert "Did you mean Range?" in text
-    assert "feature is missing, high is not known" in text
+    assert "feature is missing, high is unknown" in text
     with pytest.raises(InvalidInputError, match="list of objects"):
         rules_from_dicts({"rule": "MaxChanges", "limit": 3})
 
@@ -149,9 +149,9 @@ def test_everything_wrong_with_rules_is_named_at_once():
         'Range("job", 0, 1): `job` is a category, not a number; list its levels with Allowed',
         'Range("degree", 0, 1): `degree` is an ordered category',
         'Range("age", 60, 30): the lower bound 60 is above the upper bound 30',
-        'Range("rent", 0, 100) and Range("rent", 200, None): no number lies in all of these',
+        'Range("rent", 0, 100) and Range("rent", 200, None): no number is in all of these ranges',
         'Range("income", 0.001, 0.002): no multiple of 0.01',
-        'Increasing("score") and Decreasing("score") together keep it as it is; write Immutable("score")',
+        'Increasing("score") and Decreasing("score") together fix it; write Immutable("score")',
         "there is no level 'nruse'; did you mean 'nurse'?",
         "there is no level 'king'; there are 'clerk', 'nurse', 'pilot'",
         'Allowed("age", [30]): `age` is a number without levels; use Range',
@@ -162,8 +162,8 @@ def test_everything_wrong_with_rules_is_named_at_once():
         'Linear("3 <= 2"): it compares no features',
         'Linear("age >= 1000"): no values within the ranges',
         'Linear("children == 7"): no values within the ranges',
-        "MaxChanges(0): without a change there is no counterfactual",
-        "'age' is no rule",
+        "MaxChanges(0): a counterfactual changes something; expected at least 1",
+        "'age' is not a rule",
     ]
     assert lines[0] == "The constraints cannot be used:"
     for text in expected:
@@ -195,7 +195,7 @@ def test_a_relation_that_holds_nowhere_within_the_ranges_of_the_rules_is_refused
 def test_a_rule_given_twice_counts_once():
     rules = rules_for(Immutable("age"), MaxChanges(3), Immutable("age"))
     assert rules.names == ('Immutable("age")', "MaxChanges(3)")
-    assert repr(rules) == 'Rules(Immutable("age"), MaxChanges(3))'
+    assert repr(rules) == 'CompiledRules(Immutable("age"), MaxChanges(3))'
 
 
 def test_immutable_and_monotone_features_come_in_the_order_of_the_table():

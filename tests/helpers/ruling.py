@@ -5,7 +5,7 @@ import ast
 import numpy as np
 import pandas as pd
 
-from plausiflow.constraints import Rules, locked_mask
+from plausiflow.constraints import CompiledRules, locked_mask
 from plausiflow.tables.encoder import Encoder
 from plausiflow.tables.schema import Schema
 
@@ -39,7 +39,7 @@ NAMES = ENCODER.schema.names
 
 
 def rules_for(*constraints, encoder=ENCODER):
-    return Rules(constraints, encoder.schema, encoder.layout)
+    return CompiledRules(constraints, encoder.schema, encoder.layout)
 
 
 TRAINING = people(200, 0)

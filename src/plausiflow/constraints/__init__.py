@@ -1,10 +1,10 @@
-"""What may change, and how: the rules people write, and what they allow in an encoded row."""
+"""Rules that users write, and what they allow for a row."""
 
 from plausiflow.constraints.allowance import Allowance
-from plausiflow.constraints.checks import named_by
-from plausiflow.constraints.compile import Rules
-from plausiflow.constraints.linear import Relation, parse
-from plausiflow.constraints.locks import Locked, locked_mask
+from plausiflow.constraints.compile import CompiledRules
+from plausiflow.constraints.limits import Limits
+from plausiflow.constraints.locks import LockedFeatures, locked_mask
+from plausiflow.constraints.rule import Rule, rule_from_dict, rules_from_dicts
 from plausiflow.constraints.rules import (
     Allowed,
     Decreasing,
@@ -13,26 +13,24 @@ from plausiflow.constraints.rules import (
     Linear,
     MaxChanges,
     Range,
-    Rule,
 )
-from plausiflow.constraints.rules_json import rule_from_dict, rules_from_dicts
+from plausiflow.constraints.violations import RowChanges
 
 __all__ = [
     "Allowance",
     "Allowed",
+    "CompiledRules",
     "Decreasing",
     "Immutable",
     "Increasing",
+    "Limits",
     "Linear",
-    "Locked",
+    "LockedFeatures",
     "MaxChanges",
     "Range",
-    "Relation",
+    "RowChanges",
     "Rule",
-    "Rules",
     "locked_mask",
-    "named_by",
-    "parse",
     "rule_from_dict",
     "rules_from_dicts",
 ]

@@ -1,4 +1,4 @@
-"""Where the counterfactuals of some rows may lie, in encoded units."""
+"""Where the counterfactuals of some rows may be, in encoded units."""
 
 from __future__ import annotations
 
@@ -11,48 +11,43 @@ from torch import Tensor
 from plausiflow.tables import Block, Layout
 
 
-def levels_of(block: Block) -> slice:
-    """The columns of its levels."""
-    return slice(block.levels.start, block.levels.stop)
-
-
 @dataclass(frozen=True, eq=False)
 class Term:
-    """A feature's number times a coefficient, read from an encoded row.
+    """A feature's value times a coefficient, read from an encoded row.
 
     Attributes:
-        coefficient: In original units.
-        block: Of the feature.
-        numbers: What its levels stand for, a missing one too, shape ``(levels,)``; nothing for a number.
+        coefficient: Coefficient in original units.
+        block: Block of the feature.
+        level_values: The number of each level, shape ``(levels,)``; None for a number.
     """
 
     coefficient: float
     block: Block
-    numbers: Tensor | None
+    level_values: Tensor | None
 
     def value(self, x: Tensor) -> Tensor:
-        """In original units, shape ``(n,)``; keeps the graph."""
-        if self.numbers is not None:
-            return self.coefficient * (x[:, levels_of(self.block)] @ self.numbers.to(x))
+        """Return the term in original units, shape ``(n,)``; keeps the graph."""
+        if self.level_values is not None:
+            return self.coefficient * (x[:, self.block.level_slice] @ self.level_values.to(x))
         assert self.block.scale is not None
         return self.coefficient * self.block.scale.decode(x[:, self.block.number])
 
-    def most(self, allowance: Allowance) -> Tensor:
-        """The largest value that the bounds and levels of each row allow, shape ``(n,)``."""
-        if self.numbers is not None:
-            values = (self.coefficient * self.numbers).to(allowance.lower).expand(len(allowance.lower), -1)
-            return values.masked_fill(~allowance.levels[:, levels_of(self.block)], -torch.inf).amax(dim=1)
-        return torch.maximum(self.value(allowance.lower), self.value(allowance.upper))
+    def maximum(self, allowance: Allowance) -> Tensor:
+        """Return the largest value that the bounds and levels of each row allow, shape ``(n,)``."""
+        if self.level_values is None:
+            return torch.maximum(self.value(allowance.lower), self.value(allowance.upper))
+        values = (self.coefficient * self.level_values).to(allowance.lower).expand(len(allowance.lower), -1)
+        return values.masked_fill(~allowance.levels[:, self.block.level_slice], -torch.inf).amax(dim=1)
 
 
 @dataclass(frozen=True, eq=False)
 class Inequality:
-    r"""One side of a relation: :math:`\sum_j a_j x_j + b \ge 0`, divided by how far the sum reaches.
+    r"""One side of a linear relation: :math:`\sum_j a_j x_j + b \ge 0`.
 
     Attributes:
-        name: Of the rule.
-        terms: Of the features that an encoded row holds.
-        scale: How far the sum reaches over the training ranges.
+        name: The rule as people write it.
+        terms: Terms of the features that are encoded.
+        scale: By how much the sum varies over the training ranges; values are divided by it.
     """
 
     name: str
@@ -62,25 +57,25 @@ class Inequality:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Allowance:
-    """What rules leave to each of some rows.
+    """What the rules allow the counterfactuals of some rows to be.
 
-    A point that :meth:`contains` accepts, its numbers on their grids, decodes to a row that breaks no rule. A
-    number that moves by less than a 10^-11-th part of its range is the exception: such a change is lost in
-    rounding, perhaps to the wrong side of the row's own number, and should be undone.
+    A point that :meth:`contains` accepts and whose numbers are on the grids of ``layout`` decodes to a row
+    that breaks no rule. There is one exception: a number that moves by less than the 10^-11-th part of its
+    range. Decoding may round such a change to the wrong side of the row's own number, so undo it.
 
     Attributes:
-        layout: Of encoded rows.
-        x: The rows, shape ``(n, width)``.
-        lower: Smallest allowed values, shape ``(n, width)``: of a number where its level leaves it free, and
-            for a level one where it is the only one.
-        upper: Largest allowed values, shape ``(n, width)``: for a level zero where it is not allowed.
+        layout: Layout of encoded rows, with the steps that the rules ask for.
+        x: The factual rows, shape ``(n, width)``.
+        lower: Smallest allowed values, shape ``(n, width)``: of a number if its level leaves it free; one for
+            a level that is the only choice.
+        upper: Largest allowed values, shape ``(n, width)``: zero for a level that is not allowed.
         levels: Which levels a row may be at, shape ``(n, width)``; false for numbers.
-        possible: Whether anything at all is left to a row, as far as single rules tell, shape ``(n,)``. Where
-            nothing is, its bounds and levels are what the row holds.
-        max_changes: How many features may change; nothing where any number may.
+        possible: Whether a row has any choice, as far as single rules tell, shape ``(n,)``. If it has none,
+            its bounds and levels are its own values.
+        max_changes: How many features may change, or None.
         inequalities: The linear relations.
         offsets: Their constants for each row, shape ``(n, m)``.
-        binding: Which of them bind a row, shape ``(n, m)``; not those that touch a missing value.
+        binding: Which of them bind a row, shape ``(n, m)``; not those with a missing value.
     """
 
     layout: Layout
@@ -95,14 +90,14 @@ class Allowance:
     binding: Tensor
 
     def linear_values(self, x_cf: Tensor, rows: Tensor | None = None) -> Tensor:
-        """How far each linear relation is met: not negative where it is, and one where it does not bind.
+        """Return the value of each linear relation: at least zero if it holds, one if it does not bind.
 
         Args:
             x_cf: Points, shape ``(k, width)``; the graph is kept.
-            rows: Whose points these are, long, shape ``(k,)``; nothing where there is one for each row.
+            rows: The row of each point, long, shape ``(k,)``; None if there is one point for each row.
 
         Returns:
-            Shape ``(k, m)``, of the order of one.
+            Values of the order of one, shape ``(k, m)``.
         """
         own = self if rows is None else self.at(rows)
         if not self.inequalities:
@@ -117,37 +112,30 @@ class Allowance:
         return torch.where(own.binding, values, torch.ones_like(values))
 
     def contains(self, x_cf: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Whether points are allowed, shape ``(k,)``; arguments as for :meth:`linear_values`.
+        """Return whether points are allowed, shape ``(k,)``; arguments as for :meth:`linear_values`.
 
-        Relations may be missed by the rounding of a few operations.
+        Relations may be missed by the rounding of a few operations. Grids are not checked.
         """
         own = self if rows is None else self.at(rows)
         codes = self.layout.codes(x_cf)
         free = self.layout.free(codes)
         inside = (((x_cf >= own.lower) & (x_cf <= own.upper)) | ~free).all(dim=1)
         for j, block in enumerate(self.layout.with_levels):
-            inside &= own.levels[:, levels_of(block)].gather(1, codes[:, j : j + 1])[:, 0]
+            inside &= own.levels[:, block.level_slice].gather(1, codes[:, j : j + 1])[:, 0]
         inside &= (own.linear_values(x_cf) >= -8 * torch.finfo(x_cf.dtype).eps).all(dim=1)
         if self.max_changes is not None:
             inside &= self.layout.changed(x_cf, own.x).sum(dim=1) <= self.max_changes
         return inside & own.possible
 
     def at(self, rows: Tensor) -> Allowance:
-        """The same for some rows, each as often as it is named; ``rows`` is long, shape ``(k,)``."""
-        return self._each(lambda part: part[rows])
+        """Return the allowance of some rows, which may repeat; ``rows`` is long, shape ``(k,)``."""
+        return self._map(lambda tensor: tensor[rows])
 
     def to(self, device: torch.device) -> Allowance:
-        """The same on a device."""
-        return self._each(lambda part: part.to(device))
+        """Return the allowance on a device."""
+        return self._map(lambda tensor: tensor.to(device))
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Allowance:
-        return replace(
-            self,
-            x=change(self.x),
-            lower=change(self.lower),
-            upper=change(self.upper),
-            levels=change(self.levels),
-            possible=change(self.possible),
-            offsets=change(self.offsets),
-            binding=change(self.binding),
-        )
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Allowance:
+        names = ("x", "lower", "upper", "levels", "possible", "offsets", "binding")
+        tensors = {name: function(getattr(self, name)) for name in names}
+        return replace(self, **tensors)  # type: ignore[arg-type]

@@ -1,9 +1,12 @@
-"""Rules for a table: checked once, then asked what they leave to rows, and which of them rows break."""
+"""Rules compiled for a table: checked once, then applied to rows.
+
+Compiled rules give the allowance of factual rows, which a search needs, and the violations of decoded rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,49 +14,54 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.constraints.allow import Rows, build
-from plausiflow.constraints.allowance import Allowance
-from plausiflow.constraints.checks import find_problems
-from plausiflow.constraints.rules import Decreasing, Immutable, Increasing, Rule
-from plausiflow.constraints.violations import find_violations
+from plausiflow.constraints.allowance import Allowance, Inequality, Term
+from plausiflow.constraints.limits import FactualRows, Limits, level_values, one_hot, state_choices
+from plausiflow.constraints.linear import EQUALITY
+from plausiflow.constraints.problems import find_problems
+from plausiflow.constraints.rule import Rule
+from plausiflow.constraints.rules import Decreasing, Immutable, Increasing
+from plausiflow.constraints.violations import RowChanges
 from plausiflow.errors import InvalidInputError, ShapeError
-from plausiflow.tables import Feature, Layout, Mask, Schema
+from plausiflow.tables import Block, Feature, Layout, Mask, Schema
+
+LOCKED = "locked"
 
 
-@dataclass(frozen=True, init=False, repr=False, eq=False)
-class Rules:
+class CompiledRules:
     """Rules for the rows of a table.
 
     Attributes:
-        constraints: The rules, each once.
-        schema: Of the table.
-        layout: Of its encoded rows.
+        constraints: The rules, without repetitions.
+        schema: Schema of the table.
+        layout: Layout of its encoded rows, with the steps that the rules ask for.
+
+    Args:
+        constraints: The rules.
+        schema: Schema of the table.
+        layout: Layout of its encoded rows.
 
     Raises:
-        InvalidInputError: With everything that is wrong with the rules.
+        InvalidInputError: The rules cannot be used; the message lists every problem.
     """
-
-    constraints: tuple[Rule, ...]
-    schema: Schema
-    layout: Layout
 
     def __init__(self, constraints: Sequence[Rule], schema: Schema, layout: Layout) -> None:
         if isinstance(constraints, str) or not isinstance(constraints, Sequence):
             raise InvalidInputError(f"`constraints` must be a list of rules; got {constraints!r}.")
-        object.__setattr__(self, "constraints", tuple(constraints))
-        object.__setattr__(self, "schema", schema)
-        object.__setattr__(self, "layout", layout)
+        self.schema = schema
         problems = find_problems(constraints, self.features)
         if problems:
             raise InvalidInputError("The constraints cannot be used:\n- " + "\n- ".join(problems))
-        object.__setattr__(self, "constraints", tuple(dict.fromkeys(constraints)))
+        self.constraints: tuple[Rule, ...] = tuple(dict.fromkeys(constraints))
+        none = torch.zeros(0, layout.width)
+        rows = FactualRows(self.features, layout, none, None, none.bool())
+        self.layout = _with_steps(layout, _all_limits(rows, self.constraints))
 
     def __repr__(self) -> str:
-        return f"Rules({', '.join(self.names)})"
+        return f"CompiledRules({', '.join(self.names)})"
 
     @cached_property
     def features(self) -> dict[str, Feature]:
-        """The features of the table, by name."""
+        """Features of the table, by name."""
         return {feature.name: feature for feature in self.schema.features}
 
     @property
@@ -80,14 +88,14 @@ class Rules:
         locked: Mask | Tensor | None = None,
         without: int | None = None,
     ) -> Allowance:
-        """What the rules leave to each row.
+        """Return what the rules allow the counterfactuals of some rows to be.
 
         Args:
-            x: Encoded rows, shape ``(n, width)``.
-            frame: The same rows as a table, for exact values, and for constants, which are not encoded;
-                without it, constants are those of the training rows.
-            locked: Which features each row keeps, in the table's order, shape ``(n, features)``.
-            without: Which rule to leave out, by its number.
+            x: Encoded factual rows, shape ``(n, width)``.
+            frame: The same rows as a table, for exact values and for constants, which are not encoded.
+                Without it, constants have their training value.
+            locked: Features that each row must keep, in the table's order, shape ``(n, features)``.
+            without: Index of a rule to leave out.
         """
         if x.ndim != 2 or x.shape[1] != self.layout.width:
             raise ShapeError(
@@ -95,44 +103,46 @@ class Rules:
             )
         if without is not None and without not in range(len(self.constraints)):
             raise InvalidInputError(
-                f"`without` must be the number of a rule, below {len(self.constraints)}; got {without!r}."
+                f"`without` must be the index of a rule, below {len(self.constraints)}; got {without!r}."
             )
         if frame is not None:
             self._check_frame("frame", frame, len(x))
-        mask = torch.from_numpy(self._checked_locks(locked, len(x))).to(x.device)
-        rules = [rule for number, rule in enumerate(self.constraints) if number != without]
-        return build(Rows(self.features, self.layout, x, frame, mask), rules)
+        mask = torch.from_numpy(self._check_locked(locked, len(x))).to(x.device)
+        rules = [rule for index, rule in enumerate(self.constraints) if index != without]
+        return _allowance(FactualRows(self.features, self.layout, x, frame, mask), rules)
 
     def violations(
         self, before: pd.DataFrame, after: pd.DataFrame, locked: Mask | Tensor | None = None
     ) -> pd.DataFrame:
-        """Which rules each row breaks, judged on the tables alone.
+        """Return which rules each row breaks, decided on the tables alone.
 
         Args:
-            before: Rows as they were; with missing values filled in, where the encoder fills them.
+            before: The factual rows; with imputed values if the encoder imputes missing values.
             after: The same rows, changed.
-            locked: Which features each row keeps, in the table's order, shape ``(n, features)``.
+            locked: Features that each row must keep, in the table's order, shape ``(n, features)``.
 
         Returns:
-            Booleans, indexed as ``after``: a column for each rule, under its name as people write it, then
+            Booleans with the index of ``after``: a column for each rule, named as people write it, then
             ``locked``, ``training range``, ``known levels``, ``missing values`` and
             ``constants and identifiers``.
         """
         self._check_frame("before", before, len(after))
         self._check_frame("after", after, len(after))
-        mask = self._checked_locks(locked, len(after))
-        return find_violations(self.constraints, self.features, before, after, mask)
+        changes = RowChanges(self.features, before, after)
+        broken = {str(rule): rule.broken(changes) for rule in self.constraints}
+        broken[LOCKED] = np.asarray((changes.mask & self._check_locked(locked, len(after))).any(axis=1))
+        return pd.DataFrame(broken | changes.implicit_violations(), index=after.index)
 
     def _check_frame(self, what: str, frame: pd.DataFrame, n: int) -> None:
         absent = [repr(name) for name in self.features if name not in frame.columns]
         if absent:
             raise InvalidInputError(
-                f"`{what}` must have all columns of the table; not there: {', '.join(absent)}."
+                f"`{what}` must have all columns of the table; missing: {', '.join(absent)}."
             )
         if len(frame) != n:
             raise ShapeError(f"`{what}` must have {n} rows, as many as the other rows; got {len(frame)}.")
 
-    def _checked_locks(self, locked: Mask | Tensor | None, n: int) -> Mask:
+    def _check_locked(self, locked: Mask | Tensor | None, n: int) -> Mask:
         shape = (n, len(self.features))
         if locked is None:
             return np.zeros(shape, dtype=np.bool_)
@@ -143,3 +153,142 @@ class Rules:
                 f"got {mask.dtype} of shape {mask.shape}."
             )
         return mask
+
+
+def _all_limits(rows: FactualRows, rules: Sequence[Rule]) -> dict[str, Limits]:
+    """Return the limits of every feature, by name."""
+    limits = {}
+    for name, feature in rows.features.items():
+        limits[name] = Limits(feature=feature, rows=rows, step=feature.step)
+        for rule in rules:
+            if name in rule.feature_names:
+                limits[name] = rule.narrow(limits[name])
+    return limits
+
+
+def _with_steps(layout: Layout, limits: Mapping[str, Limits]) -> Layout:
+    """Return the layout with the steps of the limits; the same object if no step differs."""
+    blocks = tuple(
+        block
+        if block.scale is None or block.scale.step == limits[block.name].step
+        else replace(block, scale=replace(block.scale, step=limits[block.name].step))
+        for block in layout.blocks
+    )
+    return layout if blocks == layout.blocks else Layout(blocks)
+
+
+def _allowance(rows: FactualRows, rules: Sequence[Rule]) -> Allowance:
+    """Return what the rules allow the counterfactuals of rows to be."""
+    x, limits = rows.x, _all_limits(rows, rules)
+    lower, upper, levels = x.clone(), x.clone(), torch.zeros_like(x, dtype=torch.bool)
+    possible = _constants_fit(rows, limits)
+    forced = torch.zeros(len(x), dtype=torch.long, device=x.device)
+    for block in rows.layout.blocks:
+        part = _feature_choices(rows, block, limits[block.name])
+        if block.number is not None:
+            lower[:, block.number], upper[:, block.number] = part.lower, part.upper
+        only = part.choices.sum(dim=1, keepdim=True) == 1
+        lower[:, block.level_slice] = (part.choices & only).to(x)
+        upper[:, block.level_slice] = part.choices.to(x)
+        levels[:, block.level_slice] = part.choices
+        possible &= part.possible
+        forced += part.forced
+    max_changes = min((rule.max_changes for rule in rules if rule.max_changes is not None), default=None)
+    if max_changes is not None:
+        possible &= forced <= max_changes
+    inequalities, offsets, binding = _inequalities(rows, rules)
+    allowance = Allowance(
+        layout=_with_steps(rows.layout, limits),
+        x=x,
+        lower=lower,
+        upper=upper,
+        levels=levels,
+        possible=possible,
+        max_changes=max_changes,
+        inequalities=inequalities,
+        offsets=offsets,
+        binding=binding,
+    )
+    return replace(allowance, possible=possible & _reachable(allowance))
+
+
+@dataclass(frozen=True, eq=False)
+class _FeatureChoices:
+    """What is left to one feature: bounds, levels, whether there is any choice, whether it must change."""
+
+    lower: Tensor
+    upper: Tensor
+    choices: Tensor
+    possible: Tensor
+    forced: Tensor
+
+
+def _feature_choices(rows: FactualRows, block: Block, limits: Limits) -> _FeatureChoices:
+    missing, x = rows.missing(block), rows.x
+    locked = rows.locked[:, list(rows.features).index(block.name)]
+    fixed = locked | limits.fixed | missing
+    if block.number is None:
+        own = one_hot(rows.codes(block), len(block.levels))
+        choices = torch.where(missing[:, None], own, limits.level_choices(block, fixed))
+        possible = choices.any(dim=1)
+        forced = ~(choices & own).any(dim=1)
+        choices = torch.where(possible[:, None], choices, own)
+        return _FeatureChoices(x[:, :0], x[:, :0], choices, possible, forced)
+    number = x[:, block.number]
+    lower, upper = limits.number_bounds(block, fixed)
+    lower, upper = torch.where(missing, number, lower), torch.where(missing, number, upper)
+    forced = (number < lower) | (number > upper)
+    possible = lower <= upper
+    lower, upper = torch.where(possible, lower, number), torch.where(possible, upper, number)
+    choices = x.new_zeros(len(x), 0, dtype=torch.bool)
+    if len(block.levels):
+        choices = state_choices(block, number, lower, upper, rows.codes(block))
+    return _FeatureChoices(lower, upper, choices, possible, forced)
+
+
+def _constants_fit(rows: FactualRows, limits: Mapping[str, Limits]) -> Tensor:
+    """Return whether the constants of each row, which cannot change, are in their ranges, shape ``(n,)``."""
+    fit = torch.ones(len(rows.x), dtype=torch.bool, device=rows.x.device)
+    for name, feature in rows.features.items():
+        if feature.kind == "constant" and feature.is_numeric:
+            values = rows.numbers(name)
+            fit &= values.isnan() | ((values >= limits[name].lo) & (values <= limits[name].hi))
+    return fit
+
+
+def _inequalities(rows: FactualRows, rules: Sequence[Rule]) -> tuple[tuple[Inequality, ...], Tensor, Tensor]:
+    """Return the relations, their constants and which of them bind, the latter of shape ``(n, m)``."""
+    blocks = {block.name: block for block in rows.layout.blocks}
+    inequalities, offsets, binding = [], [], []
+    for rule, relation in ((r, relation) for r in rules for relation in r.relations):
+        bound = torch.ones(len(rows.x), dtype=torch.bool, device=rows.x.device)
+        constant = torch.full_like(rows.x[:, 0], relation.constant)
+        for name, a in relation.coefficients.items():
+            numbers = rows.numbers(name)
+            bound &= ~numbers.isnan()
+            if name not in blocks:
+                constant = constant + a * numbers.nan_to_num().to(constant)
+        slack = relation.slack(rows.features)
+        for sign in (1.0, -1.0) if relation.equal else (1.0,):
+            terms = tuple(
+                Term(sign * a, blocks[name], level_values(blocks[name], rows.features[name]))
+                for name, a in relation.coefficients.items()
+                if name in blocks
+            )
+            inequalities.append(Inequality(str(rule), terms, relation.reach(rows.features)))
+            offsets.append(sign * constant + slack)
+            binding.append(bound)
+    if not inequalities:
+        return (), rows.x[:, :0], rows.x[:, :0].bool()
+    return tuple(inequalities), torch.stack(offsets, dim=1), torch.stack(binding, dim=1)
+
+
+def _reachable(allowance: Allowance) -> Tensor:
+    """Return whether each relation can hold within a row's bounds and levels, shape ``(n,)``."""
+    reachable = torch.ones(len(allowance.x), dtype=torch.bool, device=allowance.x.device)
+    for j, inequality in enumerate(allowance.inequalities):
+        most = allowance.offsets[:, j]
+        for term in inequality.terms:
+            most = most + term.maximum(allowance)
+        reachable &= (most >= -EQUALITY * inequality.scale) | ~allowance.binding[:, j]
+    return reachable

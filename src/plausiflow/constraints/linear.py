@@ -1,6 +1,6 @@
-r"""Read a linear relation between features, such as ``rent <= 0.4 * income``.
+r"""Linear relations between features, such as ``rent <= 0.4 * income``: their parser and their scale.
 
-The grammar, read by recursive descent (nothing is ever evaluated as Python):
+A recursive-descent parser reads this grammar; the text is never evaluated as Python:
 
 .. code-block:: text
 
@@ -22,10 +22,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NoReturn
 
+import numpy as np
+
 from plausiflow.errors import InvalidInputError
+from plausiflow.tables import Feature
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 30
+ROUNDING = 1e-12
+"""Relative difference up to which two results of floating-point arithmetic count as equal."""
+EQUALITY = 1e-9
+"""How closely an equality without a grid must hold, relative to the relation's reach."""
 
 _TOKEN = re.compile(
     r"(?P<space>\s+)"
@@ -38,17 +45,39 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Relation:
-    r"""A linear relation, brought to the form :math:`\sum_j a_j x_j + b \ge 0` (or :math:`= 0`).
+    r"""A linear relation in the form :math:`\sum_j a_j x_j + b \ge 0` (or :math:`= 0`).
 
     Attributes:
-        coefficients: :math:`a_j` by feature name, none of them zero.
-        constant: :math:`b`.
+        coefficients: The nonzero coefficients :math:`a_j`, by feature name.
+        constant: The constant :math:`b`.
         equal: Whether the two sides must be equal.
     """
 
     coefficients: Mapping[str, float]
     constant: float
     equal: bool
+
+    def reach(self, features: Mapping[str, Feature]) -> float:
+        """Return by how much the left side varies over the training ranges; one if it is constant."""
+        ends = {name: features[name].extent for name in self.coefficients}
+        return sum(abs(a) * (ends[name][1] - ends[name][0]) for name, a in self.coefficients.items()) or 1.0
+
+    def slack(self, features: Mapping[str, Feature]) -> float:
+        """Return by how much an equality may be missed; zero for an inequality.
+
+        Half of the finest step, which is as close as numbers on a grid can come. For numbers without a grid,
+        a billionth of the reach.
+        """
+        if not self.equal:
+            return 0.0
+        movable = {n: a for n, a in self.coefficients.items() if features[n].kind != "constant"}
+        finest = min((abs(a) * _step(features[name]) for name, a in movable.items()), default=0.0)
+        return max(finest / 2, EQUALITY * self.reach(features))
+
+
+def _step(feature: Feature) -> float:
+    """Return the smallest difference of two values."""
+    return feature.step if feature.is_number else float(np.diff(sorted(feature.level_numbers)).min())
 
 
 @dataclass(frozen=True)
@@ -65,13 +94,13 @@ class _Sum:
     coefficients: dict[str, float] = field(default_factory=dict)
     constant: float = 0.0
 
-    def plus(self, other: _Sum, factor: float = 1.0) -> _Sum:
+    def add(self, other: _Sum, factor: float = 1.0) -> _Sum:
         names = [*self.coefficients, *(name for name in other.coefficients if name not in self.coefficients)]
         mine, theirs = self.coefficients, other.coefficients
         coefficients = {name: mine.get(name, 0.0) + factor * theirs.get(name, 0.0) for name in names}
         return _Sum(coefficients, self.constant + factor * other.constant)
 
-    def times(self, factor: float) -> _Sum:
+    def scale(self, factor: float) -> _Sum:
         return _Sum({n: factor * c for n, c in self.coefficients.items()}, factor * self.constant)
 
     @property
@@ -79,32 +108,32 @@ class _Sum:
         return all(math.isfinite(value) for value in [*self.coefficients.values(), self.constant])
 
 
-def parse(text: str) -> Relation:
-    """Read a relation.
+def parse_relation(text: str) -> Relation:
+    """Parse a linear relation.
 
     Args:
-        text: Such as ``rent <= 0.4 * income``, at most 1000 characters.
+        text: A relation such as ``rent <= 0.4 * income``, at most 1000 characters.
 
     Raises:
-        InvalidInputError: With the place in the text that cannot be read.
+        InvalidInputError: The text is not a linear relation; the message marks the position.
 
     Example:
-        >>> parse("rent <= 0.4 * income")
+        >>> parse_relation("rent <= 0.4 * income")
         Relation(coefficients={'rent': -1.0, 'income': 0.4}, constant=0.0, equal=False)
     """
     if len(text) > MAX_LENGTH:
         raise InvalidInputError(
-            f"A linear relation has at most {MAX_LENGTH} characters; got {len(text)}. Split it into several."
+            f"A linear relation must have at most {MAX_LENGTH} characters; got {len(text)}. Split it."
         )
     return _Parser(text).relation()
 
 
 class _Parser:
-    """One pass over the tokens, one token ahead."""
+    """A recursive-descent parser with one token of lookahead."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = self._tokenised()
+        self._tokens = self._tokenize()
         self._next = 0
         self._depth = 0
 
@@ -116,10 +145,10 @@ class _Parser:
         right = self._sum()
         rest = self._take()
         if rest.kind == "compare":
-            self._fail(rest, "only one comparison fits in a relation; write the second as its own Linear")
+            self._fail(rest, "only one comparison is allowed; write the second as another Linear")
         if rest.kind != "end":
             self._fail(rest, "expected +, -, *, / or the end")
-        difference = left.plus(right, -1.0).times(1.0 if sign.text[0] == ">" else -1.0)
+        difference = left.add(right, -1.0).scale(1.0 if sign.text[0] == ">" else -1.0)
         if not difference.finite:
             self._fail(sign, "the numbers are too large")
         coefficients = {name: value for name, value in difference.coefficients.items() if value}
@@ -129,7 +158,7 @@ class _Parser:
         total = self._term()
         while self._peek().text in ("+", "-"):
             sign = -1.0 if self._take().text == "-" else 1.0
-            total = total.plus(self._term(), sign)
+            total = total.add(self._term(), sign)
         return total
 
     def _term(self) -> _Sum:
@@ -139,23 +168,23 @@ class _Parser:
             start = self._peek()
             right = self._factor()
             product = (
-                self._divided(product, right, start)
+                self._divide(product, right, start)
                 if operator.text == "/"
-                else self._multiplied(product, right, operator)
+                else self._multiply(product, right, operator)
             )
         return product
 
-    def _multiplied(self, left: _Sum, right: _Sum, at: _Token) -> _Sum:
+    def _multiply(self, left: _Sum, right: _Sum, at: _Token) -> _Sum:
         if left.coefficients and right.coefficients:
             self._fail(at, "a product of two features is not linear; one side of * must be a number")
-        return right.times(left.constant) if right.coefficients else left.times(right.constant)
+        return right.scale(left.constant) if right.coefficients else left.scale(right.constant)
 
-    def _divided(self, left: _Sum, right: _Sum, at: _Token) -> _Sum:
+    def _divide(self, left: _Sum, right: _Sum, at: _Token) -> _Sum:
         if right.coefficients:
             self._fail(at, "dividing by a feature is not linear; multiply both sides by it if it is positive")
         if right.constant == 0.0:
             self._fail(at, "division by zero")
-        return left.times(1.0 / right.constant)
+        return left.scale(1.0 / right.constant)
 
     def _factor(self) -> _Sum:
         sign = 1.0
@@ -176,7 +205,7 @@ class _Parser:
         if closing.text != ")":
             self._fail(closing, f"expected ) for the ( at position {token.position + 1}")
         self._depth -= 1
-        return inside.times(sign)
+        return inside.scale(sign)
 
     def _number(self, token: _Token) -> float:
         value = float(token.text)
@@ -192,7 +221,7 @@ class _Parser:
         self._next = min(self._next + 1, len(self._tokens) - 1)
         return token
 
-    def _tokenised(self) -> list[_Token]:
+    def _tokenize(self) -> list[_Token]:
         tokens: list[_Token] = []
         position = 0
         while position < len(self._text):
@@ -213,7 +242,7 @@ class _Parser:
         shown = "".join(" " if character.isspace() else character for character in self._text)
         what = "the end" if token.kind == "end" else f"`{token.text}`"
         raise InvalidInputError(
-            f"Cannot read the relation at position {token.position + 1}, {what}: {problem}.\n"
+            f"Cannot parse the relation at position {token.position + 1}, {what}: {problem}.\n"
             f"    {shown}\n    {' ' * token.position}^"
         )
 
@@ -223,4 +252,4 @@ def _hint(character: str) -> str:
         return "write == for equality, <= or >= for an inequality"
     if character == "`":
         return "a name between backticks needs a closing backtick"
-    return "no such sign in a relation; put names with spaces or dashes in backticks, as in `capital-gain`"
+    return "this character is not allowed; put names with spaces or dashes in backticks, as in `capital-gain`"

@@ -1,4 +1,4 @@
-"""Features that single rows keep as they are, besides the rules for all rows."""
+"""Features that single rows must keep, in addition to the rules for all rows."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pandas.api.types import is_bool_dtype
 from plausiflow.errors import InvalidInputError
 from plausiflow.tables import Mask
 
-Locked = Sequence[str] | Sequence[Iterable[str]] | pd.DataFrame | None
-"""Names for all rows, names for each row, or a table of booleans; nothing where no row has locks."""
+LockedFeatures = Sequence[str] | Sequence[Iterable[str]] | pd.DataFrame | None
+"""Names for all rows, names for each row, a table of booleans, or None."""
 
 
-def locked_mask(locked: Locked, names: Sequence[str], n_rows: int) -> Mask:
-    """Which cells keep their values.
+def locked_mask(locked: LockedFeatures, names: Sequence[str], n_rows: int) -> Mask:
+    """Return which cells must keep their values.
 
     Args:
-        locked: A list of feature names, locked in every row; or one list of names for each row; or a table of
-            booleans with a row for each row, in the same order, and a column for some of the features.
-        names: All features.
-        n_rows: How many rows there are.
+        locked: Feature names that every row keeps; or one list of names for each row; or a table of booleans
+            with the same number of rows and a column for each feature that some row keeps.
+        names: All feature names.
+        n_rows: Number of rows.
 
     Returns:
-        Shape ``(n_rows, len(names))``.
+        Booleans of shape ``(n_rows, len(names))``.
 
     Raises:
-        InvalidInputError: With everything that does not fit.
+        InvalidInputError: ``locked`` does not fit the table; the message lists every problem.
 
     Example:
         >>> locked_mask([["age"], []], ["age", "income"], 2)
@@ -71,7 +71,7 @@ def _from_lists(locked: Sequence[object], names: list[str], mask: Mask) -> Mask:
 def _from_table(locked: pd.DataFrame, names: list[str], mask: Mask) -> Mask:
     problems = _unknown(list(locked.columns), names)
     if locked.columns.has_duplicates:
-        problems.append("the table has several columns of one name")
+        problems.append("column names must be unique")
     if len(locked) != len(mask):
         problems.append(f"expected one row for each of the {len(mask)} rows; got {len(locked)}")
     wrong = [

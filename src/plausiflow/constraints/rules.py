@@ -1,31 +1,29 @@
-"""What people write: which features may change, how, and what must hold between them.
-
-A rule says nothing about a table; :class:`~plausiflow.constraints.Rules` reads it against one. ``str(rule)``
-is the rule as people write it, and the name under which a row's verdict mentions it. ``rule.to_dict()``
-is for JSON; :mod:`plausiflow.constraints.rules_json` reads it back.
-"""
+"""The rules that users write: which features may change, how, and what must hold between them."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
-from plausiflow.constraints.linear import Relation, parse
+import numpy as np
+import torch
+
+from plausiflow.constraints.limits import Limits
+from plausiflow.constraints.linear import ROUNDING, Relation, parse_relation
+from plausiflow.constraints.rule import Rule, literal, unknown
+from plausiflow.constraints.violations import RowChanges
 from plausiflow.errors import InvalidInputError
-from plausiflow.tables import Value, plain
-
-_LARGEST = sys.float_info.max
+from plausiflow.tables import CellValue, Feature, Mask, float_dtype, level_key, to_python
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class Immutable:
-    """These features keep their values, to the bit.
+class Immutable(Rule):
+    """These features keep their values, bit for bit.
 
     Attributes:
-        features: Their names.
+        features: Names of the features.
     """
 
     features: tuple[str, ...]
@@ -33,59 +31,92 @@ class Immutable:
     def __init__(self, *features: str) -> None:
         if not features:
             raise InvalidInputError('Immutable needs the name of a feature, as in Immutable("age").')
-        object.__setattr__(self, "features", tuple(_name("Immutable", feature) for feature in features))
+        object.__setattr__(self, "features", tuple(_check_name("Immutable", name) for name in features))
 
     def __repr__(self) -> str:
-        return f"Immutable({', '.join(map(_written, self.features))})"
+        return f"Immutable({', '.join(map(literal, self.features))})"
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"rule": "Immutable", "features": list(self.features)}
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return self.features
+
+    def narrow(self, limits: Limits) -> Limits:
+        """Fix the feature."""
+        return replace(limits, fixed=True)
+
+    def broken(self, changes: RowChanges) -> Mask:
+        """Return which rows change one of the features."""
+        return changes.changed(*self.features)
+
+    @classmethod
+    def from_dict(cls, entry: Mapping[str, Any]) -> Self:
+        """Return the rule of a JSON object."""
+        names = entry["features"]
+        if not isinstance(names, list | tuple):
+            raise InvalidInputError(f"`features` of Immutable must be a list of names; got {names!r}.")
+        return cls(*names)
 
 
 @dataclass(frozen=True, repr=False)
-class _OneWay:
+class _Monotone(Rule):
     """A feature that may move in one direction only."""
 
     feature: str
+    _direction: ClassVar[int]
 
     def __post_init__(self) -> None:
-        _name(type(self).__name__, self.feature)
+        _check_name(type(self).__name__, self.feature)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({_written(self.feature)})"
+    def problems(self, features: Mapping[str, Feature]) -> list[str]:
+        """Return why the feature has no order."""
+        return [
+            f"`{feature.name}` is a category without an order. Give its levels in order with `orders`, or "
+            "list the levels that a row may move to with Allowed"
+            for feature in features.values()
+            if feature.kind == "category"
+        ]
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"rule": type(self).__name__, "feature": self.feature}
+    def narrow(self, limits: Limits) -> Limits:
+        """Forbid the other direction."""
+        rising, falling = self._direction > 0, self._direction < 0
+        return replace(limits, rising=limits.rising or rising, falling=limits.falling or falling)
+
+    def broken(self, changes: RowChanges) -> Mask:
+        """Return which rows move in the other direction."""
+        return changes.moved(self.feature, -self._direction)
 
 
-class Increasing(_OneWay):
+class Increasing(_Monotone):
     """A number, or a category with an order, that may rise but not fall.
 
     Attributes:
-        feature: Its name.
+        feature: Name of the feature.
     """
 
+    _direction = 1
 
-class Decreasing(_OneWay):
+
+class Decreasing(_Monotone):
     """A number, or a category with an order, that may fall but not rise.
 
     Attributes:
-        feature: Its name.
+        feature: Name of the feature.
     """
+
+    _direction = -1
 
 
 @dataclass(frozen=True, repr=False)
-class Range:
-    """A counterfactual's number lies between two values, both included.
+class Range(Rule):
+    """The counterfactual's number lies between two values, both included.
 
-    It binds a row that starts outside, too: its number must move inside. A missing number stays missing.
+    A row that starts outside must move inside. A missing number stays missing.
 
     Attributes:
-        feature: Its name.
-        lo: Smallest allowed value; nothing where there is none.
-        hi: Largest allowed value; nothing where there is none.
+        feature: Name of the feature.
+        lo: Smallest allowed value, or None.
+        hi: Largest allowed value, or None.
     """
 
     feature: str
@@ -93,30 +124,50 @@ class Range:
     hi: float | None = None
 
     def __post_init__(self) -> None:
-        _name("Range", self.feature)
+        _check_name("Range", self.feature)
         for side in ("lo", "hi"):
             bound = getattr(self, side)
             if bound is not None:
-                object.__setattr__(self, side, _number(f"`{side}` of Range({_written(self.feature)})", bound))
+                name = f"`{side}` of Range({literal(self.feature)})"
+                object.__setattr__(self, side, _check_number(name, bound))
         if self.lo is None and self.hi is None:
-            raise InvalidInputError(f"{self} has no bound; give one: Range({_written(self.feature)}, 0).")
+            raise InvalidInputError(f"{self} has no bound; give one: Range({literal(self.feature)}, 0).")
 
-    def __repr__(self) -> str:
-        return f"Range({_written(self.feature)}, {self.lo!r}, {self.hi!r})"
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Both bounds, infinite where there is none."""
+        return -np.inf if self.lo is None else self.lo, np.inf if self.hi is None else self.hi
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"rule": "Range", "feature": self.feature, "lo": self.lo, "hi": self.hi}
+    def problems(self, features: Mapping[str, Feature]) -> list[str]:
+        """Return why the feature has no numbers, or whether the bounds are reversed."""
+        found = [
+            f"{_not_a_number(feature)}; list its levels with Allowed"
+            for feature in features.values()
+            if not feature.is_numeric
+        ]
+        if features and not found and self.bounds[0] > self.bounds[1]:
+            found.append(f"the lower bound {self.lo!r} is above the upper bound {self.hi!r}")
+        return found
+
+    def narrow(self, limits: Limits) -> Limits:
+        """Cut off both ends."""
+        return limits.clip(*self.bounds)
+
+    def broken(self, changes: RowChanges) -> Mask:
+        """Return which rows end outside."""
+        values = changes.numbers_after(self.feature)
+        lo, hi = np.array(self.bounds).astype(float_dtype(changes.after[self.feature].dtype))
+        return np.asarray((values < lo) | (values > hi))
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class Allowed:
-    """The levels that a row may move to; its own is always among them.
+class Allowed(Rule):
+    """The levels that a row may move to. A row may always keep its own level.
 
     Attributes:
-        feature: Its name.
-        values: The levels, the same for every row; nothing where they depend on the row's own level.
-        transitions: Pairs of a level and the levels that rows at it may move to; rows at others stay.
+        feature: Name of the feature.
+        values: The levels, the same for every row; None if they depend on the row's own level.
+        transitions: Pairs of a level and the levels that rows at it may move to; rows at other levels stay.
 
     Example:
         >>> Allowed("job", ["clerk", "nurse"])
@@ -126,46 +177,106 @@ class Allowed:
     """
 
     feature: str
-    values: tuple[Value, ...] | None
-    transitions: tuple[tuple[Value, tuple[Value, ...]], ...] | None
+    values: tuple[CellValue, ...] | None
+    transitions: tuple[tuple[CellValue, tuple[CellValue, ...]], ...] | None
 
-    def __init__(self, feature: str, values: Iterable[Value] | Mapping[Any, Iterable[Value]]) -> None:
-        _name("Allowed", feature)
-        object.__setattr__(self, "feature", feature)
+    def __init__(self, feature: str, values: Iterable[CellValue] | Mapping[Any, Iterable[CellValue]]) -> None:
+        _check_name("Allowed", feature)
         moves, listed = None, None
         if isinstance(values, Mapping):
-            moves = tuple((_value(feature, own), _values(feature, to)) for own, to in values.items())
+            moves = tuple(
+                (_check_level(feature, own), _check_levels(feature, to)) for own, to in values.items()
+            )
         else:
-            listed = _values(feature, values)
+            listed = _check_levels(feature, values)
+        object.__setattr__(self, "feature", feature)
         object.__setattr__(self, "values", listed)
         object.__setattr__(self, "transitions", moves)
 
     def __repr__(self) -> str:
         if self.transitions is None:
-            return f"Allowed({_written(self.feature)}, {_list(self.values or ())})"
-        moves = ", ".join(f"{_written(own)}: {_list(to)}" for own, to in self.transitions)
-        return f"Allowed({_written(self.feature)}, {{{moves}}})"
+            return f"Allowed({literal(self.feature)}, {_literals(self.values or ())})"
+        moves = ", ".join(f"{literal(own)}: {_literals(to)}" for own, to in self.transitions)
+        return f"Allowed({literal(self.feature)}, {{{moves}}})"
+
+    def problems(self, features: Mapping[str, Feature]) -> list[str]:
+        """Return why the feature has no levels, or which levels it lacks."""
+        found = []
+        for feature in features.values():
+            if feature.is_number:
+                found.append(f"`{feature.name}` is a number without levels; use Range")
+            elif feature.kind == "identifier":
+                found.append(f"`{feature.name}` is an identifier and never changes")
+            else:
+                moves = self.transitions or ()
+                named = [*(self.values or ()), *(own for own, _ in moves)]
+                named += [level for _, to in moves for level in to]
+                known = {level_key(level): level for level in feature.levels}
+                absent = [level for level in dict.fromkeys(named) if level_key(level) not in known]
+                found += [unknown("level", level, known) for level in absent]
+        return found
+
+    def narrow(self, limits: Limits) -> Limits:
+        """Forbid all other moves."""
+        return limits.restrict_moves(torch.from_numpy(self._moves(limits.feature)[:-2, :-2]))
+
+    def broken(self, changes: RowChanges) -> Mask:
+        """Return which rows make another move."""
+        moves = self._moves(changes.features[self.feature])
+        return np.asarray(~moves[changes.codes_before(self.feature), changes.codes_after(self.feature)])
+
+    def _moves(self, feature: Feature) -> Mask:
+        """Return ``[i, j]``: may a row move from level i to level j? The last two are UNKNOWN and MISSING."""
+        codes = {level_key(level): code for code, level in enumerate(feature.levels)}
+        moves = np.eye(len(codes) + 2, dtype=bool)
+        if self.values is not None:
+            moves[:, [codes[level_key(level)] for level in self.values]] = True
+        for own, to in self.transitions or ():
+            moves[codes[level_key(own)], [codes[level_key(level)] for level in to]] = True
+        return moves
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, where only text can be a key: transitions are pairs."""
+        """Return the rule as a JSON object, with transitions as pairs: JSON keys are always text."""
         if self.transitions is None:
             return {"rule": "Allowed", "feature": self.feature, "values": list(self.values or ())}
         moves = [[own, list(to)] for own, to in self.transitions]
         return {"rule": "Allowed", "feature": self.feature, "transitions": moves}
 
+    @classmethod
+    def keys(cls) -> tuple[set[str], set[str]]:
+        """Return the required and the optional keys of a JSON object."""
+        return {"feature"}, {"values", "transitions"}
+
+    @classmethod
+    def from_dict(cls, entry: Mapping[str, Any]) -> Self:
+        """Return the rule of a JSON object."""
+        if ("values" in entry) == ("transitions" in entry):
+            raise InvalidInputError("Allowed takes either `values` or `transitions`.")
+        if "values" in entry:
+            if isinstance(entry["values"], Mapping):
+                raise InvalidInputError(
+                    "`values` of Allowed must be a list. Use `transitions` for lists by level."
+                )
+            return cls(entry["feature"], entry["values"])
+        moves = entry["transitions"]
+        if isinstance(moves, Mapping):
+            return cls(entry["feature"], moves)
+        if not isinstance(moves, list | tuple) or not all(map(_is_transition, moves)):
+            raise InvalidInputError("`transitions` of Allowed must be pairs of a level and a list of levels.")
+        return cls(entry["feature"], dict(moves))
+
 
 @dataclass(frozen=True, repr=False)
-class Linear:
-    """A linear relation between numbers that holds for a counterfactual, in original units.
+class Linear(Rule):
+    """A linear relation between numbers that a counterfactual satisfies, in original units.
 
-    ``<`` and ``>`` mean ``<=`` and ``>=``. An equality holds up to half of the finest step among its
-    features, as closely as rounded numbers can meet it. Where a number of a row is missing, the relation
-    does not bind that row. Booleans count as zero and one. The grammar:
-    :mod:`plausiflow.constraints.linear`.
+    ``<`` and ``>`` mean ``<=`` and ``>=``. An equality holds up to half of the finest step of its features,
+    which is as close as numbers on a grid can come. A relation does not bind a row in which one of its
+    numbers is missing. Booleans count as zero and one. :mod:`plausiflow.constraints.linear` has the grammar.
 
     Attributes:
-        text: Such as ``rent <= 0.4 * income``; names with spaces or dashes stand between backticks.
-        relation: What the text says.
+        text: A relation such as ``rent <= 0.4 * income``; names with spaces or dashes go in backticks.
+        relation: The parsed relation.
     """
 
     text: str
@@ -174,77 +285,110 @@ class Linear:
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
             raise InvalidInputError(f'Linear takes a text, as Linear("rent <= income"); got {self.text!r}.')
-        object.__setattr__(self, "relation", parse(self.text))
+        object.__setattr__(self, "relation", parse_relation(self.text))
 
-    def __repr__(self) -> str:
-        return f"Linear({_written(self.text)})"
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features with a nonzero coefficient."""
+        return tuple(self.relation.coefficients)
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"rule": "Linear", "text": self.text}
+    @property
+    def relations(self) -> tuple[Relation, ...]:
+        """The relation."""
+        return (self.relation,)
+
+    def problems(self, features: Mapping[str, Feature]) -> list[str]:
+        """Return which features are not numbers."""
+        if not self.relation.coefficients:
+            return ["it compares no features"]
+        return [_not_a_number(feature) for feature in features.values() if not feature.is_numeric]
+
+    def broken(self, changes: RowChanges) -> Mask:
+        """Return which rows do not satisfy the relation."""
+        relation, features = self.relation, changes.features
+        total = np.full(len(changes.after), relation.constant)
+        tolerance = np.full(len(total), relation.slack(features) + ROUNDING * abs(relation.constant))
+        for name, a in relation.coefficients.items():
+            feature, values = features[name], changes.numbers_after(name)
+            total += a * values
+            eps = np.finfo(float_dtype(changes.after[name].dtype)).eps
+            tolerance += abs(a) * np.abs(values) * (ROUNDING + float(eps))
+            if feature.is_number and not feature.step:
+                tolerance += abs(a) * ROUNDING * (feature.maximum - feature.minimum)
+        # Comparisons with NaN are false: a relation does not bind a row with a missing value.
+        unmet = total < -tolerance
+        return np.asarray(unmet | (total > tolerance) if relation.equal else unmet)
 
 
 @dataclass(frozen=True, repr=False)
-class MaxChanges:
-    """At most so many features differ from the row that is explained.
+class MaxChanges(Rule):
+    """At most ``limit`` features differ from the row that is explained.
 
     Attributes:
-        limit: How many.
+        limit: Largest number of changed features.
     """
 
     limit: int
 
     def __post_init__(self) -> None:
-        limit = _number("`limit` of MaxChanges", self.limit)
+        limit = _check_number("`limit` of MaxChanges", self.limit)
         if limit != int(limit):
             raise InvalidInputError(f"`limit` of MaxChanges must be a whole number; got {self.limit!r}.")
         object.__setattr__(self, "limit", int(limit))
 
-    def __repr__(self) -> str:
-        return f"MaxChanges({self.limit})"
+    @property
+    def max_changes(self) -> int:
+        """The limit."""
+        return self.limit
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"rule": "MaxChanges", "limit": self.limit}
+    def problems(self, features: Mapping[str, Feature]) -> list[str]:
+        """Return whether the limit is too small."""
+        return ["a counterfactual changes something; expected at least 1"] if self.limit < 1 else []
+
+    def broken(self, changes: RowChanges) -> Mask:
+        """Return which rows change more features."""
+        return np.asarray(changes.mask.sum(axis=1) > self.limit)
 
 
-Rule = Immutable | Increasing | Decreasing | Range | Allowed | Linear | MaxChanges
-"""Anything that may stand in a list of constraints."""
+def _not_a_number(feature: Feature) -> str:
+    kinds = {"boolean": "a boolean of texts", "identifier": "an identifier", "ordered": "an ordered category"}
+    return f"`{feature.name}` is {kinds.get(feature.kind, f'a {feature.kind}')}, not a number"
 
 
-def _name(rule: str, name: object) -> str:
+def _check_name(rule: str, name: object) -> str:
     if not isinstance(name, str):
         raise InvalidInputError(f"{rule} takes the name of a feature, a text; got {name!r}.")
     return name
 
 
-def _number(what: str, value: object) -> float | int:
-    number = plain(value)
-    if isinstance(number, bool) or not isinstance(number, int | float) or not abs(number) <= _LARGEST:
+def _check_number(what: str, value: object) -> float | int:
+    number = to_python(value)
+    valid = isinstance(number, int | float) and not isinstance(number, bool)
+    if not valid or not abs(number) <= sys.float_info.max:
         raise InvalidInputError(f"{what} must be a finite number; got {value!r}.")
-    return number
+    return number  # type: ignore[no-any-return]
 
 
-def _value(feature: str, value: object) -> Value:
-    level = plain(value)
-    if not isinstance(level, str | bool | int | float) or (not isinstance(level, str) and level != level):
+def _check_level(feature: str, value: object) -> CellValue:
+    level = to_python(value)
+    if not isinstance(level, str | bool | int | float) or level != level:
         raise InvalidInputError(
-            f"Allowed({_written(feature)}) takes texts, numbers and booleans as levels; got {value!r}."
+            f"Allowed({literal(feature)}) takes texts, numbers and booleans as levels; got {value!r}."
         )
     return level
 
 
-def _values(feature: str, values: object) -> tuple[Value, ...]:
+def _check_levels(feature: str, values: object) -> tuple[CellValue, ...]:
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise InvalidInputError(
-            f"Allowed({_written(feature)}) takes a list of levels, or lists by own level; got {values!r}."
+            f"Allowed({literal(feature)}) takes a list of levels, or lists by own level; got {values!r}."
         )
-    return tuple(_value(feature, value) for value in values)
+    return tuple(_check_level(feature, value) for value in values)
 
 
-def _written(value: Value) -> str:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+def _is_transition(move: object) -> bool:
+    return isinstance(move, list | tuple) and len(move) == 2 and isinstance(move[0], str | bool | int | float)
 
 
-def _list(values: Iterable[Value]) -> str:
-    return f"[{', '.join(map(_written, values))}]"
+def _literals(values: Iterable[CellValue]) -> str:
+    return f"[{', '.join(map(literal, values))}]"

@@ -1,6 +1,6 @@
 """Named data sets and tables, their folds and their scaling."""
 
-from plausiflow.datasets.catalog import check_name, describe, load, names
+from plausiflow.datasets.catalog import check_dataset_name, dataset_names, describe_datasets, load_dataset
 from plausiflow.datasets.folds import N_FOLDS, Dataset, Fold
 from plausiflow.datasets.loans import STEPS, draw, true_log_prob_given
 from plausiflow.datasets.synthetic import true_state
@@ -12,14 +12,14 @@ __all__ = [
     "Dataset",
     "Fold",
     "Table",
-    "check_name",
-    "describe",
+    "check_dataset_name",
+    "describe_datasets",
     "describe_tables",
     "draw",
-    "load",
+    "load_dataset",
     "load_table",
     "loans_table",
-    "names",
+    "dataset_names",
     "table_names",
     "true_log_prob_given",
     "true_state",

@@ -50,25 +50,25 @@ class _Entry:
     recipe: str = "All rows, as bundled with scikit-learn."
 
 
-def names() -> tuple[str, ...]:
-    """The names that ``load`` knows.
+def dataset_names() -> tuple[str, ...]:
+    """The names that ``load_dataset`` knows.
 
     Example:
-        >>> names()
+        >>> dataset_names()
         ('moons', 'law', 'audit', 'heloc', 'blobs', 'digits', 'wine', 'breast_cancer', 'loans')
     """
     return tuple(_CATALOG)
 
 
-def check_name(name: str) -> None:
+def check_dataset_name(name: str) -> None:
     """Raise unless the catalogue knows the name."""
     if name not in _CATALOG:
-        close = difflib.get_close_matches(str(name), names())
+        close = difflib.get_close_matches(str(name), dataset_names())
         hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-        raise InvalidInputError(f"`name` must be one of {', '.join(names())}; got {name!r}.{hint}")
+        raise InvalidInputError(f"`name` must be one of {', '.join(dataset_names())}; got {name!r}.{hint}")
 
 
-def load(name: str) -> Dataset:
+def load_dataset(name: str) -> Dataset:
     """Read a data set, its rows chosen and ordered as in the published runs.
 
     Raises:
@@ -76,10 +76,10 @@ def load(name: str) -> Dataset:
         DataNotFoundError: The file is in none of the places where it is looked for.
 
     Example:
-        >>> load("wine")
+        >>> load_dataset("wine")
         Dataset(wine: 178 rows, 13 features, 3 classes)
     """
-    check_name(name)
+    check_dataset_name(name)
     entry = _CATALOG[name]
     path = _find(name, entry)
     if path is not None and entry.file is not None:
@@ -101,7 +101,7 @@ def load(name: str) -> Dataset:
     )
 
 
-def describe() -> pd.DataFrame:
+def describe_datasets() -> pd.DataFrame:
     """One line per data set: its size, its origin, whether it can be loaded on this machine, from where."""
     lines = []
     for name, entry in _CATALOG.items():

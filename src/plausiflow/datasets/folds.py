@@ -91,8 +91,8 @@ class Dataset:
         """The k-th of the paper's five splits, stratified by class and shuffled with seed 4.
 
         Example:
-            >>> from plausiflow.datasets import load
-            >>> load("wine").fold(0)
+            >>> from plausiflow.datasets import load_dataset
+            >>> load_dataset("wine").fold(0)
             Fold(142 training rows, 36 test rows, 13 features, 3 classes)
         """
         if k not in range(N_FOLDS):

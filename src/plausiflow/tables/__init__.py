@@ -2,53 +2,53 @@
 
 from plausiflow.tables.cells import (
     UNKNOWN,
-    Codes,
+    IntArray,
     Mask,
-    Objects,
-    build,
+    ObjectArray,
+    column_from_values,
     is_missing,
-    key,
-    read_codes,
+    level_key,
+    read_level_codes,
     read_numbers,
-    write,
+    replace_cells,
 )
 from plausiflow.tables.encoder import Encoded, Encoder
-from plausiflow.tables.features import KINDS, Dtype, Feature, Kind, Value, plain
-from plausiflow.tables.grids import MAX_DECIMALS, Numbers, precision, to_grid
+from plausiflow.tables.features import KINDS, CellValue, Dtype, Feature, Kind, to_python
+from plausiflow.tables.grids import MAX_DECIMALS, FloatArray, float_dtype, round_to_grid
 from plausiflow.tables.layout import Block, Layout, Scale
 from plausiflow.tables.schema import Schema, SchemaWarning, frame_problems
-from plausiflow.tables.text import as_text, column_like, column_of
+from plausiflow.tables.text import parse_column, parse_column_as, text_column
 
 __all__ = [
     "KINDS",
     "MAX_DECIMALS",
     "UNKNOWN",
     "Block",
-    "Codes",
+    "CellValue",
     "Dtype",
     "Encoded",
     "Encoder",
     "Feature",
+    "FloatArray",
+    "IntArray",
     "Kind",
     "Layout",
     "Mask",
-    "Numbers",
-    "Objects",
+    "ObjectArray",
     "Scale",
     "Schema",
     "SchemaWarning",
-    "Value",
-    "as_text",
-    "build",
-    "column_like",
-    "column_of",
+    "column_from_values",
+    "float_dtype",
     "frame_problems",
     "is_missing",
-    "key",
-    "plain",
-    "precision",
-    "read_codes",
+    "level_key",
+    "parse_column",
+    "parse_column_as",
+    "read_level_codes",
     "read_numbers",
-    "to_grid",
-    "write",
+    "replace_cells",
+    "round_to_grid",
+    "text_column",
+    "to_python",
 ]

@@ -29,21 +29,21 @@ from pandas.api.types import (
     is_string_dtype,
 )
 
-from plausiflow.tables.features import Dtype, Value, plain
-from plausiflow.tables.grids import Numbers, precision
+from plausiflow.tables.features import CellValue, Dtype, to_python
+from plausiflow.tables.grids import FloatArray, float_dtype
 
 MISSING = -1
 UNKNOWN = -2
 INCOMPARABLE = object()
 
-Codes: TypeAlias = npt.NDArray[np.int64]
+IntArray: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
-Objects: TypeAlias = npt.NDArray[np.object_]
+ObjectArray: TypeAlias = npt.NDArray[np.object_]
 
 
-def key(value: Any) -> Any:  # noqa: ANN401
+def level_key(value: Any) -> Any:  # noqa: ANN401
     """What levels are compared by: text without surrounding spaces, numbers without NumPy's wrapping."""
-    return value.strip() if isinstance(value, str) else plain(value)
+    return value.strip() if isinstance(value, str) else to_python(value)
 
 
 def is_missing(column: pd.Series) -> Mask:
@@ -54,7 +54,7 @@ def is_missing(column: pd.Series) -> Mask:
     return missing
 
 
-def read_numbers(column: pd.Series) -> tuple[Numbers, Mask]:
+def read_numbers(column: pd.Series) -> tuple[FloatArray, Mask]:
     """The cells as numbers, NaN where missing or not a number, and which are not a number."""
     if is_numeric_dtype(column.dtype) and not is_complex_dtype(column.dtype):
         values = column.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -72,10 +72,10 @@ def _is_readable(cell: object) -> bool:
     return not isinstance(cell, int) or abs(cell) < 2**1023
 
 
-def read_codes(column: pd.Series, levels: Sequence[Value]) -> Codes:
+def read_level_codes(column: pd.Series, levels: Sequence[CellValue]) -> IntArray:
     """The number of each cell's level, ``MISSING`` or ``UNKNOWN`` where it has none."""
     types = tuple(map(type, levels))
-    known = _known(tuple(levels), types, precision(column.dtype))
+    known = _known(tuple(levels), types, float_dtype(column.dtype))
     codes, uniques = factorize(column)
     as_numbers = all(own in (int, float) for own in types)
     found = [_look_up(value, known, as_numbers) for value in uniques]
@@ -83,15 +83,15 @@ def read_codes(column: pd.Series, levels: Sequence[Value]) -> Codes:
 
 
 @lru_cache(maxsize=1024)
-def _known(levels: tuple[Value, ...], types: tuple[type, ...], dtype: np.dtype[Any]) -> Mapping[Any, int]:
+def _known(levels: tuple[CellValue, ...], types: tuple[type, ...], dtype: np.dtype[Any]) -> Mapping[Any, int]:
     """Codes of levels by key; ``types`` tells levels apart that Python finds equal, such as 1 and True."""
     return {
-        key(dtype.type(level)) if isinstance(level, float) else key(level): code
+        level_key(dtype.type(level)) if isinstance(level, float) else level_key(level): code
         for code, level in enumerate(levels)
     }
 
 
-def factorize(column: pd.Series) -> tuple[Codes, list[Any]]:
+def factorize(column: pd.Series) -> tuple[IntArray, list[Any]]:
     """For each cell the number of its value, -1 where it is missing, and the values.
 
     Values that cannot be compared (lists, say) count as one, ``INCOMPARABLE``.
@@ -102,7 +102,7 @@ def factorize(column: pd.Series) -> tuple[Codes, list[Any]]:
         comparable = [cell if _is_hashable(cell) else INCOMPARABLE for cell in column]
         codes, uniques = pd.factorize(pd.Series(comparable, dtype=object))
     values = uniques.tolist()
-    return codes.astype(np.int64), list(map(plain, values)) if is_object_dtype(uniques.dtype) else values
+    return codes.astype(np.int64), list(map(to_python, values)) if is_object_dtype(uniques.dtype) else values
 
 
 def _is_hashable(cell: object) -> bool:
@@ -120,11 +120,11 @@ def _look_up(value: object, known: Mapping[Any, int], as_numbers: bool) -> int:
             value = float(value)
         except ValueError:
             return UNKNOWN
-    return known.get(key(value), UNKNOWN)
+    return known.get(level_key(value), UNKNOWN)
 
 
-def write(
-    column: pd.Series, where: Mask, values: Numbers | Objects, levels: Sequence[Value] = ()
+def replace_cells(
+    column: pd.Series, where: Mask, values: FloatArray | ObjectArray, levels: Sequence[CellValue] = ()
 ) -> pd.Series:
     """A copy in which the cells at ``where`` hold ``values``; the others are untouched, bit for bit.
 
@@ -151,7 +151,7 @@ def write(
     return written
 
 
-def build(values: Numbers | Objects, dtype: Dtype) -> pd.Series:
+def column_from_values(values: FloatArray | ObjectArray, dtype: Dtype) -> pd.Series:
     """A column that holds ``values``, in this dtype or, where that cannot hold them, in a wider one."""
     for candidate in _candidates(dtype, values, ()):
         cells = _cast(values, candidate)
@@ -160,7 +160,7 @@ def build(values: Numbers | Objects, dtype: Dtype) -> pd.Series:
     return pd.Series(_as_objects(values), dtype=object, copy=False)
 
 
-def _candidates(dtype: Dtype, values: Numbers | Objects, levels: Sequence[Value]) -> Iterator[Dtype]:
+def _candidates(dtype: Dtype, values: FloatArray | ObjectArray, levels: Sequence[CellValue]) -> Iterator[Dtype]:
     """Dtypes that may hold the values, the column's own first; objects hold them if none of these does."""
     if isinstance(dtype, pd.CategoricalDtype):
         yield _with_categories(dtype, values, levels)
@@ -176,7 +176,7 @@ def _candidates(dtype: Dtype, values: Numbers | Objects, levels: Sequence[Value]
 
 
 def _with_categories(
-    dtype: pd.CategoricalDtype, values: Numbers | Objects, levels: Sequence[Value]
+    dtype: pd.CategoricalDtype, values: FloatArray | ObjectArray, levels: Sequence[CellValue]
 ) -> pd.CategoricalDtype:
     """The dtype, with the categories that the values need, in the order of the levels where that tells it."""
     old = list(dtype.categories)
@@ -189,7 +189,7 @@ def _with_categories(
     return pd.CategoricalDtype(wider, ordered=dtype.ordered)
 
 
-def _cast(values: Numbers | Objects, dtype: Dtype, *, exact: bool = False) -> ExtensionArray | None:
+def _cast(values: FloatArray | ObjectArray, dtype: Dtype, *, exact: bool = False) -> ExtensionArray | None:
     """The values in a dtype; nothing where it cannot hold them. Floats may be rounded unless ``exact``."""
     into: Any = dtype
     if is_string_dtype(dtype):
@@ -209,7 +209,7 @@ def _cast(values: Numbers | Objects, dtype: Dtype, *, exact: bool = False) -> Ex
     return new if (held == values[~missing]).all() else None
 
 
-def _as_objects(values: Numbers | Objects, old: Objects | None = None) -> Objects:
+def _as_objects(values: FloatArray | ObjectArray, old: ObjectArray | None = None) -> ObjectArray:
     """Python's own values, whole numbers as ``int``; as text where the old value was text."""
     objects = values.astype(object)
     if values.dtype != object:

@@ -15,9 +15,17 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.tables.cells import MISSING, UNKNOWN, Codes, Mask, Objects, read_codes, read_numbers
-from plausiflow.tables.features import Feature, Value
-from plausiflow.tables.grids import Numbers, precision, to_grid
+from plausiflow.tables.cells import (
+    MISSING,
+    UNKNOWN,
+    IntArray,
+    Mask,
+    ObjectArray,
+    read_level_codes,
+    read_numbers,
+)
+from plausiflow.tables.features import CellValue, Feature
+from plausiflow.tables.grids import FloatArray, float_dtype, round_to_grid
 from plausiflow.tables.layout import Block
 
 Fault: TypeAlias = tuple[Mask, str]
@@ -38,7 +46,7 @@ class NumberCodec:
     keep_missing: bool
 
     @cached_property
-    def level_names(self) -> tuple[Value, ...]:
+    def level_names(self) -> tuple[CellValue, ...]:
         """The states; none where there would be only one."""
         missing = ("missing",) if self.keep_missing and self.feature.can_miss else ()
         states = (("positive", "zero") if self.feature.zero_state else ("present",)) + missing
@@ -84,7 +92,7 @@ class NumberCodec:
             codes[missing] = len(self.level_names) - 1
         return torch.cat([number[:, None], one_hot(codes, len(self.level_names))], dim=1), faults
 
-    def decode(self, x: Tensor) -> Numbers:
+    def decode(self, x: Tensor) -> FloatArray:
         """The numbers that its columns hold, on their grid, NaN where missing.
 
         Off a grid a number is rounded to 12 digits of the range, which brings back bounds such as 0.3, unless
@@ -93,7 +101,7 @@ class NumberCodec:
         feature, number = self.feature, x[:, 0].double()
         values = feature.scale.decode(number).numpy()
         if feature.step:
-            values = to_grid(values, feature.step, feature.decimals)
+            values = round_to_grid(values, feature.step, feature.decimals)
         else:
             encoded = number.numpy()
             clipped = np.clip(self._rounded(values), feature.minimum, feature.maximum)
@@ -111,10 +119,10 @@ class NumberCodec:
         filling, step = float(cast(float, self.feature.filling)), self.feature.step
         return round(filling / step) * step if step else filling
 
-    def _scale(self, values: Numbers) -> Tensor:
+    def _scale(self, values: FloatArray) -> Tensor:
         return self.feature.scale.encode(torch.from_numpy(values))
 
-    def _on_grid(self, values: Numbers, column: pd.Series) -> Numbers:
+    def _on_grid(self, values: FloatArray, column: pd.Series) -> FloatArray:
         """Numbers written as multiples of the step as these multiples, others as they are; never -0.
 
         So a number on the grid is encoded to the very bits that snapping gives, in single precision too.
@@ -123,10 +131,10 @@ class NumberCodec:
         if not step:
             return values + 0.0
         with np.errstate(all="ignore"):
-            written = to_grid(values, step, self.feature.decimals).astype(precision(column.dtype))
+            written = round_to_grid(values, step, self.feature.decimals).astype(float_dtype(column.dtype))
             return np.where(written == values, np.rint(values / step) * step, values) + 0.0
 
-    def _rounded(self, values: Numbers) -> Numbers:
+    def _rounded(self, values: FloatArray) -> FloatArray:
         span = self.feature.maximum - self.feature.minimum
         if self.feature.log or not 1e-9 < span < 1e15:
             return values
@@ -150,7 +158,7 @@ class LevelCodec:
     keep_missing: bool
 
     @cached_property
-    def level_names(self) -> tuple[Value, ...]:
+    def level_names(self) -> tuple[CellValue, ...]:
         """The levels, and perhaps "missing"."""
         return (*self.feature.levels, *(("missing",) if self._has_missing else ()))
 
@@ -172,7 +180,7 @@ class LevelCodec:
     def encode(self, column: pd.Series) -> tuple[Tensor, list[Fault]]:
         """Its columns of every row, and what could not be read."""
         levels = self.feature.levels
-        codes = read_codes(column, levels)
+        codes = read_level_codes(column, levels)
         missing, unknown = codes == MISSING, codes == UNKNOWN
         filling = levels.index(self.feature.filling)
         codes[missing] = len(levels) if self._has_missing else filling
@@ -183,10 +191,10 @@ class LevelCodec:
             faults.append((missing, missing_text(self.feature)))
         return one_hot(codes, len(self.level_names)), faults
 
-    def decode(self, x: Tensor) -> Objects:
+    def decode(self, x: Tensor) -> ObjectArray:
         """The levels that its columns hold, in their most common spelling; NaN where missing."""
         values = np.array([*self.feature.levels, np.nan], dtype=object)
-        return cast(Objects, values[x.argmax(dim=1).numpy()])
+        return cast(ObjectArray, values[x.argmax(dim=1).numpy()])
 
 
 def missing_text(feature: Feature) -> str:
@@ -197,7 +205,7 @@ def missing_text(feature: Feature) -> str:
     return f'which no training row misses; missing="impute" fills it with {filling!r}'
 
 
-def one_hot(codes: Codes, n: int) -> Tensor:
+def one_hot(codes: IntArray, n: int) -> Tensor:
     """A column for each of ``n`` levels, one at the row's level."""
     x = torch.zeros(len(codes), n, dtype=torch.float64)
     if n:

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from plausiflow.errors import InvalidInputError, ShapeError
-from plausiflow.tables.cells import Mask, Objects, build, is_missing, write
+from plausiflow.tables.cells import Mask, ObjectArray, column_from_values, is_missing, replace_cells
 from plausiflow.tables.codecs import Fault, LevelCodec, NumberCodec
-from plausiflow.tables.features import Value
+from plausiflow.tables.features import CellValue
 from plausiflow.tables.layout import Layout
 from plausiflow.tables.schema import Schema, frame_problems
 
@@ -38,7 +38,7 @@ class Encoded:
     """
 
     x: Tensor
-    problems: Objects
+    problems: ObjectArray
 
     @property
     def usable(self) -> Mask:
@@ -91,7 +91,7 @@ class Encoder:
                 start += len(codec.block.columns)
         return codecs
 
-    def level_names(self, name: str) -> tuple[Value, ...]:
+    def level_names(self, name: str) -> tuple[CellValue, ...]:
         """What the levels of a feature's block are called: the states of a number, or a category's levels.
 
         Where the block has a level for missing values it is the last, and called "missing".
@@ -145,7 +145,7 @@ class Encoder:
                 changed |= is_missing(like[name])
             if changed.any():
                 values = codec.decode(own[torch.from_numpy(changed)])
-                result[name] = write(like[name], changed, values, codec.feature.levels)
+                result[name] = replace_cells(like[name], changed, values, codec.feature.levels)
         return result
 
     def _decode_new(self, x: Tensor) -> pd.DataFrame:
@@ -156,7 +156,7 @@ class Encoder:
             values = (
                 np.full(len(x), cell, dtype=object) if codec is None else codec.decode(x[:, _span(codec)])
             )
-            columns[feature.name] = build(values, feature.dtype)
+            columns[feature.name] = column_from_values(values, feature.dtype)
         return pd.DataFrame(columns, index=pd.RangeIndex(len(x)))
 
     def _check_columns(self, frame: object) -> None:
@@ -192,7 +192,7 @@ def _span(codec: NumberCodec | LevelCodec) -> slice:
     return slice(codec.start, codec.start + len(codec.block.columns))
 
 
-def _note(problems: Objects, column: pd.Series, fault: Fault) -> None:
+def _note(problems: ObjectArray, column: pd.Series, fault: Fault) -> None:
     """Add a fault to the problems of the rows that have it."""
     where, why = fault
     for row, cell in zip(np.flatnonzero(where), column[where].tolist(), strict=True):

@@ -16,7 +16,7 @@ from plausiflow.tables.layout import Scale
 Kind = Literal["continuous", "integer", "boolean", "category", "ordered", "constant", "identifier"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-Value: TypeAlias = str | bool | int | float
+CellValue: TypeAlias = str | bool | int | float
 Dtype: TypeAlias = np.dtype[Any] | ExtensionDtype
 
 
@@ -44,7 +44,7 @@ class Feature:
     name: str
     kind: Kind
     dtype: Dtype
-    levels: tuple[Value, ...] = ()
+    levels: tuple[CellValue, ...] = ()
     minimum: float = 0.0
     maximum: float = 0.0
     step: float = 0.0
@@ -52,7 +52,7 @@ class Feature:
     log: bool = False
     zero_state: bool = False
     can_miss: bool = False
-    filling: Value | None = None
+    filling: CellValue | None = None
 
     @property
     def is_number(self) -> bool:
@@ -63,6 +63,24 @@ class Feature:
     def has_levels(self) -> bool:
         """Is one of its levels."""
         return self.kind in ("boolean", "category", "ordered")
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether its values are numbers: its own, its levels or its constant. Booleans count as 0 and 1."""
+        numbers = all(isinstance(level, bool | int | float) for level in self.levels)
+        return self.is_number or (self.kind in ("ordered", "boolean", "constant") and numbers)
+
+    @property
+    def level_numbers(self) -> list[float]:
+        """The levels of a numeric feature as floats."""
+        return [float(level) for level in self.levels]
+
+    @property
+    def extent(self) -> tuple[float, float]:
+        """The smallest and the largest training value of a numeric feature."""
+        if self.is_number:
+            return self.minimum, self.maximum
+        return min(self.level_numbers), max(self.level_numbers)
 
     @property
     def scale(self) -> Scale:
@@ -87,15 +105,15 @@ class Feature:
         return cls(**{**values, **restored})
 
 
-def plain(value: Any) -> Any:  # noqa: ANN401
+def to_python(value: Any) -> Any:  # noqa: ANN401
     """A value as Python's own type, where NumPy wraps it."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _dtype_to_json(dtype: Dtype) -> str | dict[str, Any]:
     if isinstance(dtype, pd.CategoricalDtype):
-        categories = list(map(plain, dtype.categories))
-        if not all(isinstance(value, Value) for value in categories):
+        categories = list(map(to_python, dtype.categories))
+        if not all(isinstance(value, CellValue) for value in categories):
             return "object"
         return {
             "categories": categories,

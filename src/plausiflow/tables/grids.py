@@ -13,28 +13,28 @@ import numpy.typing as npt
 
 from plausiflow.tables.features import Dtype
 
-Numbers: TypeAlias = npt.NDArray[np.float64]
+FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 MAX_DECIMALS = 6
 
 
-def precision(dtype: Dtype) -> np.dtype[Any]:
+def float_dtype(dtype: Dtype) -> np.dtype[Any]:
     """The floats that numbers of a dtype are rounded to: its own if it is a float, else double."""
     own = getattr(dtype, "numpy_dtype", dtype)
     return own if isinstance(own, np.dtype) and own.kind == "f" else np.dtype(np.float64)
 
 
-def to_grid(values: Numbers, step: float, decimals: int) -> Numbers:
+def round_to_grid(values: FloatArray, step: float, decimals: int) -> FloatArray:
     """The nearest multiples of a step, as written with so many decimals: 0.3, not 3 × 0.1; never -0.
 
     Example:
-        >>> to_grid(np.array([0.28, -0.01]), 0.1, 1)
+        >>> round_to_grid(np.array([0.28, -0.01]), 0.1, 1)
         array([0.3, 0. ])
     """
     return np.round(np.rint(values / step) * step, decimals) + 0.0
 
 
-def find_grid(values: Numbers, held_in: np.dtype[Any]) -> tuple[float, int] | None:
+def find_grid(values: FloatArray, held_in: np.dtype[Any]) -> tuple[float, int] | None:
     """The largest step that all values are whole multiples of, and their decimals, six at most.
 
     Nothing where there is none, or where so fine a grid could not be told from rounding: a step must stay

@@ -19,9 +19,9 @@ import numpy as np
 import pandas as pd
 
 from plausiflow.errors import InvalidInputError
-from plausiflow.tables.cells import Mask, factorize, is_missing, key
-from plausiflow.tables.features import Feature, Kind, Value
-from plausiflow.tables.grids import MAX_DECIMALS, Numbers, find_grid, precision, to_grid
+from plausiflow.tables.cells import Mask, factorize, is_missing, level_key
+from plausiflow.tables.features import CellValue, Feature, Kind
+from plausiflow.tables.grids import MAX_DECIMALS, FloatArray, find_grid, float_dtype, round_to_grid
 
 FEW_LEVELS, ROWS_PER_LEVEL = 10, 5
 IDENTIFIER_ROWS, IDENTIFIER_SHARE = 50, 0.95
@@ -35,7 +35,7 @@ _ID = re.compile(r"(?i:(^|[\W_])(id|uuid|guid)$)|[a-z]I[dD]$")
 
 
 def describe(
-    cells: pd.Series, kind: Kind | None = None, order: Sequence[Value] | None = None
+    cells: pd.Series, kind: Kind | None = None, order: Sequence[CellValue] | None = None
 ) -> tuple[Feature, str | None]:
     """The feature of a column, and a warning where its kind is a guess that people may regret.
 
@@ -55,7 +55,7 @@ def describe(
         details = _number(column, on_grid=kind == "integer")
     elif kind != "identifier":
         levels = tuple(_in_order(column, order))
-        counts = [column.spellings[key(level)][1] for level in levels]
+        counts = [column.spellings[level_key(level)][1] for level in levels]
         details = {"levels": levels, "filling": levels[int(np.argmax(counts))]}
     return Feature(name=name, kind=kind, dtype=cells.dtype, can_miss=can_miss, **details), warning
 
@@ -94,20 +94,20 @@ class _Column:
         return InvalidInputError(f"`{self.cells.name}` {text}.")
 
     @cached_property
-    def spellings(self) -> dict[Any, tuple[Value, int]]:
+    def spellings(self) -> dict[Any, tuple[CellValue, int]]:
         """For each level, by its key: its most common spelling, and how often it occurs in any."""
         found: dict[Any, list[tuple[int, Any]]] = {}
         for value, count in zip(self.values, self.counts.tolist(), strict=True):
-            found.setdefault(key(value), []).append((-count, value))
+            found.setdefault(level_key(value), []).append((-count, value))
         common = {k: min(spelt, key=lambda s: (s[0], str(s[1])))[1] for k, spelt in found.items()}
         if self.family == "number" and self.grid is not None and not self.whole:
-            common = {k: to_grid(np.array(k, dtype=np.float64), *self.grid).item() for k in common}
-        return {key(common[k]): (common[k], -sum(n for n, _ in spelt)) for k, spelt in found.items()}
+            common = {k: round_to_grid(np.array(k, dtype=np.float64), *self.grid).item() for k in common}
+        return {level_key(common[k]): (common[k], -sum(n for n, _ in spelt)) for k, spelt in found.items()}
 
     @cached_property
     def distinct(self) -> int:
         """How many values differ; spaces around text do not count."""
-        return len(set(map(key, self.values))) if self.family == "text" else len(self.values)
+        return len(set(map(level_key, self.values))) if self.family == "text" else len(self.values)
 
     @cached_property
     def whole(self) -> bool:
@@ -115,7 +115,7 @@ class _Column:
         return set(map(type, self.values)) == {int}
 
     @cached_property
-    def numbers(self) -> Numbers:
+    def numbers(self) -> FloatArray:
         """The distinct values as floats."""
         try:
             return np.array(self.values, dtype=np.float64)
@@ -125,7 +125,7 @@ class _Column:
     @cached_property
     def grid(self) -> tuple[float, int] | None:
         """The step of its numbers and their decimals, where they lie on a grid."""
-        return find_grid(self.numbers, precision(self.cells.dtype))
+        return find_grid(self.numbers, float_dtype(self.cells.dtype))
 
     def median(self, among: Mask) -> float:
         """The lower median of some of the distinct values, each as often as it occurs."""
@@ -178,7 +178,7 @@ def _is_identifier(column: _Column) -> bool:
     return ascending or descending or consecutive or bool(_ID.search(str(column.cells.name)))
 
 
-def _objection(column: _Column, kind: Kind, order: Sequence[Value] | None) -> str | None:
+def _objection(column: _Column, kind: Kind, order: Sequence[CellValue] | None) -> str | None:
     """Why a column cannot be of the kind that a user named, if it cannot."""
     n, dtype = column.distinct, column.cells.dtype
     if kind in ("continuous", "integer") and column.family != "number":
@@ -199,19 +199,19 @@ def _objection(column: _Column, kind: Kind, order: Sequence[Value] | None) -> st
     return None
 
 
-def _in_order(column: _Column, order: Sequence[Value] | None) -> list[Value]:
+def _in_order(column: _Column, order: Sequence[CellValue] | None) -> list[CellValue]:
     """The levels: as ordered by the user, else by the dtype, else sorted."""
     seen = [level for level, _ in column.spellings.values()]
     dtype = column.cells.dtype
     if order is None and isinstance(dtype, pd.CategoricalDtype):
         order = dtype.categories.tolist()
     if order is None:
-        return sorted(seen, key=lambda level: (isinstance(level, str), key(level)))
-    ranks = {level: rank for rank, level in enumerate(dict.fromkeys(map(key, order)))}
-    absent = [level for level in seen if key(level) not in ranks]
+        return sorted(seen, key=lambda level: (isinstance(level, str), level_key(level)))
+    ranks = {level: rank for rank, level in enumerate(dict.fromkeys(map(level_key, order)))}
+    absent = [level for level in seen if level_key(level) not in ranks]
     if absent:
         raise column.problem(f"has levels that its order lacks: {', '.join(map(repr, absent))}")
-    return sorted(seen, key=lambda level: ranks[key(level)])
+    return sorted(seen, key=lambda level: ranks[level_key(level)])
 
 
 def _number(column: _Column, *, on_grid: bool) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def _number(column: _Column, *, on_grid: bool) -> dict[str, Any]:
     step, decimals = column.grid if on_grid and column.grid is not None else (0.0, 0)
     ends = np.array([minimum, maximum, column.median(values == values)])
     if step:
-        ends = to_grid(ends, step, decimals)
+        ends = round_to_grid(ends, step, decimals)
     zeros = int(counts[values == 0].sum())
     return {
         "minimum": float(ends[0]),

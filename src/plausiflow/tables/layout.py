@@ -104,6 +104,11 @@ class Block:
         return sorted([*([] if self.number is None else [self.number]), *self.levels])
 
     @property
+    def level_slice(self) -> slice:
+        """The columns of its levels."""
+        return slice(self.levels.start, self.levels.stop)
+
+    @property
     def nominal(self) -> bool:
         """A category without an order: any change of it costs the same."""
         return self.number is None and not self.ordered
@@ -149,7 +154,7 @@ class Layout:
         """Which level each block with levels is at, shape ``(n, blocks with levels)``."""
         codes = torch.zeros(len(x), len(self.with_levels), dtype=torch.long, device=x.device)
         for j, block in enumerate(self.with_levels):
-            codes[:, j] = x[:, block.levels.start : block.levels.stop].argmax(dim=1)
+            codes[:, j] = x[:, block.level_slice].argmax(dim=1)
         return codes
 
     def with_codes(self, x: Tensor, codes: Tensor) -> Tensor:
@@ -157,7 +162,7 @@ class Layout:
         x, free = x.clone(), self.free(codes)
         for j, block in enumerate(self.with_levels):
             one_hot = torch.nn.functional.one_hot(codes[:, j], len(block.levels))
-            x[:, block.levels.start : block.levels.stop] = one_hot.to(x)
+            x[:, block.level_slice] = one_hot.to(x)
             if block.number is not None:
                 pins = self._pins(block, x)[codes[:, j]]
                 x[:, block.number] = torch.where(free[:, block.number], x[:, block.number], pins)

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from plausiflow.errors import InvalidInputError
-from plausiflow.tables.features import KINDS, Feature, Kind, Value
+from plausiflow.tables.features import KINDS, CellValue, Feature, Kind
 from plausiflow.tables.inference import describe
 
 __all__ = ["Feature", "Kind", "Schema", "SchemaWarning", "frame_problems"]
@@ -39,7 +39,7 @@ class Schema:
         frame: pd.DataFrame,
         *,
         kinds: Mapping[str, Kind] | None = None,
-        orders: Mapping[str, Sequence[Value]] | None = None,
+        orders: Mapping[str, Sequence[CellValue]] | None = None,
     ) -> Schema:
         """Guess what each column is, from its dtype and its values.
 
@@ -124,7 +124,7 @@ def _empty(frame: pd.DataFrame) -> list[str]:
 
 
 def _setting_problems(
-    frame: pd.DataFrame, kinds: Mapping[str, Kind], orders: Mapping[str, Sequence[Value]]
+    frame: pd.DataFrame, kinds: Mapping[str, Kind], orders: Mapping[str, Sequence[CellValue]]
 ) -> list[str]:
     problems = [
         f"`{setting}` names {name!r}, which is no column"

@@ -16,8 +16,8 @@ import pandas as pd
 from pandas.api.types import is_datetime64_any_dtype, is_object_dtype, is_string_dtype
 
 from plausiflow.errors import InvalidInputError
-from plausiflow.tables.cells import Mask, Objects, build
-from plausiflow.tables.features import Feature, Value
+from plausiflow.tables.cells import Mask, ObjectArray, column_from_values
+from plausiflow.tables.features import CellValue, Feature
 
 MARKS = frozenset({"NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None"})
 """Stand for a missing number or boolean."""
@@ -31,7 +31,7 @@ _DIGITS = 18
 """Of a whole number that 64 bits hold, its sign among them."""
 
 
-def column_of(name: str, texts: Sequence[str]) -> pd.Series:
+def parse_column(name: str, texts: Sequence[str]) -> pd.Series:
     """A column whose dtype is read off its cells.
 
     Where some are missing, whole numbers are floats and booleans objects, as pandas reads them and models
@@ -41,13 +41,13 @@ def column_of(name: str, texts: Sequence[str]) -> pd.Series:
         InvalidInputError: It holds numbers with a decimal comma.
 
     Example:
-        >>> column_of("rooms", ["2", "", "3"]).tolist(), column_of("zip", ["01067", "80331"]).tolist()
+        >>> parse_column("rooms", ["2", "", "3"]).tolist(), parse_column("zip", ["01067", "80331"]).tolist()
         ([2.0, nan, 3.0], ['01067', '80331'])
     """
     present = {text.strip() for text in texts if text.strip()} - MARKS
     if not present:
-        return as_text(name, texts)
-    cells: Objects = np.array([text.strip() for text in texts], dtype=object)
+        return text_column(name, texts)
+    cells: ObjectArray = np.array([text.strip() for text in texts], dtype=object)
     missing = np.array([cell not in present for cell in cells], dtype=bool)
     if all(map(_INTEGER.fullmatch, present)):
         return _integers(name, cells, missing)
@@ -64,18 +64,18 @@ def column_of(name: str, texts: Sequence[str]) -> pd.Series:
             f"`{name}` holds numbers with a decimal comma, such as {commas[0]!r}; a point is expected. Write "
             f"{commas[0].replace(',', '.')!r}."
         )
-    return as_text(name, texts)
+    return text_column(name, texts)
 
 
-def as_text(name: str, texts: Sequence[str]) -> pd.Series:
+def text_column(name: str, texts: Sequence[str]) -> pd.Series:
     """A column of text, as it is written; blank cells are missing."""
     return pd.Series([text if text.strip() else None for text in texts], name=name, dtype="str")
 
 
-def _integers(name: str, cells: Objects, missing: Mask) -> pd.Series:
+def _integers(name: str, cells: ObjectArray, missing: Mask) -> pd.Series:
     """Whole numbers; text where 64 bits do not hold them."""
     if max(map(len, cells)) > _DIGITS:
-        return as_text(name, cells.tolist())
+        return text_column(name, cells.tolist())
     values = [None if gone else int(cell) for cell, gone in zip(cells, missing, strict=True)]
     largest = max(abs(value) for value in values if value is not None)
     if not missing.any():
@@ -83,7 +83,7 @@ def _integers(name: str, cells: Objects, missing: Mask) -> pd.Series:
     return pd.Series(values, name=name, dtype="float64" if largest < _EXACT else "Int64")
 
 
-def column_like(feature: Feature, texts: Sequence[str]) -> pd.Series:
+def parse_column_as(feature: Feature, texts: Sequence[str]) -> pd.Series:
     """A column in the dtype of the training table; a wider one where a cell does not fit.
 
     A cell that is no number, or no known level, stays as it is: its row is told so.
@@ -92,8 +92,8 @@ def column_like(feature: Feature, texts: Sequence[str]) -> pd.Series:
         return _identifiers(feature, texts)
     known = _known(feature)
     found = {text: _value(text, feature, known) for text in dict.fromkeys(texts)}
-    cells: Objects = np.array([found[text] for text in texts], dtype=object)
-    return build(cells, feature.dtype).rename(feature.name)
+    cells: ObjectArray = np.array([found[text] for text in texts], dtype=object)
+    return column_from_values(cells, feature.dtype).rename(feature.name)
 
 
 def _identifiers(feature: Feature, texts: Sequence[str]) -> pd.Series:
@@ -103,18 +103,18 @@ def _identifiers(feature: Feature, texts: Sequence[str]) -> pd.Series:
         if (dates.isna() == [not text for text in texts]).all():
             return dates.astype(feature.dtype).rename(feature.name)
     if isinstance(feature.dtype, pd.CategoricalDtype) or is_datetime64_any_dtype(feature.dtype):
-        return as_text(feature.name, texts)
+        return text_column(feature.name, texts)
     if is_string_dtype(feature.dtype) or is_object_dtype(feature.dtype):
-        return as_text(feature.name, texts)
-    column = column_of(feature.name, texts)
+        return text_column(feature.name, texts)
+    column = parse_column(feature.name, texts)
     return (
-        column if column.isna().any() else build(column.to_numpy(object), feature.dtype).rename(feature.name)
+        column if column.isna().any() else column_from_values(column.to_numpy(object), feature.dtype).rename(feature.name)
     )
 
 
-def _known(feature: Feature) -> dict[Any, Value]:
+def _known(feature: Feature) -> dict[Any, CellValue]:
     """The levels by what a cell may hold for them: their text, and numbers and booleans by value."""
-    known: dict[Any, Value] = {}
+    known: dict[Any, CellValue] = {}
     for level in feature.levels:
         known[str(level).strip()] = level
         if isinstance(level, bool):
@@ -124,7 +124,7 @@ def _known(feature: Feature) -> dict[Any, Value]:
     return known
 
 
-def _value(text: str, feature: Feature, known: dict[Any, Value]) -> Any:  # noqa: ANN401
+def _value(text: str, feature: Feature, known: dict[Any, CellValue]) -> Any:  # noqa: ANN401
     """What a cell means in a column: a number, a level, nothing, or what it says."""
     cell = text.strip()
     if not cell:

@@ -1,0 +1,262 @@
+"""What the rules allow a single feature to become, in original units and in encoded units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor
+
+from plausiflow.errors import InvalidInputError
+from plausiflow.tables import MAX_DECIMALS, Block, Feature, FloatArray, Layout, Scale, read_numbers
+
+
+@dataclass(frozen=True, eq=False)
+class FactualRows:
+    """The rows to explain.
+
+    Attributes:
+        features: Features of the table, by name.
+        layout: Layout of encoded rows.
+        x: Encoded rows, shape ``(n, width)``.
+        frame: The same rows as a table, or None.
+        locked: Features that each row must keep, shape ``(n, features)``.
+    """
+
+    features: Mapping[str, Feature]
+    layout: Layout
+    x: Tensor
+    frame: pd.DataFrame | None
+    locked: Tensor
+
+    def codes(self, block: Block) -> Tensor:
+        """Return the level of each row, shape ``(n,)``."""
+        return self.x[:, block.level_slice].argmax(dim=1)
+
+    def missing(self, block: Block) -> Tensor:
+        """Return which rows are at a level that they cannot leave, shape ``(n,)``."""
+        if not len(block.levels):
+            return torch.zeros(len(self.x), dtype=torch.bool, device=self.x.device)
+        return torch.tensor(block.closed, device=self.x.device)[self.codes(block)]
+
+    def numbers(self, name: str) -> Tensor:
+        """Return a feature's values in original units, double, shape ``(n,)``; NaN if missing."""
+        feature = self.features[name]
+        block = next((block for block in self.layout.blocks if block.name == name), None)
+        if block is None:
+            known = torch.full_like(self.x[:, 0], feature.level_numbers[0], dtype=torch.float64)
+        else:
+            known = block_values(block, feature, self.x.double()).masked_fill(self.missing(block), torch.nan)
+        if self.frame is None:
+            return known
+        cells = torch.tensor(read_numbers(self.frame[name])[0].copy()).to(known)
+        # The encoder may have imputed a missing number.
+        return torch.where(cells.isnan() & (block is not None), known, cells)
+
+
+def level_values(block: Block, feature: Feature) -> Tensor | None:
+    """Return the number of each level, shape ``(levels,)``, zero for "missing"; None for a number."""
+    if block.number is not None:
+        return None
+    numbers = feature.level_numbers
+    return torch.tensor([*numbers, *[0.0] * (len(block.levels) - len(numbers))], dtype=torch.float64)
+
+
+def block_values(block: Block, feature: Feature, x: Tensor) -> Tensor:
+    """Return a feature's values in original units from encoded rows, shape ``(n,)``."""
+    levels = level_values(block, feature)
+    if levels is not None:
+        return x[:, block.level_slice] @ levels.to(x)
+    assert block.scale is not None
+    return block.scale.decode(x[:, block.number])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Limits:
+    """What the rules allow one feature of some rows to become. Each rule returns a narrower copy.
+
+    Attributes:
+        feature: The feature.
+        rows: The rows to explain.
+        fixed: Whether the feature must keep its value.
+        rising: Whether the feature may not fall.
+        falling: Whether the feature may not rise.
+        lo: Smallest allowed value in original units: one number, or one per row, shape ``(n,)``.
+        hi: Largest allowed value, of the same form.
+        step: A number that changes must become a multiple of it; zero allows any number.
+        moves: ``moves[i, j]``: whether a row may move from level i to level j; None allows every move.
+    """
+
+    feature: Feature
+    rows: FactualRows
+    fixed: bool = False
+    rising: bool = False
+    falling: bool = False
+    lo: float | Tensor = -math.inf
+    hi: float | Tensor = math.inf
+    step: float = 0.0
+    moves: Tensor | None = None
+
+    @property
+    def values(self) -> Tensor:
+        """The rows' own values in original units, double, shape ``(n,)``; NaN if missing."""
+        return self.rows.numbers(self.feature.name)
+
+    def clip(self, lo: float | Tensor = -math.inf, hi: float | Tensor = math.inf) -> Limits:
+        """Return limits with a range as well; a NaN in ``lo`` or ``hi`` leaves its row unbounded."""
+        device = self.rows.x.device
+
+        def tightest(bounds: tuple[float | Tensor, float | Tensor], sign: int) -> float | Tensor:
+            if not any(isinstance(bound, Tensor) for bound in bounds):
+                return sign * max(sign * bound for bound in bounds)
+            first, second = (sign * torch.as_tensor(bound).to(device, torch.float64) for bound in bounds)
+            return sign * torch.fmax(first, second)
+
+        return replace(self, lo=tightest((self.lo, lo), 1), hi=tightest((self.hi, hi), -1))
+
+    def restrict_step(self, step: float) -> Limits:
+        """Return limits in which a number that changes must also become a multiple of ``step``.
+
+        Without a grid of its own, a number on a logarithmic scale is a multiple up to rounding only.
+        """
+        if not self.feature.is_number or not step > 0 or round(step, MAX_DECIMALS) != step:
+            raise InvalidInputError(
+                f"The step of `{self.feature.name}` must be positive, with at most {MAX_DECIMALS} decimals, "
+                f"and the feature must be a number; got {step!r} for a feature of kind {self.feature.kind!r}."
+            )
+        scale = 10**MAX_DECIMALS
+        common = math.lcm(round(step * scale), round(self.step * scale) or 1) / scale
+        return replace(self, step=common)
+
+    def restrict_moves(self, moves: Tensor) -> Limits:
+        """Return limits in which only these moves between levels are allowed, shape ``(levels, levels)``."""
+        return replace(self, moves=moves if self.moves is None else self.moves & moves)
+
+    def number_bounds(self, block: Block, fixed: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the smallest and largest encoded numbers, each of shape ``(n,)``.
+
+        They are the training range, widened by the row's own number and cut by the rules. Where the smallest
+        is above the largest, no number is allowed.
+
+        Args:
+            block: Block of the feature, which must have a number.
+            fixed: Rows that must keep their number, shape ``(n,)``.
+        """
+        own, values = self.rows.x[:, block.number], self.values
+        lower, upper = own.clamp_max(0.0), own.clamp_min(1.0)
+        assert block.scale is not None
+        lo, hi = self._edge(self.lo, 1, block.scale, own), self._edge(self.hi, -1, block.scale, own)
+        # A number inside its range stays allowed, even if the scale rounds it across the bound.
+        lower = torch.maximum(lower, torch.where(values >= self.lo, torch.minimum(lo, own), lo))
+        upper = torch.minimum(upper, torch.where(values <= self.hi, torch.maximum(hi, own), hi))
+        floor = fixed | torch.tensor(self.rising, device=own.device)
+        ceiling = fixed | torch.tensor(self.falling, device=own.device)
+        lower = torch.where(floor, torch.maximum(lower, own), lower)
+        upper = torch.where(ceiling, torch.minimum(upper, own), upper)
+        return lower, upper
+
+    def _edge(self, bound: float | Tensor, side: int, scale: Scale, like: Tensor) -> Tensor:
+        """Return a bound in encoded units, moved inwards until it decodes to a value inside the bound."""
+        if not isinstance(bound, Tensor) and math.isinf(bound):
+            return like.new_tensor(bound)
+        original = bound.cpu().numpy() if isinstance(bound, Tensor) else bound
+        inner = round_inwards(self.feature, original, side, self.step)
+        value = torch.as_tensor(inner, dtype=torch.float64, device=like.device)
+        if self.step:
+            grid = scale if scale.step == self.step else replace(scale, step=self.step)
+            return grid.snap(scale.encode(value.to(like)))
+        edge = scale.encode(value).to(like)
+        inwards = torch.full_like(edge, side * math.inf)
+        for _ in range(64):
+            outside = side * scale.decode(edge.double()) < side * value
+            if not outside.any():
+                break
+            edge = torch.where(outside, torch.nextafter(edge, inwards), edge)
+        return edge
+
+    def level_choices(self, block: Block, fixed: Tensor) -> Tensor:
+        """Return which levels a category may be at, shape ``(n, levels)``; a range may leave none.
+
+        Args:
+            block: Block of the feature, which must have levels and no number.
+            fixed: Rows that must keep their level, shape ``(n,)``.
+        """
+        codes, n = self.rows.codes(block), len(block.levels)
+        order = torch.arange(n, device=codes.device)
+        moves = ~torch.tensor(block.closed, device=codes.device).expand(n, n)
+        if self.rising:
+            moves = moves & (order >= order[:, None])
+        if self.falling:
+            moves = moves & (order <= order[:, None])
+        if self.moves is not None:
+            listed = torch.eye(n, dtype=torch.bool)
+            listed[: len(self.moves), : len(self.moves)] |= self.moves
+            moves = moves & listed.to(codes.device)
+        choices = torch.where(fixed[:, None], one_hot(codes, n), moves[codes])
+        unbounded = all(not isinstance(end, Tensor) and math.isinf(end) for end in (self.lo, self.hi))
+        if self.feature.is_numeric and not unbounded:
+            lo, hi = (end[:, None] if isinstance(end, Tensor) else end for end in (self.lo, self.hi))
+            known = self.feature.level_numbers
+            numbers = torch.tensor([*known, *[torch.nan] * (n - len(known))], dtype=torch.float64)
+            numbers = numbers.to(codes.device)
+            choices = choices & (numbers >= lo) & (numbers <= hi)
+        return choices
+
+
+def state_choices(block: Block, own: Tensor, lower: Tensor, upper: Tensor, codes: Tensor) -> Tensor:
+    """Return which states a number may be in, shape ``(n, levels)``.
+
+    Args:
+        block: Block of the number.
+        own: The rows' encoded numbers, shape ``(n,)``.
+        lower: Smallest allowed encoded numbers, shape ``(n,)``.
+        upper: Largest allowed encoded numbers, shape ``(n,)``.
+        codes: The rows' states, shape ``(n,)``.
+    """
+    rounding = 8 * torch.finfo(own.dtype).eps
+    columns = []
+    for pin, closed in zip(block.pinned, block.closed, strict=True):
+        if pin is None or closed:
+            columns.append(torch.full_like(own, pin is None, dtype=torch.bool))
+        else:
+            columns.append((lower <= pin + rounding) & (upper >= pin - rounding))
+    kept = (lower == own) & (upper == own)
+    return torch.where(kept[:, None], one_hot(codes, len(columns)), torch.stack(columns, dim=1))
+
+
+def one_hot(codes: Tensor, n: int) -> Tensor:
+    """Return a boolean column for each of ``n`` levels, true at the row's level."""
+    return torch.nn.functional.one_hot(codes, n).bool()
+
+
+def round_inwards(feature: Feature, bound: npt.ArrayLike, side: int, step: float) -> FloatArray:
+    """Return the first value at or beyond a bound that survives decoding unchanged.
+
+    With a step, this is a multiple of it. Without one, decoding rounds to at most 12 digits of the range, and
+    10 are safe. Nothing is rounded on a logarithmic scale, or where doubles have no more digits than that.
+
+    Args:
+        feature: A number.
+        bound: One bound, or an array of them, in original units.
+        side: 1 to round upwards, -1 to round downwards.
+        step: The values' step, or zero.
+    """
+    bound = np.asarray(bound, dtype=np.float64)
+    if feature.log and not step:
+        return bound
+    decimals = feature.decimals
+    if not step:
+        decimals = 10 - math.floor(math.log10(feature.maximum - feature.minimum or 1.0))
+        step = 10.0**-decimals
+    elif step != feature.step:
+        decimals = next(digits for digits in range(MAX_DECIMALS + 1) if round(step, digits) == step)
+    with np.errstate(all="ignore"):
+        multiple = np.rint(bound / step)
+        outside = side * np.round(multiple * step, decimals) < side * bound
+        inner = np.round(np.where(outside, multiple + side, multiple) * step, decimals)
+    return np.where(np.abs(multiple) >= 2**52, bound, inner)
