@@ -1,4 +1,4 @@
-"""Models that are small enough to be trained anew for each test of a benchmark."""
+"""ModelCache that are small enough to be trained anew for each test of a benchmark."""
 
 from functools import partial
 
@@ -8,7 +8,7 @@ from plausiflow.core.training import Training
 from plausiflow.densities import ConditionalFlow
 from plausiflow.models import NODE, LinearClassifier, MLPClassifier
 from plausiflow.solvers import PenaltyAdam
-from plausiflow_bench.harness import rows as study
+from plausiflow_bench.harness import selection
 from plausiflow_bench.numeric import densities
 
 
@@ -16,16 +16,16 @@ from plausiflow_bench.numeric import densities
 def quick(monkeypatch):
     """Small models and short searches, trained anew for each test and forgotten after it."""
     brief = Training(epochs=6, learning_rate=1e-2)
-    monkeypatch.setattr(study, "LinearClassifier", partial(LinearClassifier, training=brief))
-    monkeypatch.setattr(study, "MLPClassifier", partial(MLPClassifier, hidden=(8,), training=brief))
+    monkeypatch.setattr(selection, "LinearClassifier", partial(LinearClassifier, training=brief))
+    monkeypatch.setattr(selection, "MLPClassifier", partial(MLPClassifier, hidden=(8,), training=brief))
     monkeypatch.setattr(
-        study, "NODE", partial(NODE, n_trees=16, training=Training(epochs=30, learning_rate=5e-2))
+        selection, "NODE", partial(NODE, n_trees=16, training=Training(epochs=30, learning_rate=5e-2))
     )
     small = partial(ConditionalFlow, transforms=2, hidden=(16,), training=brief)
-    monkeypatch.setattr(study, "ConditionalFlow", small)
+    monkeypatch.setattr(selection, "ConditionalFlow", small)
     monkeypatch.setattr(densities, "ConditionalFlow", small)
     monkeypatch.setattr(PenaltyAdam, "paper", lambda *, binary_linear: PenaltyAdam(steps=20, keep="last"))
-    caches = (study.load_fold, study.fit_classifier, study.fit_plausibility)
+    caches = (selection.load_fold, selection.fit_classifier, selection.fit_plausibility)
     for cached in caches:
         cached.cache_clear()
     yield

@@ -14,7 +14,7 @@ from plausiflow.densities import mixed
 from plausiflow.explainer import Explainer
 from plausiflow.search import fit as fitting
 from plausiflow.service import ServiceSettings, batching
-from plausiflow_bench.load import difference
+from plausiflow_bench.serving.load import max_difference
 from searching import ORDERS
 from serving import AT, NAME, Client, instances, people
 
@@ -68,7 +68,7 @@ def test_questions_of_many_clients_that_are_answered_together_get_the_answers_th
             assert found[0]["status"] == "invalid_input"
             assert ("a lot" if i == 5 else "astronaut") in found[0]["reason"]
         else:
-            assert difference(found, expected[i]) < 1e-9
+            assert max_difference(found, expected[i]) < 1e-9
     assert 'plausiflow_batch_rows_bucket{le="8.0"} 2.0' in together, "eleven rows together, and one alone"
     assert 'plausiflow_batch_rows_bucket{le="16.0"} 3.0' in together
 

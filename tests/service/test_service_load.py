@@ -2,20 +2,14 @@
 
 import json
 import socket
-import time
-from contextlib import contextmanager
-from dataclasses import replace
 
 import httpx
 import pytest
 
-from plausiflow.densities import mixed
 from plausiflow.errors import InvalidInputError
 from plausiflow.service import ServiceSettings
 from plausiflow.service.server import serve
-from plausiflow_bench import cases
-from plausiflow_bench import serving as study
-from plausiflow_bench.load import NAME, ask, difference
+from plausiflow_bench.serving.load import NAME, max_difference, send_requests
 from processes import wait_for
 from serving import instances, people, running
 
@@ -43,17 +37,17 @@ def library():
 def wrong_answers(replies, library):
     """Answers that are not the library's to 1e-5."""
     right = [reply for reply in replies if reply.status == 200]
-    return [r for r in right if not difference(r.answer, library[r.question]) < 1e-5]
+    return [r for r in right if not max_difference(r.answer, library[r.body]) < 1e-5]
 
 
 def test_eight_clients_get_the_answers_of_the_library_and_none_is_lost(tmp_path, served, questions, library):
     with running(tmp_path, served) as server:
-        replies = ask(server.address, questions, 100, 8)
+        replies = send_requests(server.address, questions, 100, 8)
     assert [reply.status for reply in replies] == [200] * 100
     assert wrong_answers(replies, library) == []
     assert server.wait() == 0
     lines = [line for line in server.lines() if line["status"] == 200]
-    assert {line["id"] for line in lines} == {reply.number for reply in replies}
+    assert {line["id"] for line in lines} == {reply.request_id for reply in replies}
     assert max(line["batch"] for line in lines) > 1, "requests were answered together"
 
 
@@ -61,9 +55,11 @@ def test_a_server_that_is_told_to_end_under_load_answers_what_it_has_accepted(
     tmp_path, served, questions, library
 ):
     with running(tmp_path, served) as server:
-        replies = ask(server.address, questions, 400, 16, lambda n: server.terminate() if n == 24 else None)
+        replies = send_requests(
+            server.address, questions, 400, 16, lambda n: server.terminate() if n == 24 else None
+        )
         assert server.wait() == 0
-    got = {reply.number for reply in replies if reply.status == 200}
+    got = {reply.request_id for reply in replies if reply.status == 200}
     accepted = {line["id"] for line in server.lines()}
     assert {reply.status for reply in replies} == {200, 0}, "the others found nobody"
     assert got == accepted
@@ -78,8 +74,8 @@ def test_at_overload_requests_are_refused_at_once_and_taken_again_afterwards(
 ):
     few = ServiceSettings(max_rows=2, queue_rows=2)
     with running(tmp_path, served, settings=few) as server:
-        replies = ask(server.address, questions, 60, 16)
-        after = ask(server.address, questions, 5, 1)
+        replies = send_requests(server.address, questions, 60, 16)
+        after = send_requests(server.address, questions, 5, 1)
     statuses = [reply.status for reply in replies]
     assert set(statuses) == {200, 503}
     assert wrong_answers(replies, library) == []
@@ -101,7 +97,7 @@ def test_a_client_that_goes_away_and_one_that_sends_nothing_hold_up_nobody(tmp_p
         for sent in (body, body, body, body[:5], body[:5]):
             with socket.create_connection((host, int(port))) as leaving:
                 leaving.sendall(head + sent)
-        assert ask(server.address, questions, 4, 2)[-1].status == 200
+        assert send_requests(server.address, questions, 4, 2)[-1].status == 200
         assert b" 408 " in silent.recv(1000), "the body did not come in time"
         silent.close()
         wait_for(lambda: len(server.lines()) == 10)
@@ -149,56 +145,3 @@ def test_the_page_is_there_as_soon_as_the_address_is_told(served, tmp_path):
             assert client.get("/").headers["content-type"].startswith("text/html")
             assert client.get("/", headers={"Host": "evil.example"}).status_code == 421
         assert server.lines("listening")[0]["address"] == server.address
-
-
-def test_the_study_of_the_load_measures_each_way_to_be_asked(
-    tmp_path, served, questions, library, monkeypatch
-):
-    """Servers are forked here, which spares the seconds of an import."""
-
-    @contextmanager
-    def forked_server(folder, *options):
-        given = dict(zip(options[::2], map(int, options[1::2]), strict=True))
-        names = {name.removeprefix("--").replace("-", "_"): value for name, value in given.items()}
-        place = tmp_path / str(time.monotonic_ns())
-        place.mkdir()
-        with running(place, served, settings=ServiceSettings(**names)) as server:
-            yield Forked(server)
-
-    class Forked(study.Server):
-        def __init__(self, server):
-            super().__init__(self, server.address, server.log)
-            object.__setattr__(self, "terminate", server.terminate)
-            object.__setattr__(self, "wait", lambda seconds: server.wait())
-
-    monkeypatch.setattr(study, "serving", forked_server)
-    selection = study.LoadSelection(clients=8, requests=24, alone=8)
-    rows = list(study._Load(questions, library, selection).rows(tmp_path))
-    together, one, crowded, ended = rows
-    assert [row["method"] for row in rows] == ["together", "one by one", "too many", "ended"]
-    assert [row["answered"] for row in (together, one)] == [24, 8]
-    assert one["batch"] == 1.0 < together["batch"]
-    assert all(row["errors"] == row["lost"] == 0 for row in rows)
-    assert all(row["difference"] < 1e-5 for row in rows)
-    assert crowded["answered"] + crowded["refused"] == 24
-    assert ended["answered"] >= 6
-
-
-def test_a_study_of_nothing_is_refused():
-    with pytest.raises(InvalidInputError, match="`clients` must be at least 1"):
-        study.LoadSelection(clients=0)
-
-
-@pytest.mark.slow
-def test_the_whole_study_runs_on_a_fitted_explainer(monkeypatch):
-    for name in ("FLOW_TRAINING", "LEVELS_TRAINING"):
-        monkeypatch.setattr(mixed, name, replace(getattr(mixed, name), epochs=4))
-    cases.fitted.cache_clear()
-    selection = study.LoadSelection(rows=20, train=300, clients=16, requests=48, alone=8)
-    together, one, crowded, ended = study.run(selection)
-    cases.fitted.cache_clear()
-    assert together["answered"] == 48
-    assert one["ratio"] > 2
-    assert crowded["refused"] > 0
-    assert ended["lost"] == 0
-    assert max(row["difference"] for row in (together, one, crowded, ended)) < 1e-5

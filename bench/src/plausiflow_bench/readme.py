@@ -105,8 +105,8 @@ def write_page(page: Path, docs: Path) -> list[str]:
     sections = [section for section in SECTIONS if mark(section) in text]
     if not sections:
         raise InvalidInputError(
-            f"{page} must have a mark such as {mark('peers')!r}; it has none. Put one where the table belongs, "
-            f"followed by an end mark. The sections are {', '.join(SECTIONS)}."
+            f"{page} must have a mark such as {mark('peers')!r}; it has none. Put one where the table "
+            f"belongs, followed by an end mark. The sections are {', '.join(SECTIONS)}."
         )
     for section in sections:
         write_section(page, mark(section), SECTIONS[section](docs))

@@ -19,7 +19,7 @@ from plausiflow_bench.tables import cases, mixed
 @pytest.fixture(scope="session")
 def fitted():
     """What is fitted here, kept for all modules of the folder and apart from what others fit."""
-    return lru_cache(cases.fitted.__wrapped__)
+    return lru_cache(cases.fit_case.__wrapped__)
 
 
 @pytest.fixture(scope="module", autouse=True)

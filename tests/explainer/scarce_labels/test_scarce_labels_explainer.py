@@ -1,9 +1,4 @@
-"""The explainer with few outcomes or none, and the study that compares what its density learns from."""
-
-import math
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
+"""The explainer with few outcomes or none."""
 
 import numpy as np
 import pandas as pd
@@ -13,18 +8,11 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from plausiflow import Explainer, Immutable, LinearClassifier
-from plausiflow.datasets.tables import loans_table
 from plausiflow.densities import mixed as density
 from plausiflow.densities.calibration import PlausibilityWarning
-from plausiflow.densities.judges import Judges
 from plausiflow.errors import InvalidInputError
 from plausiflow.search import fit as fitting
-from plausiflow_bench import labels as study
 from scarce import BRIEF
-
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "labels.md"
-
-# ---------------------------------------------------------------- the explainer
 
 
 @pytest.fixture
@@ -108,35 +96,3 @@ def test_a_predicted_number_has_no_probabilities(brief):
 def test_all_three_ways_are_named_where_another_is_asked_for():
     with pytest.raises(InvalidInputError, match="`labels` must be 'given', 'model' or 'bayes'; got 'truth'"):
         Explainer(LinearClassifier(), labels="truth")
-
-
-# ---------------------------------------------------------------- the study
-
-
-@pytest.fixture
-def quick(brief, monkeypatch):
-    small = replace(loans_table(n=300), study=(220, 80))
-    monkeypatch.setattr(study, "load_table", lambda name: small)
-    monkeypatch.setattr(study, "_Explainer", partial(study._Explainer, confidence=None))
-    monkeypatch.setattr(study, "Judges", partial(Judges, count=1))
-    return study.ScarceSelection(tables=("loans",), rows=5, labelled=60)
-
-
-def test_the_study_explains_one_model_with_four_densities(quick, tmp_path):
-    rows = list(study.run(quick))
-    assert [row["method"] for row in rows] == ["given_all", "given_scarce", "model", "bayes"]
-    assert [row["labelled"] for row in rows] == [220, 60, 60, 60]
-    assert len({row["accuracy"] for row in rows}) == 1
-    assert all(row["plausible"] == 1.0 and 0 <= row["judged"] <= 1 for row in rows if row["found"] > 0)
-    assert all(math.isfinite(row["log_density"]) and row["fit_cpu_seconds"] > 0 for row in rows)
-    assert all(0 <= row["true_plausible"] <= 1 for row in rows if row["found"] > 0)
-    page = tmp_path / "labels.md"
-    page.write_text(PAGE.read_text())
-    study.write_page(rows, page)
-    assert page.read_text().count("| loans |") == 4
-    assert f"commit {rows[0]['commit']}" in page.read_text()
-
-
-def test_too_few_labels_are_refused():
-    with pytest.raises(InvalidInputError, match="`labelled` must be at least 2; got 1"):
-        study.ScarceSelection(labelled=1)

@@ -57,7 +57,7 @@ class BatchRun:
         if done.returncode or summary is None:
             text = " ".join((done.stdout + done.stderr).split())[-500:]
             raise BatchRunError(
-                f"`plausiflow batch` ended with {done.returncode}: {text} If {self.out} was complete already, "
+                f"`plausiflow batch` ended with {done.returncode}: {text} If {self.out} was complete, "
                 "nothing can be measured: use another folder."
             )
         rows, now = (int(summary[i].replace(",", "")) for i in (1, 3))

@@ -69,17 +69,17 @@ class BatchSelection:
         minimum = {"rows": 1, "many": 0, "workers": 1, "kills": 0, "train": 2}
         small = [name for name, bound in minimum.items() if getattr(self, name) < bound]
         if wrong or small:
-            asked = {name: getattr(self, name) for name in ("engines", "device", *minimum)}
+            settings = {name: getattr(self, name) for name in ("engines", "device", *minimum)}
             raise InvalidInputError(
-                "Engines must be local or ray, the device cpu or cuda, `rows` and `workers` at minimum 1, "
-                f"`many` and `kills` at minimum 0 and `train` at minimum 2; got {asked}."
+                "`engines` must be local or ray, `device` cpu or cuda, `rows` and `workers` at least 1, "
+                f"`many` and `kills` at least 0 and `train` at least 2; got {settings}."
             )
         # Before a kill, every worker may finish a unit, and one of them another.
-        least_rows = UNIT_ROWS[self.device] * (self.kills * (self.workers + 1) + 1)
-        if self.kills and self.many < least_rows:
+        needed = UNIT_ROWS[self.device] * (self.kills * (self.workers + 1) + 1)
+        if self.kills and self.many < needed:
             raise InvalidInputError(
-                f"`many` must be at minimum {least_rows:,}, for something to be left after {self.kills} kills "
-                f"of {self.workers} workers; got {self.many:,}."
+                f"`many` must be at least {needed:,}, so that rows are left after {self.kills} kills of "
+                f"{self.workers} workers; got {self.many:,}."
             )
 
 
@@ -192,8 +192,7 @@ def estimate_cost(rows: Sequence[Row], price: float, count: int = 10**9) -> str:
     lines = [f"| {cores:,} | {hours / cores:,.1f} h | {hours * price:,.0f} |" for cores in CORES]
     return (
         f"{count:,} rows like these, at the {rate:,.0f} rows per second and core of the largest run: "
-        f"{count:,} / {rate:,.0f} / 3600 = **{hours:,.0f} core hours**. At a price of {price:g} per core hour:"
-        "\n\n"
+        f"{count:,} / {rate:,.0f} / 3600 = **{hours:,.0f} core hours**. At {price:g} per core hour:\n\n"
         "| cores | time | cost |\n| --- | --- | --- |\n" + "\n".join(lines)
     )
 

@@ -216,7 +216,7 @@ def benchmark_figure1(
     out: Annotated[Path, typer.Option("--out", help="The file of the picture.")] = Path("out/figure1.png"),
     seed: Seed = 0,
 ) -> None:
-    """Draw the paper's figure 1 for both solvers: density, decision boundary and path of the search on moons."""
+    """Draw the paper's figure 1 for both solvers: density, decision boundary and search path on moons."""
     figures.figure_1(out, seed=seed)
     typer.echo(f"Picture: {out}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,6 +17,17 @@ from plausiflow_bench.harness.selection import PAPER_DATASETS, Selection
 benchmark = typer.Typer(
     no_args_is_help=True, help="Run a study: solvers, densities, tables, published runs, speed and scale."
 )
+SHARED_FOLDERS = {"PLAUSIFLOW_DATA": "data", "PLAUSIFLOW_REFERENCE": "reference"}
+
+
+@benchmark.callback()
+def find_shared_folders() -> None:
+    """Set the folders of data and published runs, if they are in ``../shared`` and not set already."""
+    for variable, name in SHARED_FOLDERS.items():
+        folder = Path("..") / "shared" / name
+        if variable not in os.environ and folder.is_dir():
+            os.environ[variable] = str(folder.resolve())
+
 
 Names = Annotated[
     str, typer.Option("--datasets", help="Data sets, separated by commas; see `plausiflow datasets`.")

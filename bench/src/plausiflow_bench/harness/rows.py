@@ -125,6 +125,12 @@ def read_json(*paths: Path) -> list[Row]:
     return [{k: float("nan") if v is None else v for k, v in row.items()} for row in rows]
 
 
+def cpu_seconds() -> float:
+    """Return the processor seconds of this process and of the child processes that it has waited for."""
+    spent = os.times()
+    return time.process_time() + spent.children_user + spent.children_system
+
+
 class CpuTimer:
     """A context manager that measures processor seconds: ``with CpuTimer() as timer: ...``.
 

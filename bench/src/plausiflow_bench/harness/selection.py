@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from torch import Tensor
 
 from plausiflow.datasets import N_FOLDS, Fold, check_dataset_name, load_dataset
-from plausiflow.densities import ConditionalFlow, Thresholded
+from plausiflow.densities import ConditionalFlow, PlausibilityWarning, Thresholded
 from plausiflow.errors import InvalidInputError
 from plausiflow.methods import Policy
 from plausiflow.models import NODE, LinearClassifier, MLPClassifier, NetworkClassifier
@@ -93,3 +95,11 @@ def fit_plausibility(dataset: str, fold: int, seed: int) -> Thresholded:
 def target_policy(n_classes: int) -> Policy:
     """Return the policy that chooses the target class: the other class, or the most probable other one."""
     return "opposite" if n_classes == 2 else "runner_up"
+
+
+@contextmanager
+def ignore_plausibility_warnings() -> Iterator[None]:
+    """Ignore warnings about plausibility, because the tables of a study show the plausibility."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PlausibilityWarning)
+        yield

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -39,6 +37,7 @@ from plausiflow.persistence import (
     to_json_bytes,
 )
 from plausiflow.workers import hold_lock
+from plausiflow_bench.harness.rows import cpu_seconds
 
 PACKAGES = {
     "plausiflow": Path(plausiflow.__file__).parent,
@@ -173,12 +172,6 @@ def source_fingerprint(prefixes: tuple[str, ...] = ("",)) -> str:
     }
     chosen = [[name, path.read_text()] for name, path in sorted(files.items()) if name.startswith(prefixes)]
     return hashlib.sha256(to_json_bytes(chosen)).hexdigest()
-
-
-def cpu_seconds() -> float:
-    """Return the processor seconds of this process and of the child processes that it has waited for."""
-    spent = os.times()
-    return time.process_time() + spent.children_user + spent.children_system
 
 
 def remove_leftovers(folder: Path, name: str = "") -> None:

@@ -3,15 +3,14 @@
 The first part uses the defaults: tables with their rules, the ensemble, three judges. The second part uses
 one flow on numbers rounded to three decimals, and compares the distance with that of a logistic model, solved
 exactly on the same rows with the same density, and with the nearest feasible training row. ``validity`` is
-the model's explained decision on the counterfactuals in the table's dtypes. ``steady`` is the share of
-counterfactuals whose decision also holds at 32 random corners, a thousandth of each number's range away and on
-its grid; ``steady_off_grid`` is the same without the grid.
+the model's own decision on the counterfactuals in the table's dtypes. ``steady`` is the share of
+counterfactuals whose decision also holds at 32 random corners, a thousandth of each number's range away and
+on its grid; ``steady_off_grid`` is the same without the grid.
 """
 
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +29,7 @@ from torch import Tensor
 from plausiflow.constraints import CompiledRules, Rule
 from plausiflow.core import Plausibility
 from plausiflow.datasets import load_dataset, load_table
-from plausiflow.densities import ConditionalFlow, Judges, PlausibilityWarning, RowScores, Thresholded
+from plausiflow.densities import ConditionalFlow, Judges, Thresholded, row_scores
 from plausiflow.errors import InvalidInputError
 from plausiflow.explainer import Explainer
 from plausiflow.explanations import Explanations
@@ -40,6 +39,7 @@ from plausiflow.tables import Encoder, Kind
 from plausiflow_bench.harness.pages import write_section
 from plausiflow_bench.harness.printing import markdown
 from plausiflow_bench.harness.rows import CpuTimer, Row, environment, provenance
+from plausiflow_bench.harness.selection import ignore_plausibility_warnings
 from plausiflow_bench.models import regressors
 from plausiflow_bench.tables.cases import table_rules
 
@@ -68,7 +68,7 @@ class ModelSelection:
         rows: Test rows per table.
         train: The maximum number of training rows in the first part.
         numbers_train: The maximum number of training rows in the second part.
-        seed: Seed of everything that is fit_model.
+        seed: Seed of everything that is trained.
     """
 
     tables: tuple[str, ...] = TABLES
@@ -134,20 +134,20 @@ def table_case(name: str, rows: int, train: int) -> ModelCase:
         return numeric_case(name, rows, train)
     table = load_table(name)
     test = min(rows, len(table.x) // 5)
-    explained, other = table.split(min(train, len(table.x) - test), test)
+    train_table, test_table = table.split(min(train, len(table.x) - test), test)
     return ModelCase(
         name=name,
-        x_train=explained.x,
-        y_train=explained.y,
-        x_test=other.x,
-        y_test=other.y,
-        rules=tuple(table_rules(explained)),
-        orders=dict(explained.orders),
+        x_train=train_table.x,
+        y_train=train_table.y,
+        x_test=test_table.x,
+        y_test=test_table.y,
+        rules=tuple(table_rules(train_table)),
+        orders=dict(train_table.orders),
     )
 
 
 def numeric_case(name: str, rows: int, train: int) -> ModelCase:
-    """Return fold 0 of a data set, scaled to 1 .. 2 with three decimals, as zeros are a state of their explained."""
+    """Return fold 0 of a data set, scaled to 1 .. 2 with three decimals; zero would be a separate state."""
     fold = load_dataset(name).fold(0)
     names = [f"f{j}" for j in range(fold.x_train.shape[1])]
     x_train, x_test = (
@@ -228,10 +228,7 @@ class _SharedDensityExplainer(Explainer):
 
 def _explain(case: ModelCase, kind: str, explainer: _SharedDensityExplainer) -> ExplainedCase:
     y = _outcomes(kind, case.y_train)
-    with CpuTimer() as fitting, warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", PlausibilityWarning
-        )  # the table shows the plausibility that is reached
+    with CpuTimer() as fitting, ignore_plausibility_warnings():
         explainer.fit(case.x_train, y)
     # The class after the decided one, so that all models have the same target.
     labels = sorted(y.unique().tolist())
@@ -280,7 +277,7 @@ def _measure(explained: ExplainedCase, case: ModelCase, kind: str) -> Row:
     banked = _has_feasible_training_row(explained, case)
     right = explainer.predict(case.x_test).to_numpy() == _outcomes(kind, case.y_test).to_numpy()
     return {
-        "model_type": "student" if "student" in model.likeness.description else "explained trees",
+        "model_type": "surrogate" if "surrogate" in model.surrogate.description else "own trees",
         "rows": len(result.rows),
         "accuracy": float(right.mean()),
         "found": float(found.sum() / max(1, needed)),
@@ -311,7 +308,7 @@ def _has_feasible_training_row(explained: ExplainedCase, case: ModelCase) -> Any
     x, _, targets = result.encoded
     everything = replace(engine, true_model=replace(engine.true_model, budget=10**9))
     task = everything.task(x, targets, frame=case.x_test)
-    task = replace(task, scores=RowScores.without_margin(engine.plausibility, x, task.y_target))
+    task = replace(task, scores=row_scores(engine.plausibility, x, task.y_target, with_margin=False))
     bank = engine.wider_bank or engine.bank
     needed = torch.from_numpy(result.is_needed.nonzero()[0])
     has = np.zeros(len(x), dtype=bool)
@@ -345,7 +342,7 @@ def _measure_and_compare(
     """Measure, and compare distances with the logistic model and the nearest feasible training row."""
     row = _measure(explained, case, kind)
     kept = ~_all_missing(case.x_test)
-    l2, exact = explained.result.found_figure("l2"), logistic.result.found_figure("l2")
+    l2, exact = explained.result.found_figures("l2"), logistic.result.found_figures("l2")
     nearest = _nearest_distances(explained, case)
     row["l2"] = _nanmean(l2[kept])
     row["l2_over_logistic"] = _nanmean(l2[kept]) / _nanmean(exact[kept])

@@ -12,7 +12,6 @@ On loans the true density is known: ``true_plausibility`` is the share above its
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -20,8 +19,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from plausiflow.core import Context, Counterfactuals, bank_rows, evaluate, l2_distance, verify_counterfactuals
-from plausiflow.densities import CrossFitEnsemble, Judges, PlausibilityWarning, Thresholded
+from plausiflow.core import Context, Counterfactuals, evaluate, l2_distance, real_rows, verify_counterfactuals
+from plausiflow.densities import CrossFitEnsemble, Judges, Thresholded
 from plausiflow.methods import PPCEF
 from plausiflow.solvers import PenaltyAdam
 from plausiflow_bench.harness.pages import write_section
@@ -31,6 +30,7 @@ from plausiflow_bench.harness.selection import (
     Selection,
     fit_classifier,
     fit_plausibility,
+    ignore_plausibility_warnings,
     load_fold,
     target_policy,
 )
@@ -116,7 +116,7 @@ def _case(selection: Selection, dataset: str, kind: str, fold: int) -> Iterator[
             }
         )
 
-    real = bank_rows(x, selection.first_rows(data.y_test), classifier=model, plausibility=single)
+    real = real_rows(x, selection.first_rows(data.y_test), classifier=model, plausibility=single)
     yield row("real", real, None)
     adam = PPCEF(classifier=model, plausibility=single, solver=PenaltyAdam.paper(binary_linear=False))
     paper = adam.explain(x, target)
@@ -124,10 +124,9 @@ def _case(selection: Selection, dataset: str, kind: str, fold: int) -> Iterator[
     alone = PPCEF(classifier=model, plausibility=single, lower=0.0, upper=1.0).fit(data.x_train, data.y_train)
     yield row("sqp_one_flow", alone.explain(x, target), paper, one)
     for name in ("mean", "min"):
-        scores = copy.deepcopy(ensemble).aggregating(name, data.x_train, data.y_train)
-        method = PPCEF(classifier=model, density=scores, lower=0.0, upper=1.0, seed=selection.seed)
-        with CpuTimer() as calibration, warnings.catch_warnings():
-            warnings.simplefilter("ignore", PlausibilityWarning)  # the table shows what is reached
+        aggregated = copy.deepcopy(ensemble).aggregating(name, data.x_train, data.y_train)
+        method = PPCEF(classifier=model, density=aggregated, lower=0.0, upper=1.0, seed=selection.seed)
+        with CpuTimer() as calibration, ignore_plausibility_warnings():
             method.fit(data.x_train, data.y_train)
         yield row(f"sqp_{name}_of_ensemble", method.explain(x, target), paper, training, calibration.seconds)
         if name == "mean":

@@ -61,9 +61,8 @@ def write_html(results: Results, path: Path, *, wall_seconds: float | None = Non
     """Write all tables as one self-contained HTML file."""
     body = "\n".join(sheet.html() for sheet in make_sheets(results))
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        f"{_HEAD}<h1>The paper's evaluation</h1><p>{describe_run(results.rows, wall_seconds)}</p>\n{body}\n</body></html>\n"
-    )
+    head = f"{_HEAD}<h1>The paper's evaluation</h1><p>{describe_run(results.rows, wall_seconds)}</p>"
+    path.write_text(f"{head}\n{body}\n</body></html>\n")
 
 
 def describe_run(rows: Sequence[Row], wall_seconds: float | None = None) -> str:

@@ -88,7 +88,7 @@ DEVIATIONS = {
     "WACH": "S6: the published WACH accepted any class at probability 0.51.",
     "classes": "S7: the published log-densities of WACH, CEM, CEGP and CBCE are those of class |1 - y|, even "
     "if the counterfactual is in another class; our searches have that class as their target.",
-    "time": "S8: except for PPCEF, published times are those of single rows in a loop; all of ours are batched.",
+    "time": "S8: published times, except for PPCEF, are those of single rows in a loop; ours are batched.",
     "folds": "S9: the published models were stopped early on the test fold; ours never see it.",
 }
 

@@ -1,13 +1,12 @@
 """The work of each task of the paper's evaluation.
 
 Every method gets the same classifier, the same [0, 1] box and the same target classes as in the published
-runs (:math:`|1 - y|`), and is measure by the same flow with the paper's pooled threshold. FoldModels are fitted
+runs (:math:`|1 - y|`), and is measured by the same flow with the paper's pooled threshold. Models are fitted
 once and stored (:mod:`plausiflow_bench.harness.store`).
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,13 +16,13 @@ from torch import Tensor
 
 from plausiflow.core import Context, evaluate, predict
 from plausiflow.datasets import Fold
-from plausiflow.densities import ConditionalFlow, CrossFitEnsemble, Judges, PlausibilityWarning, Thresholded
+from plausiflow.densities import ConditionalFlow, CrossFitEnsemble, Judges, Thresholded
 from plausiflow.methods import METHODS, PPCEF, Artelt, BoxedMethod, Method
 from plausiflow.models import NODE, LinearClassifier, MLPClassifier, NetworkClassifier
 from plausiflow.solvers import PenaltyAdam
 from plausiflow_bench.harness.rows import CpuTimer, Row, out_of_box
 from plausiflow_bench.harness.runner import StudyTask
-from plausiflow_bench.harness.selection import load_fold
+from plausiflow_bench.harness.selection import ignore_plausibility_warnings, load_fold
 from plausiflow_bench.harness.store import Store
 from plausiflow_bench.numeric import densities
 from plausiflow_bench.paper.selection import JUDGED_FOLD
@@ -166,10 +165,7 @@ class FoldModels:
     def measure(self, method: Method, x: Tensor, *, judged: bool = False) -> Row:
         """Fit a method, explain rows, and return all measures."""
         data = self.data
-        with CpuTimer() as fitting, warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", PlausibilityWarning
-            )  # the table shows the plausibility that is reached
+        with CpuTimer() as fitting, ignore_plausibility_warnings():
             method.fit(data.x_train, data.y_train)
         found = method.explain(x, "paper")
         judges = self.store.fit(Judges(), data.x_train, data.y_train) if self.judged and judged else None

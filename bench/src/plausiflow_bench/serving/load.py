@@ -172,7 +172,7 @@ def _get(address: str, path: str) -> bytes:
 
 
 def max_difference(found: Any, expected: Any) -> float:  # noqa: ANN401
-    """Return the largest max_difference between numbers of two JSON values, or infinity if they differ otherwise."""
+    """Return the largest difference of numbers in two JSON values, or infinity for any other difference."""
     if isinstance(found, dict) and isinstance(expected, dict) and found.keys() == expected.keys():
         return max((max_difference(found[name], expected[name]) for name in found), default=0.0)
     if isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):

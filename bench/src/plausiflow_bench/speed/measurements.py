@@ -7,7 +7,6 @@ are repeated with other rows, and medians are reported.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,14 +20,13 @@ from torch import Tensor
 
 from plausiflow.core import Counterfactuals
 from plausiflow.datasets import Table, load_table
-from plausiflow.densities import PlausibilityWarning
 from plausiflow.errors import DataNotFoundError
 from plausiflow.explainer import Explainer
 from plausiflow.methods import PPCEF
 from plausiflow.models import MLPClassifier
 from plausiflow.solvers import PenaltyAdam
 from plausiflow_bench.harness.rows import Row, summarize
-from plausiflow_bench.harness.selection import target_policy
+from plausiflow_bench.harness.selection import ignore_plausibility_warnings, target_policy
 from plausiflow_bench.speed.models import ModelCache, SpeedData, gaussian
 from plausiflow_bench.speed.plan import SpeedPlan, TimedDevice
 from plausiflow_bench.tables.cases import table_rules
@@ -206,8 +204,7 @@ class SpeedBench:
             judges=self.plan.judges,
             random_state=self.seed,
         )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PlausibilityWarning)  # this study measures the cost only
+        with ignore_plausibility_warnings():
             return explainer.fit(train.x, train.y), test
 
 

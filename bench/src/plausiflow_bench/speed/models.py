@@ -1,6 +1,6 @@
-"""SpeedData and models of ``plausiflow benchmark speed``; models are trained once and cached.
+"""Data and models of ``plausiflow benchmark speed``; models are trained once and cached.
 
-ModelCache are trained on the processor. A cached file is found by its settings, its training rows and the source
+Models are trained on the processor. A cached file is found by its settings, its training rows and the source
 code that fits, but not by the versions of other packages, so that a machine with another version of torch can
 use models that were trained elsewhere.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,14 +27,13 @@ from plausiflow.densities import (
     FLOW_TRAINING,
     ConditionalFlow,
     CrossFitEnsemble,
-    PlausibilityWarning,
     Thresholded,
 )
 from plausiflow.errors import DataNotFoundError, InvalidInputError
 from plausiflow.methods import PPCEF
 from plausiflow.models import LinearClassifier, MLPClassifier, NetworkClassifier
 from plausiflow.persistence import add_prefix, fingerprint, get_settings, get_state, restore, to_json_bytes
-from plausiflow_bench.harness.selection import load_fold
+from plausiflow_bench.harness.selection import ignore_plausibility_warnings, load_fold
 from plausiflow_bench.harness.store import FITTING_CODE, source_fingerprint
 
 CLASSIFIERS, DENSITIES = ("lr", "mlp"), ("one", "ensemble")
@@ -71,7 +69,7 @@ class SpeedData:
     x_test: Tensor
 
     def sample(self, rows: int, seed: int) -> Tensor:
-        """Return test rows, sample with replacement, shape ``(rows, d)``."""
+        """Return test rows, drawn with replacement, shape ``(rows, d)``."""
         generator = torch.Generator().manual_seed(seed)
         return self.x_test[torch.randint(len(self.x_test), (rows,), generator=generator)]
 
@@ -176,8 +174,7 @@ class ModelCache:
         def calibrate() -> CrossFitEnsemble:
             own = copy.deepcopy(ensemble)
             method = PPCEF(classifier=classifier, density=own, lower=0.0, upper=1.0, seed=self.seed)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", PlausibilityWarning)  # this study measures the cost only
+            with ignore_plausibility_warnings():
                 method.fit(data.x_train, data.y_train)
             return own
 

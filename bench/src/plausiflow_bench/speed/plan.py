@@ -104,7 +104,7 @@ QUICK = SpeedPlan(
 
 @dataclass(frozen=True)
 class TimedDevice:
-    """The device that is measured, and how work on it is time.
+    """The device that is measured, and how work on it is timed.
 
     Attributes:
         kind: ``cpu`` or ``cuda``.
@@ -120,8 +120,8 @@ class TimedDevice:
             raise InvalidInputError(f"`device` must be cpu, cuda or auto; got {device!r}.")
         if device == "cuda" and not available:
             raise InvalidInputError(
-                "`device` is 'cuda', but torch finds no CUDA device on this machine. Measure on the processor "
-                "with 'cpu', or run this on a machine with CUDA."
+                "`device` is 'cuda', but torch finds no CUDA device. Measure on the processor with 'cpu', "
+                "or run this on a machine with CUDA."
             )
         return cls("cuda" if device == "cuda" or (device == "auto" and available) else "cpu")
 
@@ -196,9 +196,8 @@ class SpeedSelection:
                     f"`{name}` must be one or more of {', '.join(known)}; got {', '.join(given) or 'none'}"
                 )
         if not problems and not self.available_studies():
-            problems.append(
-                f"`studies` must include one that runs on {self.timed_device.kind}; got {', '.join(self.studies)}"
-            )
+            kind, names = self.timed_device.kind, ", ".join(self.studies)
+            problems.append(f"`studies` must include one that runs on {kind}; got {names}")
         if any(size < 1 for size in self.sizes):
             problems.append(f"`sizes` must be at least 1; got {', '.join(map(str, self.sizes))}")
         if self.threads < 1:

@@ -5,10 +5,9 @@ The explainer has the rules that hold in the table. The target of each test row 
 
 from __future__ import annotations
 
-import os
-import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -17,13 +16,13 @@ from torch import Tensor
 
 from plausiflow.constraints import Immutable, Increasing, Rule
 from plausiflow.datasets import Table, load_table, table_names
-from plausiflow.densities import PlausibilityWarning
 from plausiflow.errors import InvalidInputError
 from plausiflow.explainer import Explainer
 from plausiflow.models import EncodedModel, MLPClassifier
 from plausiflow.search import Engine, target_classes
 from plausiflow.tables import Encoder
-from plausiflow_bench.harness.rows import Row, environment
+from plausiflow_bench.harness.rows import Row, cpu_seconds, environment
+from plausiflow_bench.harness.selection import ignore_plausibility_warnings
 
 DEFAULT_TABLES = ("german_credit", "adult", "law", "loans")
 
@@ -81,6 +80,14 @@ class Case:
     explainer: Explainer
     fit_cpu_seconds: float
 
+    @classmethod
+    def fit(cls, explainer: Explainer, train: Table, test: Table) -> Self:
+        """Fit an explainer to training rows."""
+        before = cpu_seconds()
+        with ignore_plausibility_warnings():
+            explainer.fit(train.x, train.y)
+        return cls(train=train, test=test, explainer=explainer, fit_cpu_seconds=cpu_seconds() - before)
+
     def first_rows(self, rows: int) -> Case:
         """Return the case with the first test rows only."""
         return replace(self, test=first_rows(self.test, rows))
@@ -115,12 +122,12 @@ class Case:
 
     @cached_property
     def y_target(self) -> Tensor:
-        """The target class_indices of the test rows: the opposite of the model's decision."""
-        return target_classes("opposite", self.model.answers(self.x).exp(), self.model.labels, len(self.x))
+        """The target classes of the test rows: the opposite of the model's decision."""
+        return target_classes("opposite", self.model.predict_outputs(self.x), self.model.labels)
 
     def predict(self, x: Tensor) -> Tensor:
         """Return the model's decisions for encoded rows, shape ``(n,)``."""
-        return self.model.answers(x).argmax(dim=1)
+        return self.model.predict_outputs(x).argmax(dim=1)
 
     def class_indices(self, labels: pd.Series) -> Tensor:
         """Return labels as class indices of the model."""
@@ -147,14 +154,7 @@ def fit_case(name: str, train: int | None, seed: int, judges: int) -> Case:
         judges=judges,
         random_state=seed,
     )
-    before = os.times()
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", PlausibilityWarning
-        )  # the table shows the plausibility that is reached
-        explainer.fit(train_table.x, train_table.y)
-    seconds = sum(after - start for after, start in zip(os.times()[:4], before[:4], strict=True))
-    return Case(train=train_table, test=test, explainer=explainer, fit_cpu_seconds=seconds)
+    return Case.fit(explainer, train_table, test)
 
 
 def table_rules(table: Table) -> list[Rule]:

@@ -9,8 +9,6 @@ search.
 
 from __future__ import annotations
 
-import os
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,10 +19,10 @@ import torch
 from plausiflow.constraints import CompiledRules
 from plausiflow.core import Density, Plausibility, Training
 from plausiflow.datasets import Table, load_table
-from plausiflow.densities import ContextThreshold, Judges, MixedDensity, PlausibilityWarning
+from plausiflow.densities import ContextThreshold, Judges, MixedDensity
 from plausiflow.errors import InvalidInputError
 from plausiflow.explainer import Explainer
-from plausiflow.models import MLPClassifier, labels_of
+from plausiflow.models import MLPClassifier, encode_labels
 from plausiflow.search import Rows, Settings, monotone
 from plausiflow.tables import Encoder, Schema
 from plausiflow_bench.harness.pages import describe_runs, write_section
@@ -96,7 +94,7 @@ def run(selection: LabelSelection) -> Iterator[Row]:
 def _fit_model(train: Table, selection: LabelSelection) -> MLPClassifier:
     """Return the MLP that is explained; it is trained on the labelled rows."""
     encoder = Encoder(Schema.infer(train.x, orders=train.orders))
-    x, (labels, classes) = encoder.encode(train.x).x.float(), labels_of(train.y, len(train.x))
+    x, (labels, classes) = encoder.encode(train.x).x.float(), encode_labels(train.y, len(train.x))
     n = selection.labelled
     model = MLPClassifier(hidden=(64, 64), training=CLASSIFIER_TRAINING, seed=selection.seed)
     return model.fit(x[:n], classes[:n], n_classes=len(labels))
@@ -114,22 +112,15 @@ def _fit_case(
         judges=0,
         random_state=selection.seed,
     )
-    before = os.times()
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", PlausibilityWarning
-        )  # the table shows the plausibility that is reached
-        explainer.fit(train.x, train.y)
-    seconds = sum(after - start for after, start in zip(os.times()[:4], before[:4], strict=True))
-    return Case(train=train, test=test, explainer=explainer, fit_cpu_seconds=seconds)
+    return Case.fit(explainer, train, test)
 
 
 def _fit_judges(case: Case) -> Judges:
     """Return judges that know all rows and their true labels, the same for all densities."""
     rules, layout = case.engine.rules, case.encoder.layout
     rising, falling = monotone(rules)
-    context = ContextThreshold.of(layout, immutable=rules.immutable, rising=rising, falling=falling)
-    judges = Judges(base=MixedDensity.of(layout, rules.immutable), context=context)
+    context = ContextThreshold.from_layout(layout, immutable=rules.immutable, rising=rising, falling=falling)
+    judges = Judges(base=MixedDensity.from_layout(layout, rules.immutable), context=context)
     return judges.fit(case.encoder.encode(case.train.x).x.float(), case.class_indices(case.train.y))
 
 

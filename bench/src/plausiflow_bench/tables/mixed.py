@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from plausiflow.datasets import Table, true_log_prob_given
-from plausiflow.densities import RowScores
+from plausiflow.densities import row_scores
 from plausiflow.errors import NotFittedError
 from plausiflow.explainer import Explainer
 from plausiflow.explanations import find_changes
@@ -122,7 +122,7 @@ def _measure_real_rows(case: Case) -> Row:
     own = case.usable
     x, y = case.x[own], case.class_indices(case.test.y.iloc[own.numpy()])
     with torch.no_grad():
-        scores = RowScores.without_margin(case.engine.plausibility, x, y)
+        scores = row_scores(case.engine.plausibility, x, y, with_margin=False)
         plausible = scores.score(x, torch.arange(len(x))) >= 0
     row: Row = {
         "method": "real",
@@ -191,7 +191,7 @@ def measure_answers(case: Case, answers: pd.DataFrame, of: IntArray) -> Row:
     before, index = case.test.x.iloc[of], torch.from_numpy(of)
     again, x, y_target = case.encoder.encode(answers), case.x[index], case.y_target[index]
     everyone = torch.arange(len(of))
-    scores = RowScores.without_margin(case.engine.plausibility, x, y_target)
+    scores = row_scores(case.engine.plausibility, x, y_target, with_margin=False)
     task = case.engine.task(x, y_target, scores=scores)
     broken = case.engine.rules.violations(before, answers).to_numpy().any(axis=1)
     changes = np.bincount(find_changes(case.test.x, answers, of).answer, minlength=len(of))

@@ -111,7 +111,7 @@ Explain = Callable[[int], Matrix]
 
 
 def dice(task: dict[str, Any], arrays: dict[str, Matrix], model: PeerModel, method: str) -> Explain:
-    """Return DiCE's explain function, with the features that may vary and ranges for those that may only increase.
+    """Return DiCE's explain function, with the rules that DiCE supports.
 
     The counterfactual is the one that DiCE shows: after its own step towards fewer changes.
     """

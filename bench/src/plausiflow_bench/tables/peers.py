@@ -129,7 +129,7 @@ class PeerSettings:
 
 
 def run(selection: TableSelection, peers: PeerSettings) -> Iterator[Row]:
-    """Yield one row per to_frame and method, ours first."""
+    """Yield one row per table and method, ours first."""
     versions = peers.versions()
     for name in selection.tables:
         case = selection.case(name)
@@ -153,7 +153,7 @@ def write_task(case: Case, folder: Path, seconds_per_row: float, seed: int) -> N
         "train": to_matrix(case.train.x, features),
         "classes": case.class_indices(case.train.y).numpy(),
         "rows": to_matrix(case.test.x, features),
-        "proba": case.model.answers(case.x).exp().numpy(),
+        "proba": case.model.predict_outputs(case.x).exp().numpy(),
     }
     for i, layer in enumerate(layers):
         arrays[f"weight{i}"], arrays[f"bias{i}"] = state[f"{layer}.weight"], state[f"{layer}.bias"]
@@ -171,13 +171,13 @@ def write_task(case: Case, folder: Path, seconds_per_row: float, seed: int) -> N
 
 
 def _features(case: Case) -> list[Feature]:
-    """Return the encoded features; raise if the to_frame has missing values or unreadable rows."""
+    """Return the encoded features; raise if the table has missing values or unreadable rows."""
     features = [f for f in case.encoder.schema.features if f.is_number or f.has_levels]
     problems = [f"{f.name} may be missing" for f in features if f.can_miss]
     if len(case.usable) < len(case.test.x):
         problems.append(f"{len(case.test.x) - len(case.usable)} rows cannot be read")
     if problems:
-        raise InvalidInputError(f"PeerSettings cannot take {case.test.name}: {'; '.join(problems)}.")
+        raise InvalidInputError(f"The peers do not support {case.test.name}: {'; '.join(problems)}.")
     return features
 
 
@@ -206,7 +206,7 @@ def to_matrix(frame: pd.DataFrame, features: Sequence[Feature]) -> FloatArray:
 
 
 def to_frame(values: FloatArray, rows: pd.DataFrame, features: Sequence[Feature]) -> pd.DataFrame:
-    """Return rows with the values of a to_matrix; cells with unchanged values are kept bit for bit."""
+    """Return rows with the values of a matrix; cells with unchanged values are kept bit for bit."""
     before, result = to_matrix(rows, features), rows.copy()
     for j, feature in enumerate(features):
         changed = values[:, j] != before[:, j]
@@ -249,7 +249,7 @@ def _measure_peer(case: Case, lines: list[dict[str, Any]]) -> Row:
 
 
 def mark_wins(rows: Sequence[Row]) -> list[Row]:
-    """Add to the rows of one to_frame the columns in which each has the best value."""
+    """Add to the rows of one table the columns in which each has the best value."""
     wins: list[list[str]] = [[] for _ in rows]
     for name, best in BETTER.items():
         values = [float(row.get(name, float("nan"))) for row in rows]

@@ -2,9 +2,9 @@
 
 One explainer is fitted to each table. Its search runs with all changes kept, with the default sparsity, and
 with at most three changes; density and margins stay the same. ``l2_ratio`` and ``cost_ratio`` are means
-divided by those of all changes, on the rows that both explain. Then four counterfactuals per row are searched:
-``four_distinct`` is the share of rows with four different ones, and ``spread`` the mean cost between the
-counterfactuals of a row divided by their mean cost.
+divided by those of all changes, on the rows that both explain. Then the search returns four counterfactuals
+per row: ``four_distinct`` is the share of rows with four different ones, and ``spread`` the
+mean cost between the counterfactuals of a row divided by their mean cost.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def _measure_sparsity(case: Case) -> Iterator[Row]:
     rules = CompiledRules(limited, engine.rules.schema, engine.rules.layout)
     search = engine.search
     assert isinstance(search, MixedSearch)
-    ways = {
+    engines = {
         "all_changes": replace(engine, search=replace(search, sparsity=None)),
         f"sparsity_{SPARSITY}": replace(engine, search=replace(search, sparsity=SPARSITY)),
         f"at_most_{MAX_CHANGES}_changes": replace(engine, rules=rules),
     }
     reference: Explanations | None = None
-    for method, own in ways.items():
-        row, result = _explain(case, own, 1)
+    for method, other in engines.items():
+        row, result = _explain(case, other, 1)
         reference = result if reference is None else reference
         ratios: Row = {f"{name}_ratio": _ratio(name, result, reference) for name in ("l2", "cost")}
         yield {"method": method} | row | ratios
@@ -66,7 +66,7 @@ def _measure_sparsity(case: Case) -> Iterator[Row]:
 
 def _ratio(name: str, result: Explanations, reference: Explanations) -> float:
     """Return the ratio of two means of a figure, on the rows that both results explain."""
-    own, other = (torch.from_numpy(each.found_figure(name)) for each in (result, reference))
+    own, other = (torch.from_numpy(each.found_figures(name)) for each in (result, reference))
     both = own.isfinite() & other.isfinite()
     return mean(own[both]) / mean(other[both])
 
@@ -79,7 +79,7 @@ def _measure_diversity(case: Case) -> Row:
     between = case.engine.task(x_cf, case.y_target[of])
     costs = result.figures["cost"].to_numpy(np.float64)
     for i in range(len(result)):
-        own = result.answers_of(i)
+        own = result.answer_range(i)
         distinct.append(int((~result.answers.iloc[own.start : own.stop].duplicated()).sum()))
         pairs = torch.tensor(list(combinations(own, 2)), dtype=torch.long).reshape(-1, 2)
         if len(pairs):

@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from plausiflow.atomic import write_atomically
 from plausiflow.core.training import Training
 from plausiflow.densities import GMM, KDE, ConditionalFlow, CrossFitEnsemble, Thresholded
 from plausiflow.densities.context import ContextThreshold
@@ -21,7 +22,6 @@ from plausiflow.densities.judges import Judges
 from plausiflow.densities.mixed import MixedDensity
 from plausiflow.errors import InvalidInputError
 from plausiflow.models import NODE, LinearClassifier, MLPClassifier
-from plausiflow.atomic import write_atomically
 from plausiflow.persistence import fingerprint, get_settings, get_state, restore
 from plausiflow.workers import LockedError, hold_lock
 from plausiflow_bench.harness import store as module

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from plausiflow.cli import app
 from plausiflow.core.counterfactuals import Counterfactuals
-from plausiflow_bench.cases import TableSelection
+from plausiflow_bench.tables.cases import TableSelection
 
 PLAIN = {
     "dataset", "classifier", "fold", "solver", "rows", "coverage", "validity", "plausibility", "feasible",

@@ -15,7 +15,7 @@ import plausiflow as pf
 from plausiflow.cli import app
 from plausiflow.densities import ConditionalFlow, CrossFitEnsemble
 from plausiflow.errors import DataNotFoundError, InvalidInputError
-from plausiflow.models.base import NetworkClassifier
+from plausiflow.models.networks import NetworkClassifier
 from plausiflow_bench.harness.rows import environment, read_json, write_json
 from plausiflow_bench.harness.selection import Selection
 from plausiflow_bench.numeric import densities, performance, solvers
@@ -23,9 +23,9 @@ from plausiflow_bench.published import study as published
 from plausiflow_bench.speed import models as speed_models
 from plausiflow_bench.speed import page as speed_page
 from plausiflow_bench.speed import study as speed
-from plausiflow_bench.speed.measurements import Bench
-from plausiflow_bench.speed.models import Models, gaussian, heloc
-from plausiflow_bench.speed.plan import QUICK, Place, SpeedSelection
+from plausiflow_bench.speed.measurements import SpeedBench
+from plausiflow_bench.speed.models import ModelCache, gaussian, heloc
+from plausiflow_bench.speed.plan import QUICK, SpeedSelection, TimedDevice
 
 MEASURED = {"seconds", "cpu_seconds", "feasible", "l2", "gradients"}
 ORIGIN = {
@@ -51,7 +51,7 @@ def rows(kept):
 @pytest.fixture
 def like_cuda(monkeypatch):
     """The processor in place of a CUDA device, which counts its memory."""
-    monkeypatch.setattr(Place, "device", torch.device("cpu"))
+    monkeypatch.setattr(TimedDevice, "device", torch.device("cpu"))
     used = iter(range(2**30, 2**60, 2**20))
     stubs = {
         "is_available": lambda: True,
@@ -137,7 +137,7 @@ def test_single_rows_are_explained_one_at_a_time_also_those_of_a_table(kept, mon
         return SimpleNamespace(is_found=[len(asked) % 2 == 0])
 
     table = SimpleNamespace(name="a table", x=pd.DataFrame({"income": range(60)}))
-    monkeypatch.setattr(Bench, "_table", lambda self: (SimpleNamespace(explain=explain), table))
+    monkeypatch.setattr(SpeedBench, "_table", lambda self: (SimpleNamespace(explain=explain), table))
     selection = SpeedSelection(device="cpu", quick=True, studies=("single",), cache=kept)
     rows = list(speed.run(selection))
     assert [(row["dataset"], row["classifier"], row["density"]) for row in rows] == [
@@ -226,23 +226,23 @@ def test_kept_models_are_not_trained_again_and_answer_the_same(rows, kept, monke
     def refuse(self, *_, **__):
         raise AssertionError(f"{type(self).__name__} is trained again")
 
-    trained = Models(None, 0).method("mlp", "ensemble", data, QUICK.recipe, place)
+    trained = ModelCache(None, 0).method("mlp", "ensemble", data, QUICK.recipe, place)
     for model in (NetworkClassifier, ConditionalFlow, CrossFitEnsemble):
         monkeypatch.setattr(model, "fit", refuse)
-    read = Models(kept, 0).method("mlp", "ensemble", data, QUICK.recipe, place)
+    read = ModelCache(kept, 0).method("mlp", "ensemble", data, QUICK.recipe, place)
     assert float(read.scored_by().margin_.sum()) == float(trained.scored_by().margin_.sum())
     assert torch.equal(read.explain(data.x_test[:20]).x_cf, trained.explain(data.x_test[:20]).x_cf)
     with pytest.raises(AssertionError, match="is trained again"):
-        Models(kept, 1).classifier("lr", data, QUICK.recipe)
+        ModelCache(kept, 1).classifier("lr", data, QUICK.recipe)
 
 
 def test_a_file_that_is_no_model_is_named(tmp_path):
     data = gaussian(2, 60, 10, 0)
-    Models(tmp_path, 0).classifier("lr", data, QUICK.recipe)
+    ModelCache(tmp_path, 0).classifier("lr", data, QUICK.recipe)
     (path,) = tmp_path.glob("*.safetensors")
     path.write_bytes(b"no model")
     with pytest.raises(InvalidInputError, match=f"{path.name} must be a model .* Remove the file"):
-        Models(tmp_path, 0).classifier("lr", data, QUICK.recipe)
+        ModelCache(tmp_path, 0).classifier("lr", data, QUICK.recipe)
 
 
 # ---------------------------------------------------------------- the page

@@ -1,4 +1,4 @@
-"""PeerSettings on a small table: what goes over to their process and comes back, and what happens inside of it."""
+"""Other libraries on a small table: the files of their process, and the process itself."""
 
 import json
 import math
@@ -50,9 +50,9 @@ def test_the_model_of_the_other_process_gives_the_same_probabilities():
     maps = [(torch.randn(b, a), torch.randn(b)) for a, b in pairwise(sizes)]
     classifier = MLPClassifier.from_weights(*zip(*maps, strict=True))
     expected = predict_proba(classifier, encoder.encode(frame).x)
-    described = [peers._described(feature) for feature in features]
-    model = peer_process.Model(described, [(w.numpy(), b.numpy()) for w, b in maps])
-    values = peers.matrix(frame, features)
+    described = [peers._describe(feature) for feature in features]
+    model = peer_process.PeerModel(described, [(w.numpy(), b.numpy()) for w, b in maps])
+    values = peers.to_matrix(frame, features)
     np.testing.assert_allclose(model.probabilities(values), expected.numpy(), atol=1e-12)
     np.testing.assert_allclose(model.predict_proba(model.frame(values)), expected.numpy(), atol=1e-12)
 
@@ -60,10 +60,10 @@ def test_the_model_of_the_other_process_gives_the_same_probabilities():
 def test_a_matrix_becomes_a_table_in_which_other_cells_are_untouched():
     frame = mixed_frame(20)
     features = Encoder(Schema.infer(frame)).schema.features
-    values = peers.matrix(frame, features)
-    assert peers.table(values, frame, features).equals(frame)
+    values = peers.to_matrix(frame, features)
+    assert peers.to_frame(values, frame, features).equals(frame)
     values[3, 0], values[4, 2] = 17.0, [*map(str.strip, map(str, features[2].levels))].index("smith")
-    changed = peers.table(values, frame, features)
+    changed = peers.to_frame(values, frame, features)
     assert changed.loc[3, "gain"] == 17
     assert changed.loc[4, "job"].strip() == "smith"
     assert changed["gain"].dtype == frame["gain"].dtype
@@ -239,7 +239,7 @@ def test_nice_is_told_the_wanted_class(case, task, monkeypatch):
     values = np.array([line["values"] for line in lines_of(task, "nice_sparsity")])
     few = case.first_rows(6)
     features = case.encoder.schema.features
-    answers = peers.table(values, few.test.x, features)
+    answers = peers.to_frame(values, few.test.x, features)
     decided = case.explainer.predict_proba(answers).to_numpy().argmax(axis=1)
     assert decided.tolist() == few.y_target.tolist()
 

@@ -9,8 +9,8 @@ from benchmarking import PLAIN, PLAIN_DENSITIES, PNG
 from plausiflow.densities import GMM, KDE
 from plausiflow.errors import DataNotFoundError, InvalidInputError, MissingExtraError
 from plausiflow.models import MLPClassifier
-from plausiflow_bench.harness import rows as study
-from plausiflow_bench.harness.selection import Selection
+from plausiflow_bench.harness.rows import environment
+from plausiflow_bench.harness.selection import PAPER_DATASETS, Selection, fit_classifier, load_fold
 from plausiflow_bench.numeric import densities, figures, performance, solvers
 from plausiflow_bench.published import study as published
 
@@ -39,15 +39,15 @@ def test_models_are_trained_once_for_a_case(quick, monkeypatch):
     fit = MLPClassifier.fit
     monkeypatch.setattr(MLPClassifier, "fit", lambda self, x, y: fits.append(1) or fit(self, x, y))
     for _ in range(2):
-        study.fit_classifier("wine", "mlp", 0, 0)
-    study.fit_classifier("wine", "mlp", 0, 1)
+        fit_classifier("wine", "mlp", 0, 0)
+    fit_classifier("wine", "mlp", 0, 1)
     assert len(fits) == 2
 
 
 def test_densities_are_judged_on_rows_they_have_not_seen(quick):
     rows = list(densities.run(Selection(datasets=("wine",), folds=(1,), seed=2)))
     assert [row["method"] for row in rows] == ["maf", "nsf", "realnvp", "nice", "kde", "gmm"]
-    fold = study.load_fold("wine", 1)
+    fold = load_fold("wine", 1)
     for row in rows:
         assert row.keys() >= PLAIN_DENSITIES
         assert (row["rows"], row["fold"], row["seed"]) == (36, 1, 2)
@@ -88,27 +88,27 @@ def test_without_a_folder_of_published_runs_the_error_names_the_variable(monkeyp
 
 
 def test_the_page_of_all_studies_has_a_table_for_each(quick, reference_directory, tmp_path, monkeypatch):
-    monkeypatch.setattr(densities, "make", lambda name, seed: GMM(components=1, seed=seed))
+    monkeypatch.setattr(densities, "make_density", lambda name, seed: GMM(components=1, seed=seed))
     done = []
     path = tmp_path / "docs" / "performance.md"
     performance.write(path, Selection(datasets=("wine",), rows=5), reference_directory, done.append)
     page = path.read_text()
-    titles = ["Published models", "Published NODE", "Models trained here", "Densities", "Batch sizes"]
+    titles = ["Published models", "Published NODE", "ModelCache trained here", "Densities", "Batch sizes"]
     assert done == titles
     assert [line[3:] for line in page.splitlines() if line.startswith("## ")] == titles
     assert page.count("| wine |") == 3 + 2 + 2 * 4 + 6
-    assert f"Commit {study.environment()['commit']}" in page
+    assert f"Commit {environment()['commit']}" in page
 
 
 def test_the_page_says_which_study_could_not_be_run(quick, tmp_path, monkeypatch):
-    monkeypatch.setattr(densities, "make", lambda name, seed: GMM(components=1, seed=seed))
+    monkeypatch.setattr(densities, "make_density", lambda name, seed: GMM(components=1, seed=seed))
     path = tmp_path / "performance.md"
     performance.write(path, Selection(datasets=("wine",), rows=5), tmp_path / "nowhere", lambda title: None)
     assert path.read_text().count("Not run: `wine.npz` was looked for in") == 2
 
 
 def test_the_cost_of_batches_is_reported_per_row(quick, monkeypatch):
-    monkeypatch.setattr(performance, "BATCHES", (1, 60))
+    monkeypatch.setattr(performance, "BATCH_SIZES", (1, 60))
     one, many = performance.batch_sizes(Selection(datasets=("wine",)))
     assert (one["rows"], many["rows"]) == (1, 60)
     assert many["cpu_ms_per_row"] == pytest.approx(1000 * many["cpu_seconds"] / 60)
@@ -132,7 +132,7 @@ def test_figure_1_without_matplotlib_names_the_extra(quick, tmp_path, monkeypatc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dataset", study.PAPER_DATASETS)
+@pytest.mark.parametrize("dataset", PAPER_DATASETS)
 def test_on_models_trained_here_the_sqp_is_feasible_everywhere_and_hardly_ever_farther(
     dataset, data_directory, monkeypatch
 ):

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import torch
 
-from plausiflow_bench.runner import TIMES, Task
+from plausiflow_bench.harness.runner import TIME_COLUMNS, StudyTask
 from processes import wait_for
 
 
-def task(dataset: str = "moons", method: str = "PPCEF", fold: int = 0, **other) -> Task:
+def task(dataset: str = "moons", method: str = "PPCEF", fold: int = 0, **other) -> StudyTask:
     named = {"study": "test", "classifier": "lr", "seed": 0} | other
-    return Task(dataset=dataset, method=method, fold=fold, **named)
+    return StudyTask(dataset=dataset, method=method, fold=fold, **named)
 
 
-def grid(folds: int = 3) -> list[Task]:
+def grid(folds: int = 3) -> list[StudyTask]:
     return [task(d, m, f) for d in ("moons", "law") for m in ("PPCEF", "WACH") for f in range(folds)]
 
 
@@ -32,7 +32,7 @@ class Work:
     log: str
     seconds: float = 0.0
 
-    def __call__(self, task: Task) -> dict:
+    def __call__(self, task: StudyTask) -> dict:
         self.note("begin", task)
         time.sleep(1000 if task.method == "sleeps" else self.seconds)
         if task.method == "raises":
@@ -53,11 +53,11 @@ class Work:
         self.note("end", task)
         return row
 
-    def note(self, what: str, task: Task) -> None:
+    def note(self, what: str, task: StudyTask) -> None:
         with open(self.log, "a") as file:
             file.write(f"{what} {task.key} {os.getpid()}\n")
 
-    def count(self, what: str, task: Task) -> int:
+    def count(self, what: str, task: StudyTask) -> int:
         return Path(self.log).read_text().count(f"{what} {task.key} ")
 
     def begun(self) -> list[str]:
@@ -65,13 +65,13 @@ class Work:
         return [line.split()[1] for line in lines if line.startswith("begin")]
 
 
-def returns_tensor(task: Task) -> dict:
+def returns_tensor(task: StudyTask) -> dict:
     return {"l2": torch.ones(())}
 
 
 def untimed(rows: list[dict]) -> str:
     """Rows without their times, as text: floats to the last bit, and not-a-number equals itself."""
-    return repr([{k: v for k, v in row.items() if k not in TIMES} for row in rows])
+    return repr([{k: v for k, v in row.items() if k not in TIME_COLUMNS} for row in rows])
 
 
 def finished(folder: Path) -> set[str]:

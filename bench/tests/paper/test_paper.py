@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from plausiflow.cli import app
 from plausiflow.errors import InvalidInputError
-from plausiflow_bench.harness.sheets import Cell, Sheet, mark_best, format_number, mean_and_std
+from plausiflow_bench.harness.sheets import Cell, Sheet, format_number, mark_best, mean_and_std
 from plausiflow_bench.paper.page import write_page
 from plausiflow_bench.paper.selection import DEFAULT_METHODS, PAPER_METHODS, PaperSelection, cost
-from plausiflow_bench.paper.tables import LABELS, Results, methods_sheet, sheets
+from plausiflow_bench.paper.tables import LABELS, Results, make_sheets, methods_sheet
 from plausiflow_bench.published import study as published
 from plausiflow_bench.published.runs import published_metrics
 
@@ -170,7 +170,7 @@ def test_ablations_share_the_line_of_the_papers_settings():
     alone = PaperSelection(datasets=("moons",), folds=(0,), studies=("loss", "lambda"))
     assert {t.method for t in alone.tasks() if t.study == "loss"} == {"hinge", "cross_entropy"}
     rows = [row("ppcef_paper", 0, l2=0.1), row("cross_entropy", 0, l2=0.5) | {"study": "loss"}]
-    made = {sheet.title: sheet for sheet in sheets(Results(rows, None))}
+    made = {sheet.title: sheet for sheet in make_sheets(Results(rows, None))}
     ablation = next(sheet for title, sheet in made.items() if "loss" in title)
     assert [line[1].text for line in ablation.lines] == ["hinge", "cross_entropy"]
     assert ablation.lines[0][-1].text == "0.100"
@@ -178,7 +178,7 @@ def test_ablations_share_the_line_of_the_papers_settings():
 
 
 def test_without_published_files_tables_have_our_values_alone():
-    made = sheets(Results([row("ppcef", 0), row("wach", 0)], None))
+    made = make_sheets(Results([row("ppcef", 0), row("wach", 0)], None))
     assert [sheet.title for sheet in made] == ["Methods, logistic regression"]
     assert "(" not in made[0].lines[0][2].text
 
@@ -209,7 +209,7 @@ def test_the_published_models_have_their_place_on_the_page_and_a_new_run_leaves_
 
 def test_the_published_models_need_all_three_solvers_of_a_data_set():
     with pytest.raises(InvalidInputError, match="penalty_adam, sqp for moons"):
-        published.sheet([solved("published", 0.4)])
+        published.make_sheet([solved("published", 0.4)])
 
 
 # ---------------------------------------------------------------- runs

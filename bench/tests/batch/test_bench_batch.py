@@ -3,8 +3,8 @@
 import pytest
 
 from plausiflow.errors import InvalidInputError
-from plausiflow_bench import batch
-from plausiflow_bench.batch_runs import BatchRunError
+from plausiflow_bench.batch import study as batch
+from plausiflow_bench.batch.runs import BatchRunError
 
 
 def measured(method: str, workers: int, rows: int, throughput: float) -> dict:
@@ -20,7 +20,7 @@ def test_a_billion_rows_cost_what_the_largest_run_says():
     killed = measured("local", 2, 6000, 0.0) | {"kills": 10}
     del killed["throughput"]
     rows.append(killed)
-    told = batch.sizing(rows, price=0.05)
+    told = batch.estimate_cost(rows, price=0.05)
     assert "200 rows a second and core" in told
     assert "**1,389 core hours**" in told  # 1e9 / 200 / 3600
     assert "| 16 | 86.8 h | 69 |" in told
@@ -28,7 +28,7 @@ def test_a_billion_rows_cost_what_the_largest_run_says():
 
 def test_nothing_is_reckoned_from_runs_of_another_kind():
     rows = [measured("ray", 2, 2000, 9.0), measured("local", 1, 20, 7.0) | {"device": "cuda"}]
-    assert batch.sizing(rows, price=0.05).endswith("here is none.")
+    assert batch.estimate_cost(rows, price=0.05).endswith("here is none.")
 
 
 def test_the_page_gets_the_table_and_the_estimate(tmp_path):
@@ -63,7 +63,7 @@ def test_kills_need_rows_that_are_left_after_them():
 @pytest.mark.slow
 def test_a_small_study_runs(tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
-    monkeypatch.setitem(batch.UNITS, "cpu", 20)
+    monkeypatch.setitem(batch.UNIT_ROWS, "cpu", 20)
     selection = batch.BatchSelection(
         rows=60, many=2000, kills=2, engines=("local",), train=150, folder=tmp_path
     )

@@ -104,7 +104,7 @@ def test_figures_of_answers_written_by_hand_are_what_they_must_be(case):
     other = {"female": "male", "male": "female"}
     answers.iloc[0, x.columns.get_loc("sex")] = other[x["sex"].iloc[0]]
     answers.iloc[1, x.columns.get_loc("job")] = "clerk" if x["job"].iloc[1] != "clerk" else "manual"
-    row = mixed.measured(case, answers, of)
+    row = mixed.measure_answers(case, answers, of)
     train = case.train
     span = train.x["income"].max() - train.x["income"].min()
     inside = x["income"].iloc[of] + 100 <= np.maximum(train.x["income"].max(), x["income"].iloc[of])

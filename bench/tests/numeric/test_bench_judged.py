@@ -25,7 +25,7 @@ def quick_judged(quick, monkeypatch):
     monkeypatch.setattr(judged, "Judges", partial(Judges, base=base))
     monkeypatch.setattr(calibration, "ROWS", 30)
     monkeypatch.setattr(calibration, "ROWS_OF_CLASS", 10)
-    caches = (judged.fitted_ensemble, judged.fitted_judges)
+    caches = (judged.fit_ensemble, judged.fit_judges)
     for cached in caches:
         cached.cache_clear()
     yield
@@ -71,7 +71,7 @@ def test_the_ensemble_and_the_judges_are_trained_once_for_all_classifiers(quick_
     assert sorted(fits) == ["CrossFitEnsemble", "Judges"]
     assert [row["method"] for row in rows] == JUDGED_METHODS * 2
     # Each classifier calibrates a copy.
-    assert not judged.fitted_ensemble("wine", 0, 0)[0].margin_.any()
+    assert not judged.fit_ensemble("wine", 0, 0)[0].margin_.any()
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_the_ensemble_and_the_judges_are_trained_once_for_all_classifiers(quick_
     [0, 1, 2],
 )
 def test_no_judge_is_a_member_of_the_ensemble(quick_judged, seed):
-    ensemble, _ = judged.fitted_ensemble("wine", 0, seed)
-    judges = judged.fitted_judges("wine", 0)
+    ensemble, _ = judged.fit_ensemble("wine", 0, seed)
+    judges = judged.fit_judges("wine", 0)
     assert not {flow.seed for flow in ensemble.flows_} & {flow.seed for flow in judges.flows_}
 
 
@@ -122,7 +122,7 @@ def test_averages_are_over_folds_and_classifiers_by_data_set_and_method():
         row("wine", "paper", 1, "mlp", 0.4, NAN),
         row("moons", "real", 0, "lr", 0.1, 0.0),
     ]
-    pooled = judged.averages(rows)
+    pooled = judged.average_rows(rows)
     assert [(row["dataset"], row["method"]) for row in pooled] == [
         ("wine", "real"), ("wine", "paper"), ("moons", "real"),
     ]  # fmt: skip
@@ -131,7 +131,7 @@ def test_averages_are_over_folds_and_classifiers_by_data_set_and_method():
     assert [row["l2"] for row in pooled[1:]] == [1.0, 0.0]
     for row in pooled:
         assert row.keys() == {"dataset", "method", "coverage", "judged", "l2"}
-    assert judged.averages([]) == []
+    assert judged.average_rows([]) == []
 
 
 def test_the_judged_benchmark_prints_and_writes_the_same_rows(quick_judged, tmp_path):
@@ -145,5 +145,5 @@ def test_the_judged_benchmark_prints_and_writes_the_same_rows(quick_judged, tmp_
     assert [row["method"] for row in rows] == JUDGED_METHODS
     assert all(row["seed"] == 1 for row in rows)
     assert "Judged plausibility" in done.stdout
-    assert "SearchContext over folds and classifiers" in done.stdout
+    assert "Means over folds and classifiers" in done.stdout
     assert f"Rows: {path}" in done.stdout.replace("\n", "")

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from plausiflow.cli import app
 from plausiflow.errors import InvalidInputError
 from plausiflow_bench import readme
+from plausiflow_bench.harness.printing import markdown_table
 from plausiflow_bench.tables import peers
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +74,7 @@ def test_where_peers_are_better_is_read_off_the_bold_values(tmp_path):
     own = ["t", "plausiflow", "0.9", "**0**", "**1**", "**1**", "3", "**1**", "**1**", "9", "–", "**1**"]
     one = ["t", "one", "**1**", "**0**", "0", "0", "**2**", "2", "2", "8", "x 1", "**1**"]
     two = ["t", "two", "**1**", "**0**", "0", "0", "4", "2", "2", "**1**", "y 2", "**1**"]
-    table = readme._markdown(head, [own, one, two])
+    table = markdown_table(head, [own, one, two])
     text = f"{peers.MARK}\n{table}\n\nTraining rows: t 5; seed 0; commit abc.\n<!-- end -->\n"
     (tmp_path / "tables.md").write_text(text)
     assert readme.peers_better(tmp_path).splitlines()[2:] == [

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from benchmarking import NAN, answers, read_json
-from plausiflow_bench.harness import printing as tables
-from plausiflow_bench.harness import rows as study
+from plausiflow_bench.harness import printing, rows, selection
 from plausiflow_bench.harness.rows import compare_distances, geometric_mean, out_of_box, summarize
 from plausiflow_bench.harness.selection import Selection
 
@@ -85,24 +84,24 @@ def test_the_geometric_mean_leaves_out_what_is_no_number():
 
 
 def test_a_selection_lists_every_case_and_takes_the_first_rows():
-    selection = Selection(datasets=("wine", "moons"), classifiers=("lr", "mlp"), folds=(0, 3), rows=2)
-    assert list(selection.cases()) == [
+    chosen = Selection(datasets=("wine", "moons"), classifiers=("lr", "mlp"), folds=(0, 3), rows=2)
+    assert list(chosen.cases()) == [
         (dataset, classifier, fold)
         for dataset in ("wine", "moons")
         for fold in (0, 3)
         for classifier in ("lr", "mlp")
     ]
-    assert selection.first_rows(torch.arange(5)).tolist() == [0, 1]
+    assert chosen.first_rows(torch.arange(5)).tolist() == [0, 1]
     assert Selection().first_rows(torch.arange(5)).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_studies_ask_for_the_other_class_or_the_runner_up():
-    assert study.target_policy(2) == "opposite"
-    assert study.target_policy(3) == "runner_up"
+    assert selection.target_policy(2) == "opposite"
+    assert selection.target_policy(3) == "runner_up"
 
 
 def test_where_a_row_comes_from_is_part_of_it():
-    origin = study.environment()
+    origin = rows.environment()
     assert origin["torch"] == torch.__version__.split("+")[0]
     assert origin["commit"]
 
@@ -129,7 +128,7 @@ def test_where_a_row_comes_from_is_part_of_it():
     ],
 )
 def test_a_cell_has_the_decimals_of_its_column_and_a_dash_for_nothing(name, value, shown):
-    assert tables.text(name, value) == shown
+    assert printing.format_cell(name, value) == shown
 
 
 ROWS = [
@@ -141,9 +140,8 @@ ROWS = [
 
 
 def test_a_table_shows_the_columns_that_there_are_in_order_and_sums_up_the_ratios(capsys):
-    kept = tables.print_table(iter(ROWS), ("dataset", "solver", "rows", "l2", "farther", "ratio"), "A title")
+    printing.print_table(iter(ROWS), ("dataset", "solver", "rows", "l2", "farther", "ratio"), "A title")
     printed = capsys.readouterr().out
-    assert kept == ROWS
     lines = printed.splitlines()
     assert lines[0].strip() == "A title"
     head = next(line for line in lines if "dataset" in line)
@@ -151,11 +149,11 @@ def test_a_table_shows_the_columns_that_there_are_in_order_and_sums_up_the_ratio
     first = next(line for line in lines if "penalty_adam" in line)
     assert first.replace("│", " ").split() == ["moons", "penalty_adam", "0.5000", "–", "–"]
     assert "geometric mean 10.0, smallest 5.0" in " ".join(printed.split())
-    assert f"commit {study.environment()['commit']}" in printed
+    assert f"commit {rows.environment()['commit']}" in printed
 
 
 def test_a_table_for_a_page_has_the_same_cells():
-    assert tables.markdown(ROWS[:2], ("dataset", "rows", "l2", "ratio")).splitlines() == [
+    assert printing.markdown(ROWS[:2], ("dataset", "rows", "l2", "ratio")).splitlines() == [
         "| dataset | l2 | ratio |",
         "| --- | --- | --- |",
         "| moons | 0.5000 | – |",
@@ -164,24 +162,30 @@ def test_a_table_for_a_page_has_the_same_cells():
 
 
 def test_a_table_without_ratios_has_no_caption():
-    assert tables.caption(ROWS[:1]) == ""
+    assert printing.caption(ROWS[:1]) == ""
 
 
 def test_files_are_lists_of_flat_objects_with_null_for_what_is_no_number(tmp_path):
     path = tmp_path / "new" / "rows.json"
-    study.write_json(ROWS, path)
-    rows = read_json(path)
-    assert rows[0] == {"dataset": "moons", "solver": "penalty_adam", "l2": 0.5, "farther": None, "extra": 1}
-    assert rows[1:] == ROWS[1:]
+    rows.write_json(ROWS, path)
+    written = read_json(path)
+    assert written[0] == {
+        "dataset": "moons",
+        "solver": "penalty_adam",
+        "l2": 0.5,
+        "farther": None,
+        "extra": 1,
+    }
+    assert written[1:] == ROWS[1:]
 
 
 def test_infinite_numbers_are_no_json_either(tmp_path):
-    study.write_json([{"log_density": -math.inf, "ratio": math.inf}], tmp_path / "rows.json")
+    rows.write_json([{"log_density": -math.inf, "ratio": math.inf}], tmp_path / "rows.json")
     assert read_json(tmp_path / "rows.json") == [{"log_density": None, "ratio": None}]
 
 
 def test_a_narrow_terminal_shows_the_most_important_columns_in_their_order():
     rows = [{"dataset": "wine", "solver": "sqp", "rows": 36, "feasible": 1.0, "l2": 0.4, "gradients": 11.0}]
     columns = ["dataset", "solver", "rows", "feasible", "l2", "gradients"]
-    assert tables.fitting(rows, columns, 200) == columns
-    assert tables.fitting(rows, columns, 42) == ["dataset", "solver", "feasible", "l2"]
+    assert printing.select_columns(rows, columns, 200) == columns
+    assert printing.select_columns(rows, columns, 42) == ["dataset", "solver", "feasible", "l2"]
