@@ -1,4 +1,4 @@
-"""ModelCache that are small enough to be trained anew for each test of a benchmark."""
+"""Small models for the tests of the studies."""
 
 from functools import partial
 
@@ -14,7 +14,7 @@ from plausiflow_bench.numeric import densities
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Small models and short searches, trained anew for each test and forgotten after it."""
+    """Small models and short searches, trained again for each test."""
     brief = Training(epochs=6, learning_rate=1e-2)
     monkeypatch.setattr(selection, "LinearClassifier", partial(LinearClassifier, training=brief))
     monkeypatch.setattr(selection, "MLPClassifier", partial(MLPClassifier, hidden=(8,), training=brief))

@@ -37,9 +37,9 @@ def solvers(docs: Path) -> str:
     papers = {row["dataset"]: row for row in found if row["solver"] == "penalty_adam"}
     head = [f"{name}, {whose}" for name in _BOTH_SOLVERS for whose in ("paper", "ours")]
     lines = []
-    for own in (row for row in found if row["solver"] == "sqp" and row["dataset"] in papers):
-        both = [row[name] for name in _BOTH_SOLVERS for row in (papers[own["dataset"]], own)]
-        lines.append([own["dataset"], own["rows"], *both, *(own[name] for name in _SQP_ONLY)])
+    for ours in (row for row in found if row["solver"] == "sqp" and row["dataset"] in papers):
+        both = [row[name] for name in _BOTH_SOLVERS for row in (papers[ours["dataset"]], ours)]
+        lines.append([ours["dataset"], ours["rows"], *both, *(ours[name] for name in _SQP_ONLY)])
     commit = _match(page, r"Commit (\w+)", path)
     ratio = _match(page, r"(?s)## Models trained here.*?(geometric mean [\d.]+, smallest [\d.]+)", path)
     run = f"Commit {commit}. The ratio on models trained here, logistic regression and perceptron: {ratio}."
@@ -64,13 +64,13 @@ def peers_better(docs: Path) -> str:
     """Return every column of the comparison in which another library has the best value."""
     found, ran = _peers(docs)
     lines = []
-    for own in (row for row in found if row["method"] == "plausiflow"):
-        rivals = [row for row in found if row["dataset"] == own["dataset"] and row is not own]
-        for name in (name for name in peers.BETTER if name in own and not _is_best(own[name])):
+    for ours in (row for row in found if row["method"] == "plausiflow"):
+        rivals = [row for row in found if row["dataset"] == ours["dataset"] and row is not ours]
+        for name in (name for name in peers.BETTER if name in ours and not _is_best(ours[name])):
             winners = [row for row in rivals if _is_best(row[name])]
             best = ", ".join(row["method"] for row in winners)
             value = winners[0][name].strip("*") if winners else "–"
-            lines.append([own["dataset"], name, best, value, own[name]])
+            lines.append([ours["dataset"], name, best, value, ours[name]])
     text = markdown_table(["dataset", "column", "best", "value", "plausiflow"], lines)
     return (text if lines else "No other library has a better value in any column.") + f"\n\n{ran}"
 

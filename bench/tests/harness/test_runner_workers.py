@@ -1,4 +1,4 @@
-"""Runs that were killed repeat nothing; workers that die take only their own task, and none stays."""
+"""Killed runs repeat no task; a dead worker loses only its own task, and no worker is left behind."""
 
 import os
 import random

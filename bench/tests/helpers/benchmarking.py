@@ -1,4 +1,4 @@
-"""What the tests of benchmarks share: columns of rows, files read strictly, answers, the command line."""
+"""Shared by the tests of the studies: columns, a strict JSON reader, counterfactuals, the command line."""
 
 import json
 import math

@@ -1,6 +1,6 @@
-"""What the tests of runs of many tasks share: tasks, what they do, and rows that can be compared.
+"""Shared by the tests of the runner: tasks, their work, and rows that can be compared.
 
-What tasks do is written to a log as they begin and end, which is the truth about what ran and how often.
+The work writes a log line when a task begins and ends, which records what ran and how often.
 """
 
 import os
@@ -27,7 +27,7 @@ def grid(folds: int = 3) -> list[StudyTask]:
 
 @dataclass(frozen=True)
 class Work:
-    """What tasks do here; ``method`` says which of them misbehave, and how."""
+    """The work of a task; ``method`` selects how it misbehaves."""
 
     log: str
     seconds: float = 0.0

@@ -16,7 +16,7 @@ from plausiflow_bench.models import trees as models
 
 @pytest.fixture(scope="module", autouse=True)
 def quick():
-    """Densities that are trained for a moment."""
+    """Densities with a very short training."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(flows, "FLOW_TRAINING", Training(epochs=3))
         patch.setattr(mixed, "FLOW_TRAINING", Training(epochs=3), raising=False)

@@ -18,13 +18,13 @@ from plausiflow_bench.tables import cases, mixed
 
 @pytest.fixture(scope="session")
 def fitted():
-    """What is fitted here, kept for all modules of the folder and apart from what others fit."""
+    """A cache of fitted cases for all modules of this folder, separate from the library's cache."""
     return lru_cache(cases.fit_case.__wrapped__)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def quick(default_dtype, fitted):
-    """300 loans, hardly trained densities, short searches; fitted once for all modules, unseen by others."""
+    """300 loans, densities with a very short training, short searches; fitted once for all modules."""
     table = replace(loans_table(n=300), study=(220, 80))
     brief = Training(epochs=4, learning_rate=1e-2)
     with pytest.MonkeyPatch.context() as patch:

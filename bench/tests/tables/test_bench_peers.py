@@ -156,7 +156,7 @@ def test_the_best_of_a_column_wins_and_a_tie_is_won_twice():
 
 
 class FakeDice(types.ModuleType):
-    """Says what it was told, and answers with the row, its job changed; row 1 hangs and row 2 fails."""
+    """Records its arguments and returns the row with another job; row 1 hangs and row 2 fails."""
 
     def __init__(self):
         super().__init__("dice_ml")

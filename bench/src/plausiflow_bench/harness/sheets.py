@@ -96,13 +96,13 @@ class Sheet:
 
 def mean_and_std(values: Sequence[float], decimals: int) -> str:
     """Return the mean as text and, for several values, their standard deviation."""
-    kept = [value for value in values if math.isfinite(value)]
-    if not kept:
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
         return "–"
-    mean = sum(kept) / len(kept)
-    if len(kept) == 1:
+    mean = sum(finite) / len(finite)
+    if len(finite) == 1:
         return format_number(mean, decimals)
-    deviation = math.sqrt(sum((value - mean) ** 2 for value in kept) / len(kept))
+    deviation = math.sqrt(sum((value - mean) ** 2 for value in finite) / len(finite))
     return f"{format_number(mean, decimals)}±{format_number(deviation, decimals)}"
 
 

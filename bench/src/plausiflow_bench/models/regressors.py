@@ -37,8 +37,8 @@ def run(seed: int = 0, rows: int = TEST_ROWS) -> Iterator[Row]:
         figures = result.figures.iloc[result.best[found]]
         predicted = model.predict(result.answers.iloc[result.best[found]])
         inside = (predicted >= (low or -np.inf)) & (predicted <= high)
-        kept = result.answers.iloc[result.best[found]][["age", "sex"]].to_numpy()
-        broken = (kept != result.rows[found][["age", "sex"]].to_numpy()).any(axis=1)
+        immutable = result.answers.iloc[result.best[found]][["age", "sex"]].to_numpy()
+        broken = (immutable != result.rows[found][["age", "sex"]].to_numpy()).any(axis=1)
         row: Row = {
             "part": "regression",
             "dataset": "diabetes",

@@ -341,12 +341,12 @@ def _measure_and_compare(
 ) -> Row:
     """Measure, and compare distances with the logistic model and the nearest feasible training row."""
     row = _measure(explained, case, kind)
-    kept = ~_all_missing(case.x_test)
+    usable = ~_all_missing(case.x_test)
     l2, exact = explained.result.found_figures("l2"), logistic.result.found_figures("l2")
     nearest = _nearest_distances(explained, case)
-    row["l2"] = _nanmean(l2[kept])
-    row["l2_over_logistic"] = _nanmean(l2[kept]) / _nanmean(exact[kept])
-    both = kept & np.isfinite(nearest) & np.isfinite(l2)
+    row["l2"] = _nanmean(l2[usable])
+    row["l2_over_logistic"] = _nanmean(l2[usable]) / _nanmean(exact[usable])
+    both = usable & np.isfinite(nearest) & np.isfinite(l2)
     row["l2_over_nearest"] = _nanmean(l2[both]) / _nanmean(nearest[both])
     return row
 

@@ -101,9 +101,9 @@ def _case(selection: Selection, dataset: str, kind: str, fold: int) -> Iterator[
         common = _common_distance(found, paper)
         measures: Row = dict(evaluate(found, context, names=MEASURES))
         if truth is not None:
-            kept = found[found.found]
+            with_cf = found[found.found]
             measures["true_plausibility"] = float(
-                (truth.score(kept.x_cf.double(), kept.y_target) >= 0).double().mean()
+                (truth.score(with_cf.x_cf.double(), with_cf.y_target) >= 0).double().mean()
             )
         return (
             {"method": name}
@@ -162,8 +162,8 @@ def frontier(dataset: str, selection: Selection) -> Iterator[Row]:
         ensemble.margin_ = share * ensemble.most_margin_
         method = PPCEF(classifier=model, plausibility=ensemble, lower=0.0, upper=1.0)
         found = method.fit(data.x_train, data.y_train).explain(x, target_policy(model.n_classes))
-        kept = found[found.found]
-        passed = float(judges.passes(kept.x_cf, kept.y_target).double().mean())
+        with_cf = found[found.found]
+        passed = float(judges.passes(with_cf.x_cf, with_cf.y_target).double().mean())
         point: Row = {
             "dataset": dataset,
             "method": "sqp_mean_of_ensemble",

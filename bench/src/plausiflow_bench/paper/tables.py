@@ -129,13 +129,13 @@ class Results:
         if self.published is None:
             return math.nan
         table = self.published
-        own = table[
+        rows = table[
             (table["dataset"] == dataset)
             & (table["classifier"] == _published_model(dataset, classifier))
             & (table["method"] == method.removesuffix("_paper"))
             & table["fold"].isin(self.folds)
         ]
-        return float(own[name].mean()) if len(own) else math.nan
+        return float(rows[name].mean()) if len(rows) else math.nan
 
 
 def _published_model(dataset: str, classifier: str) -> str:
@@ -240,8 +240,8 @@ def densities_sheet(results: Results) -> Sheet:
             [float(r["log_density"]) for r in results.select("densities", dataset=dataset, method=name)]
             for name in ESTIMATORS
         ]
-        best = mark_best([_average(own) for own in values], 2, "higher")
-        cells = [Cell(mean_and_std(own, 2), b) for own, b in zip(values, best, strict=True)]
+        best = mark_best([_average(each) for each in values], 2, "higher")
+        cells = [Cell(mean_and_std(each, 2), b) for each, b in zip(values, best, strict=True)]
         lines.append((Cell(dataset), *cells))
     return Sheet(
         title="Density estimators: mean log-density of test rows",
@@ -286,9 +286,9 @@ def _lines(
     lines = []
     for dataset in results.values_of("dataset", study, PAPER_DATASETS, **named):
         methods = results.values_of("method", study, order, dataset=dataset, **named)
-        own = {m: results.select(study, dataset=dataset, method=m, **named) for m in methods}
+        rows = {m: results.select(study, dataset=dataset, method=m, **named) for m in methods}
         best = {
-            c.name: mark_best([_mean(own[m], c.name) for m in methods], c.decimals, c.better)
+            c.name: mark_best([_mean(rows[m], c.name) for m in methods], c.decimals, c.better)
             if c.better
             else [False] * len(methods)
             for c in columns
@@ -297,7 +297,7 @@ def _lines(
             cells = [Cell(dataset), Cell(LABELS.get(method, method))]
             for column in columns:
                 there = published(dataset, method, column) if column.published else math.nan
-                cells.append(Cell(_text(own[method], column, there), best[column.name][i]))
+                cells.append(Cell(_text(rows[method], column, there), best[column.name][i]))
             lines.append(tuple(cells))
     return tuple(lines)
 
@@ -317,5 +317,5 @@ def _mean(rows: Sequence[Row], name: str) -> float:
 
 
 def _average(values: Sequence[float]) -> float:
-    kept = [value for value in values if math.isfinite(value)]
-    return sum(kept) / len(kept) if kept else math.nan
+    finite = [value for value in values if math.isfinite(value)]
+    return sum(finite) / len(finite) if finite else math.nan

@@ -82,16 +82,18 @@ def make_sheet(rows: Sequence[Row]) -> Sheet:
     measures = {"validity": "Validity", "plausibility": "Prob. plaus.", "l2": "L2"}
     lines = []
     for dataset in dict.fromkeys(str(row["dataset"]) for row in rows):
-        own = {str(row["solver"]): row for row in rows if row["dataset"] == dataset}
-        if own.keys() != _SOLVER_LABELS.keys():
+        by_solver = {str(row["solver"]): row for row in rows if row["dataset"] == dataset}
+        if by_solver.keys() != _SOLVER_LABELS.keys():
             raise InvalidInputError(
                 f"The page needs one row of each of {', '.join(_SOLVER_LABELS)} for {dataset}; got "
-                f"{', '.join(own)}. Run one classifier that has published counterfactuals."
+                f"{', '.join(by_solver)}. Run one classifier that has published counterfactuals."
             )
         values = [
-            format_number(float(own[solver][name]), 3) for name in measures for solver in _SOLVER_LABELS
+            format_number(float(by_solver[solver][name]), 3) for name in measures for solver in _SOLVER_LABELS
         ]
-        ratios = [float(own[s]["l2"]) / float(own["published"]["l2"]) for s in ("penalty_adam", "sqp")]
+        ratios = [
+            float(by_solver[s]["l2"]) / float(by_solver["published"]["l2"]) for s in ("penalty_adam", "sqp")
+        ]
         lines.append(tuple(map(Cell, [dataset, *values, *(format_number(ratio, 3) for ratio in ratios)])))
     names = [f"{name}, {who}" for name in measures.values() for who in _SOLVER_LABELS.values()]
     return Sheet(

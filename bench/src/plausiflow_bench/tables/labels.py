@@ -127,10 +127,10 @@ def _fit_judges(case: Case) -> Judges:
 def _measure(source: str, case: Case, selection: LabelSelection) -> Row:
     with CpuTimer() as timer:
         result = case.explainer.explain(case.test.x)
-    density, own = case.engine.plausibility, case.usable
+    density, usable = case.engine.plausibility, case.usable
     assert isinstance(density, Density)
     with torch.no_grad():
-        real = density.log_prob(case.x[own], case.class_indices(case.test.y.iloc[own.numpy()]))
+        real = density.log_prob(case.x[usable], case.class_indices(case.test.y.iloc[usable.numpy()]))
     row: Row = {
         "method": source,
         "labelled": len(case.train.x) if source == "given_all" else selection.labelled,

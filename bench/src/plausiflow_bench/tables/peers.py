@@ -254,10 +254,10 @@ def mark_wins(rows: Sequence[Row]) -> list[Row]:
     for name, best in BETTER.items():
         values = [float(row.get(name, float("nan"))) for row in rows]
         known = [value for value in values if value == value]
-        for own, value in zip(wins, values, strict=True):
+        for won, value in zip(wins, values, strict=True):
             if known and value == best(known):
-                own.append(name)
-    return [row | {"wins": ", ".join(own) or "–"} for row, own in zip(rows, wins, strict=True)]
+                won.append(name)
+    return [row | {"wins": ", ".join(won) or "–"} for row, won in zip(rows, wins, strict=True)]
 
 
 def page_table(rows: list[Row]) -> str:

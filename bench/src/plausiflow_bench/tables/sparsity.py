@@ -57,8 +57,8 @@ def _measure_sparsity(case: Case) -> Iterator[Row]:
         f"at_most_{MAX_CHANGES}_changes": replace(engine, rules=rules),
     }
     reference: Explanations | None = None
-    for method, other in engines.items():
-        row, result = _explain(case, other, 1)
+    for method, changed_engine in engines.items():
+        row, result = _explain(case, changed_engine, 1)
         reference = result if reference is None else reference
         ratios: Row = {f"{name}_ratio": _ratio(name, result, reference) for name in ("l2", "cost")}
         yield {"method": method} | row | ratios
@@ -66,9 +66,9 @@ def _measure_sparsity(case: Case) -> Iterator[Row]:
 
 def _ratio(name: str, result: Explanations, reference: Explanations) -> float:
     """Return the ratio of two means of a figure, on the rows that both results explain."""
-    own, other = (torch.from_numpy(each.found_figures(name)) for each in (result, reference))
-    both = own.isfinite() & other.isfinite()
-    return mean(own[both]) / mean(other[both])
+    values, reference_values = (torch.from_numpy(each.found_figures(name)) for each in (result, reference))
+    both = values.isfinite() & reference_values.isfinite()
+    return mean(values[both]) / mean(reference_values[both])
 
 
 def _measure_diversity(case: Case) -> Row:
@@ -79,12 +79,12 @@ def _measure_diversity(case: Case) -> Row:
     between = case.engine.task(x_cf, case.y_target[of])
     costs = result.figures["cost"].to_numpy(np.float64)
     for i in range(len(result)):
-        own = result.answer_range(i)
-        distinct.append(int((~result.answers.iloc[own.start : own.stop].duplicated()).sum()))
-        pairs = torch.tensor(list(combinations(own, 2)), dtype=torch.long).reshape(-1, 2)
+        positions = result.answer_range(i)
+        distinct.append(int((~result.answers.iloc[positions.start : positions.stop].duplicated()).sum()))
+        pairs = torch.tensor(list(combinations(positions, 2)), dtype=torch.long).reshape(-1, 2)
         if len(pairs):
             apart = between.costs(x_cf[pairs[:, 0]], pairs[:, 1])
-            spreads.append(mean(apart) / float(costs[own.start : own.stop].mean()))
+            spreads.append(mean(apart) / float(costs[positions.start : positions.stop].mean()))
     return {
         "method": f"{N_ANSWERS}_answers",
         **row,
