@@ -97,7 +97,7 @@ def test_without_matplotlib_it_says_so_and_still_writes_the_file(quick, tmp_path
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     _, printed = run(tmp_path)
-    assert "No picture: Drawing pictures needs the package `matplotlib`" in printed
+    assert "No picture. Plotting needs the package `matplotlib`" in printed
     assert 'pip install "plausiflow[plots]"' in printed.replace("\n", "")
     assert (tmp_path / "demo.csv").is_file()
     assert not (tmp_path / "demo.png").exists()
@@ -114,7 +114,7 @@ def test_the_list_of_data_sets_has_all_of_them():
     done = CliRunner().invoke(app, ["datasets"], env={"COLUMNS": "80"})
     assert done.exit_code == 0, done.output
     names = {line.split("│")[1].strip() for line in done.stdout.splitlines() if line.startswith("│")}
-    assert names - {""} == set(catalog.names()) | set(table_names())
+    assert names - {""} == set(catalog.dataset_names()) | set(table_names())
 
 
 def test_the_list_of_data_sets_tells_their_sizes():

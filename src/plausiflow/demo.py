@@ -1,4 +1,4 @@
-"""``plausiflow demo``: loan applications with rules, from training to a table of changes, in a minute."""
+"""``plausiflow demo``: trains a model on loan applications and explains rejected ones, in a minute."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ROWS, TEST_ROWS, SHOWN = 3000, 200, 3
 
 
 def run(out: Path, *, seed: int = 0, console: Console | None = None) -> Explanations:
-    """Train an MLP on loan applications, explain rejected ones under rules, print and save what was found.
+    """Train an MLP on loan applications, explain rejected ones under rules, print and save the result.
 
     Args:
         out: Folder for ``demo.csv``, ``demo.json`` and ``demo.png``.
-        seed: Of the models.
-        console: Where to print.
+        seed: Seed of the models.
+        console: Console to print to; default standard output.
     """
     console = console or Console()
     train, test = loans_table(ROWS + 5 * TEST_ROWS).split(ROWS, 5 * TEST_ROWS)
@@ -35,7 +35,7 @@ def run(out: Path, *, seed: int = 0, console: Console | None = None) -> Explanat
         Increasing("years_employed"),
         Linear("loan_amount <= 0.6 * income"),
     ]
-    console.print(f"[bold]loans[/]: {ROWS} applications to learn from, {train.x.shape[1]} features")
+    console.print(f"[bold]loans[/]: {ROWS} training applications, {train.x.shape[1]} features")
     for rule in rules:
         console.print(f"Rule: {rule}", markup=False)
     explainer = Explainer(MLPClassifier(hidden=(64, 64), seed=seed), constraints=rules, random_state=seed)
@@ -44,9 +44,9 @@ def run(out: Path, *, seed: int = 0, console: Console | None = None) -> Explanat
         explainer.fit(train.x, train.y)
     for warning in caught:
         console.print(f"Note: {warning.message}", markup=False, style="yellow")
-    decided = explainer.predict(test.x)
-    console.print(f"MLP and densities trained; accuracy {float((decided == test.y).mean()):.3f}")
-    rejected = test.x[decided == "rejected"].iloc[:TEST_ROWS]
+    predicted = explainer.predict(test.x)
+    console.print(f"MLP and densities trained; accuracy {float((predicted == test.y).mean()):.3f}")
+    rejected = test.x[predicted == "rejected"].iloc[:TEST_ROWS]
     result = explainer.explain(rejected, target="granted")
     _print_rows(console, result)
     console.print(f"\n{result.summary()}", markup=False)
@@ -58,25 +58,23 @@ def run(out: Path, *, seed: int = 0, console: Console | None = None) -> Explanat
         result.plot(0).savefig(out / "demo.png")
         console.print(f"Picture: {out / 'demo.png'}", markup=False)
     except MissingExtraError as missing:
-        console.print(f"No picture: {missing}", markup=False)
+        console.print(f"No picture. {missing}", markup=False)
     return result
 
 
 def _print_rows(console: Console, result: Explanations) -> None:
-    """The first few rows that have an answer, each as a small table."""
+    """Print the first found rows, each as a small table."""
     changes = result.changes
-    shown = [i for i in range(len(result)) if result[i].status == "found"][:SHOWN]
-    for i in shown:
+    for i in result.is_found.nonzero()[0][:SHOWN].tolist():
         label = result.rows.index[i]
-        answer = list(result.of).index(i)
-        figures = result.figures.iloc[answer]
+        figures = result.figures.iloc[result.best[i]]
         console.print(
             f"\nApplication {label}: rejected, would be granted (probability {figures['probability']:.2f}, "
-            f"{figures['judged']:.0%} of the judges find it plausible) if",
+            f"{figures['judged']:.0%} of the independent checks passed) if",
             markup=False,
         )
         table = Table()
-        for name in ("feature", "is", "were"):
+        for name in ("feature", "from", "to"):
             table.add_column(name, justify="left" if name == "feature" else "right")
         for _, change in changes[changes["row"] == label].iterrows():
             table.add_row(str(change["feature"]), str(change["from"]), str(change["to"]))

@@ -1,8 +1,8 @@
-"""What can go wrong, each with a message that says what was expected, what came and what to do."""
+"""Errors of plausiflow; each message says what was expected, what came and what to do."""
 
 
 class PlausiflowError(Exception):
-    """The base of every error that plausiflow raises on purpose."""
+    """Base class of every error that plausiflow raises."""
 
 
 class ShapeError(PlausiflowError, ValueError):
@@ -10,19 +10,19 @@ class ShapeError(PlausiflowError, ValueError):
 
 
 class InvalidInputError(PlausiflowError, ValueError):
-    """A value, a class or a setting is outside what is allowed here."""
+    """A value, a class or a setting is not allowed."""
 
 
 class NotFittedError(PlausiflowError, RuntimeError):
-    """Something was used before its ``fit``."""
+    """An object was used before its ``fit``."""
 
 
 class TrainingError(PlausiflowError, RuntimeError):
-    """A model could not be trained: every epoch gave a loss that is not a number."""
+    """A model could not be trained: the loss of every epoch is NaN or infinite."""
 
 
 class ModelError(PlausiflowError, RuntimeError):
-    """The model that is explained raised, or answered with something that is not a prediction."""
+    """The explained model raised an error, or returned something that is not a prediction."""
 
 
 class DataNotFoundError(PlausiflowError, FileNotFoundError):
@@ -30,11 +30,11 @@ class DataNotFoundError(PlausiflowError, FileNotFoundError):
 
 
 class MissingExtraError(PlausiflowError, ImportError):
-    """An optional dependency is needed here.
+    """An optional dependency is not installed.
 
     Args:
-        package: The package that is not installed.
-        extra: The extra of plausiflow that installs it; None for a distribution of its own.
+        package: The missing package.
+        extra: The extra of plausiflow that installs it; None to install the package itself.
         purpose: What needs it, as the start of a sentence.
     """
 

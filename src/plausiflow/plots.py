@@ -1,4 +1,4 @@
-"""Pictures: where a search goes in two dimensions, and what changes."""
+"""Figures of a search in two dimensions and of the changes of one row, with matplotlib."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ INK, ACCENT, WARM, QUIET = "#1f2933", "#2563eb", "#ea580c", "#9aa5b1"
 
 
 def new_figure(width: float, height: float) -> Any:  # noqa: ANN401
-    """An empty figure that needs no display and no global state."""
+    """Return an empty figure, without a display and without global state."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingExtraError("matplotlib", "plots", "Drawing pictures") from error
+        raise MissingExtraError("matplotlib", "plots", "Plotting") from error
     return Figure(figsize=(width, height), dpi=150, layout="constrained")
 
 
@@ -33,9 +33,10 @@ def draw_search(
     y_train: Tensor,
     title: str,
 ) -> None:
-    """The paper's figure 1, for the first row.
+    """Draw figure 1 of the paper for the first row.
 
-    Density contours of the wanted class, decision line, path and counterfactual.
+    It shows density contours of the target class, the decision boundary, the path of the search and the
+    counterfactual.
     """
     y_target = int(found.y_target[0])
     grid = torch.linspace(-0.25, 1.25, 240, dtype=torch.float64)
@@ -71,9 +72,9 @@ def draw_moves(
     texts: Sequence[str],
     title: str,
 ) -> None:
-    """The changes of one row: a bar for each, in units of the feature's range, and what changes into what.
+    """Draw one bar per change, in units of the feature's range, with the old and the new value.
 
-    A move that is NaN has no length: a dot.
+    A move without a length (NaN) is a dot.
     """
     for place, (move, text) in enumerate(zip(moves, texts, strict=True)):
         length = 0.0 if move != move else move

@@ -11,26 +11,26 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 Advance = Callable[[int, str], None]
-"""``advance(steps, text)``: so many steps further, and what to show behind the bar."""
+"""``advance(steps, text)`` moves the bar by a number of steps and shows a text after it."""
 
-_shown: ContextVar[bool] = ContextVar("a bar is on the screen", default=False)
+_bar_is_shown: ContextVar[bool] = ContextVar("bar_is_shown", default=False)
 
 
 @contextmanager
-def silent() -> Iterator[None]:
-    """No bars within: for work that nobody watches."""
-    token = _shown.set(True)
+def hide_progress() -> Iterator[None]:
+    """Show no progress bars inside this context."""
+    token = _bar_is_shown.set(True)
     try:
         yield
     finally:
-        _shown.reset(token)
+        _bar_is_shown.reset(token)
 
 
 @contextmanager
 def progress_bar(label: str, total: int, *, show: bool = True) -> Iterator[Advance]:
-    """A bar that goes away when it is done.
+    """Show a progress bar that disappears at the end.
 
-    Silent when standard error is not a terminal, and inside another bar: a terminal can show one.
+    There is no bar if standard error is not a terminal, or inside another bar.
     """
     columns = (
         TextColumn("{task.description}"),
@@ -38,11 +38,11 @@ def progress_bar(label: str, total: int, *, show: bool = True) -> Iterator[Advan
         TextColumn("{task.fields[shown]}"),
         TimeElapsedColumn(),
     )
-    hidden = not show or _shown.get() or not sys.stderr.isatty()
-    token = _shown.set(_shown.get() or not hidden)
+    hidden = not show or _bar_is_shown.get() or not sys.stderr.isatty()
+    token = _bar_is_shown.set(_bar_is_shown.get() or not hidden)
     try:
         with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
             task = bar.add_task(label, total=total, shown="")
             yield lambda steps, text: bar.update(task, advance=steps, shown=text)
     finally:
-        _shown.reset(token)
+        _bar_is_shown.reset(token)

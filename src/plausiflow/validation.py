@@ -1,4 +1,4 @@
-"""Whether what a user set is as it must be; everything that is wrong is said at once."""
+"""Checks of settings that a user gave; one error lists every problem."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from plausiflow.errors import InvalidInputError
 
 
-def number(value: object) -> float:
-    """A number as a float; NaN, which compares with nothing, where it is none."""
+def to_float(value: object) -> float:
+    """Convert a number to a float; anything else becomes NaN, so that every comparison is false."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
         return math.nan
     try:
@@ -22,14 +22,24 @@ def number(value: object) -> float:
 
 
 def is_whole(value: object) -> bool:
-    """Is a whole number; booleans are not."""
+    """Return whether a value is an integer; a boolean is not."""
     return isinstance(value, Integral) and not isinstance(value, bool | np.bool_)
 
 
-def raise_unless(fine: Mapping[str, tuple[str, bool]], given: Mapping[str, object]) -> None:
-    """Raise for all settings that are not as asked: what each must be, and whether it is."""
+def raise_unless(requirements: Mapping[str, tuple[str, bool]], settings: Mapping[str, object]) -> None:
+    """Raise an error that lists every setting that does not meet its requirement.
+
+    Args:
+        requirements: For each setting what it must be, in words, and whether it is.
+        settings: Value of each setting.
+
+    Raises:
+        InvalidInputError: A requirement is not met.
+    """
     problems = [
-        f"`{name}` must be {what}; got {given[name]!r}" for name, (what, is_so) in fine.items() if not is_so
+        f"`{name}` must be {what}; got {settings[name]!r}"
+        for name, (what, is_met) in requirements.items()
+        if not is_met
     ]
     if problems:
         raise InvalidInputError("; ".join(problems) + ".")

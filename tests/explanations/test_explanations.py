@@ -129,7 +129,7 @@ def test_a_position_beyond_the_rows_is_an_index_error(i):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"of": [0, 2, 1]}, "must not fall"),
+        ({"of": [0, 2, 1]}, "must not decrease"),
         ({"of": [0, 0, 3]}, "positions 0 to 2; got 0 to 3"),
         ({"of": [0, 2]}, "3 integers.*got shape"),
         ({"answers": loans()["answers"][["rate", "job"]]}, "`answers` must have the columns.*got rate, job"),
@@ -139,8 +139,11 @@ def test_a_position_beyond_the_rows_is_an_index_error(i):
             {"figures": pd.DataFrame(0.0, index=range(2), columns=FIGURES)},
             "3 rows, one for each answer; got 2",
         ),
-        ({"figures": pd.DataFrame({name: [2.0, 1.0, 3.0] for name in FIGURES})}, "must not fall: the best"),
-        ({"status": ["found", "found", "found"]}, "without an answer are called found.*positions 1"),
+        (
+            {"figures": pd.DataFrame({name: [2.0, 1.0, 3.0] for name in FIGURES})},
+            "must not decrease: the best",
+        ),
+        ({"status": ["found", "found", "found"]}, "status found or relaxed have no answer.*positions 1"),
         ({"status": ["found", "already", "already"]}, "neither found nor relaxed, at positions 2"),
         ({"status": ["found", "lost", "found"]}, "must be one of found, already.*got lost"),
         ({"verdicts": pd.DataFrame({"status": ["found"]})}, "lacks the columns reason.*\n.*index of `rows`"),

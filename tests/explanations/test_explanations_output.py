@@ -1,4 +1,4 @@
-"""What leaves Python: strict JSON of every type of value, escaped HTML, and plots."""
+"""Output of results: strict JSON of every type of value, escaped HTML, and plots."""
 
 import json
 from decimal import Decimal
@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from plausiflow.errors import InvalidInputError
-from plausiflow.explanations.document import json_value
-from plausiflow.explanations.drawing import move
+from plausiflow.explanations.changes import Changes, relative_moves
+from plausiflow.explanations.json_output import json_value
 from results import build, levels, loans, number, strict
 
 
@@ -119,7 +119,7 @@ def test_a_plot_labels_what_changes():
 
 
 @pytest.mark.parametrize(
-    ("i", "rank", "message"), [(1, 1, "no answer to draw. No answer: too far"), (0, 3, "1 to 2.*got 3")]
+    ("i", "rank", "message"), [(1, 1, "no answer to plot. No answer: too far"), (0, 3, "1 to 2.*got 3")]
 )
 def test_a_plot_of_an_answer_that_is_not_there_raises(i, rank, message):
     with pytest.raises(InvalidInputError, match=message):
@@ -138,4 +138,6 @@ def test_a_plot_of_an_answer_that_is_not_there_raises(i, rank, message):
     ],
 )
 def test_a_move_is_in_units_of_the_range(feature, before, after, expected):
-    assert move(feature, before, after) == pytest.approx(expected, nan_ok=True)
+    cells = [np.array([value], dtype=object) for value in (before, after)]
+    changes = Changes(np.array([0]), np.array([0]), *cells)
+    assert relative_moves(changes, [feature]) == pytest.approx(expected, nan_ok=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plausiflow.explanations.wording import Wording, listed
+from plausiflow.explanations.formatting import FeatureFormatter, join_words
 from results import build, levels, loans, number
 
 PHRASES = {
@@ -50,29 +50,29 @@ PHRASES = {
 @pytest.mark.parametrize("case", PHRASES)
 def test_a_change_reads_as_people_write_it(case):
     feature, before, after, words = PHRASES[case]
-    assert Wording(feature).phrase(before, after) == words
+    assert FeatureFormatter(feature).format_change(before, after) == words
 
 
 @given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6), st.floats(1e-6, 1e9))
 def test_numbers_that_differ_read_differently(before, after, span):
     if abs(before - after) <= 1e-9 * max(abs(before), abs(after), 1.0):
         return
-    texts = Wording(number(kind="continuous", maximum=span)).transition(before, after).split(" → ")
+    texts = FeatureFormatter(number(kind="continuous", maximum=span)).format_pair(before, after)
     assert texts[0] != texts[1]
 
 
 def test_parts_are_listed_with_commas_and_and():
-    assert [listed(list("abc")[:k]) for k in range(4)] == ["", "a", "a and b", "a, b and c"]
+    assert [join_words(list("abc")[:k]) for k in range(4)] == ["", "a", "a and b", "a, b and c"]
 
 
 @pytest.mark.parametrize(
     ("status", "reason", "words"),
     [
-        ("already", "", "Already as wanted: loan type is granted."),
-        ("infeasible", "", "No answer: nothing allowed is both decided as wanted and plausible."),
+        ("already", "", "No change needed: loan type is already granted."),
+        ("infeasible", "", "No answer: no allowed row is plausible and has the target outcome."),
         ("infeasible", '`Immutable("age")` blocks.', 'No answer: `Immutable("age")` blocks.'),
-        ("not_reached", "", "Not reached within the time limit."),
-        ("not_reached", "12 s", "Not reached within the time limit: 12 s."),
+        ("not_reached", "", "No answer within the time limit."),
+        ("not_reached", "12 s", "No answer within the time limit: 12 s."),
         ("invalid_input", "`age` is missing", "Cannot be explained: `age` is missing."),
     ],
 )
@@ -107,4 +107,4 @@ def test_a_target_that_is_not_known_is_not_named():
         target=None,
         schema=parts["schema"],
     )
-    assert result.sentences.tolist() == ["Already as wanted."]
+    assert result.sentences.tolist() == ["No change needed."]

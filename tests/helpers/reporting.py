@@ -1,4 +1,4 @@
-"""What the tests of the report share: pages that are read as a browser does, and results of every kind."""
+"""Shared by the tests of the report: a page parser, and results of every kind."""
 
 import json
 from html.parser import HTMLParser
@@ -10,7 +10,7 @@ import torch
 from scipy.stats import norm
 
 from plausiflow.explanations import Explanations
-from plausiflow.report import words
+from plausiflow.report import labels
 from plausiflow.tables.features import Feature
 from plausiflow.tables.schema import Schema
 
@@ -20,7 +20,7 @@ PERCENTILES = np.vstack([norm.ppf(np.linspace(0.001, 0.999, 101), loc, 2.0) for 
 
 
 class Page(HTMLParser):
-    """What a page holds; fails where elements are not closed in order."""
+    """Parses a page; fails if elements are not closed in order."""
 
     def __init__(self, text):
         super().__init__()
@@ -50,12 +50,12 @@ class Page(HTMLParser):
         raise AssertionError(f"a comment: {data}")
 
     def all(self, tag):
-        """Attributes and text of each such element."""
+        """Return the attributes and the text of each element with this tag."""
         pairs = enumerate(self.elements)
         return [(attributes, self.inside[number]) for number, (name, attributes) in pairs if name == tag]
 
     def tables(self):
-        """The cells of each table, by its caption."""
+        """Return the cells of each table, by its caption."""
         found = {}
         for number, (name, _) in enumerate(self.elements):
             if name == "caption":
@@ -73,7 +73,7 @@ class Page(HTMLParser):
 
 
 def build(rows, answers, of, **parts):
-    """A result whose figures differ from answer to answer; rows without an answer are infeasible."""
+    """Return a result whose figures differ between answers; rows without an answer are infeasible."""
     of = np.array(of, dtype=np.int64)
     n = len(rows)
     status = np.where(np.isin(np.arange(n), of), "found", "infeasible").astype(object)
@@ -142,6 +142,6 @@ RESULTS = {
         [1.0, 2.0], [0, 1], figures=pd.DataFrame({**dict.fromkeys(FIGURES, np.nan), "cost": [0.0, np.inf]})
     ),
     "every status": lambda: numbers(
-        np.arange(6.0), [0, 2], status=[*words.VERDICTS], reason=["", *("why" for _ in range(5))]
+        np.arange(6.0), [0, 2], status=[*labels.VERDICTS], reason=["", *("why" for _ in range(5))]
     ),
 }

@@ -1,4 +1,4 @@
-"""What the tests of results share: a result made of its parts, three applicants, features, strict JSON."""
+"""Shared by the tests of results: results built from parts, three applicants, features, strict JSON."""
 
 import json
 
@@ -13,7 +13,7 @@ FIGURES = ["cost", "l1", "l2", "n_changes", "probability", "log_density", "score
 
 
 def build(rows, answers, of, **parts) -> Explanations:
-    """A result with figures that differ from answer to answer; rows without an answer are infeasible."""
+    """Return a result whose figures differ between answers; rows without an answer are infeasible."""
     of = np.array(of, dtype=np.int64)
     status = np.where(np.isin(np.arange(len(rows)), of), "found", "infeasible").astype(object)
     figures = pd.DataFrame({name: np.arange(len(of)) + 10.0 * j for j, name in enumerate(FIGURES)})

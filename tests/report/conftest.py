@@ -36,7 +36,9 @@ def many():
     status[none[::3]] = "already"
     reason = np.full(n, "", dtype=object)
     missed = np.flatnonzero(status == "infeasible")
-    reason[missed] = [f"the nearest row is {k / 3:.2f} nats short of plausible" for k in range(len(missed))]
+    reason[missed] = [
+        f"the nearest row is {k / 3:.2f} below the plausibility threshold" for k in range(len(missed))
+    ]
     misses = rows.iloc[missed].reset_index(drop=True).assign(job="driver")
     features = (
         Feature(name="net_income", kind="integer", dtype=np.dtype(int), maximum=1e5, step=100.0),

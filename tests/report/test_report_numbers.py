@@ -6,6 +6,7 @@ import pytest
 
 from plausiflow.explanations import Explanations
 from plausiflow.report import charts
+from plausiflow.report.rendering import environment
 from reporting import FIGURES, Page, page_of
 
 
@@ -86,7 +87,7 @@ def test_the_summary_counts_what_pandas_counts(many, page):
     needed = (status != "already").sum()
     share = f"{(status == 'found').sum()} of the {needed} that need an answer"
     assert share in page.all("p")[0][1]
-    lines = tables["home loan: from what is predicted to what is wanted"][1:]
+    lines = tables["home loan: predicted and target outcomes"][1:]
     crossed = pd.crosstab(many.verdicts["predicted"], many.verdicts["target"])
     assert {(line[0], line[1]): int(line[2]) for line in lines} == {
         ("no", "yes"): crossed.loc["no", "yes"],
@@ -111,21 +112,25 @@ def test_the_summary_says_how_often_and_how_far_features_change(many, page, targ
 
 
 def test_reasons_that_differ_in_a_distance_only_are_counted_together(many, page):
-    lines = page.tables()["Reasons of verdicts"][1:]
+    lines = page.tables()["Reasons for verdicts"][1:]
     count = (many.verdicts["reason"] != "").sum()
-    assert lines == [["the nearest row is some nats short of plausible", "infeasible", str(count)]]
+    assert lines == [["the nearest row is below the plausibility threshold", "infeasible", str(count)]]
 
 
 def test_measures_are_those_of_the_best_answers(many, page):
-    lines = {line[0]: line[1:] for line in page.tables()["What was measured"][1:]}
+    lines = {line[0]: line[1:] for line in page.tables()["Measures of the best answers"][1:]}
     best = many.figures["cost"][np.unique(many.of, return_index=True)[1]]
     expected = [best.mean(), *best.quantile([0.1, 0.5, 0.9])]
     assert lines["Cost of the changes"] == [f"{value:.4g}" for value in expected]
 
 
+def draw(chart):
+    return environment().get_template("charts.html.j2").module.histogram(chart)
+
+
 def test_a_histogram_has_bars_as_numpy_counts_them():
     values = np.random.default_rng(0).normal(0.5, 1.0, 400)
-    picture = Page(charts.histogram(values, title="Score", line="threshold"))
+    picture = Page(draw(charts.histogram(values, title="Score", threshold_text="threshold")))
     bars = [attributes for attributes, _ in picture.all("rect")]
     heights = np.array([float(attributes["height"]) for attributes in bars])
     low, high = min(values.min(), 0.0), max(values.max(), 0.0)
@@ -138,11 +143,11 @@ def test_a_histogram_has_bars_as_numpy_counts_them():
 
 
 @pytest.mark.parametrize("values", [[2.0], [0.0, 0.0], [1e-300, 2e-300], [3.0, 1e6], [-1e9, 1e9]])
-@pytest.mark.parametrize("settings", [{}, {"whole": True}, {"line": "threshold"}])
+@pytest.mark.parametrize("settings", [{}, {"integers": True}, {"threshold_text": "threshold"}])
 def test_a_histogram_of_anything_stays_in_its_frame(values, settings):
-    page = Page(charts.histogram(np.array(values), title="x", **settings))
+    page = Page(draw(charts.histogram(np.array(values), title="x", **settings)))
     for attributes, _ in page.all("rect"):
         assert -0.01 <= float(attributes["x"]) <= charts.WIDTH
         assert 0 <= float(attributes["width"]) <= charts.WIDTH
         assert float(attributes["y"]) + float(attributes["height"]) == pytest.approx(charts.BASE, abs=0.2)
-    assert charts.histogram(np.array([np.nan]), title="x", **settings) == ""
+    assert charts.histogram(np.array([np.nan]), title="x", **settings) is None

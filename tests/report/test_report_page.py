@@ -1,4 +1,4 @@
-"""The report is one well-formed page that needs nothing else and that everybody can read."""
+"""The report is one well-formed, accessible page without other files."""
 
 import re
 from base64 import b64encode
@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from plausiflow.explanations import checks
-from plausiflow.report import words
-from plausiflow.report.page import asset
+from plausiflow.report import labels
+from plausiflow.report.rendering import read_asset
 from reporting import page_of
 
 
@@ -79,7 +79,7 @@ def contrast(one, other):
 
 @pytest.mark.parametrize("theme", [0, 1, 2], ids=["light", "dark", "print"])
 def test_every_text_has_a_contrast_of_at_least_four_and_a_half(theme):
-    block = re.findall(r":root \{(.*?)\}", asset("style.css"), re.DOTALL)[theme]
+    block = re.findall(r":root \{(.*?)\}", read_asset("style.css"), re.DOTALL)[theme]
     colours = dict(re.findall(r"--([\w-]+): (#\w{6})", block))
     for ground in ("page", "panel"):
         for text in ("text", "quiet", "accent", "good", "bad"):
@@ -89,13 +89,13 @@ def test_every_text_has_a_contrast_of_at_least_four_and_a_half(theme):
 
 
 def test_no_text_is_smaller_than_twelve_pixels():
-    sizes = re.findall(r"font(?:-size)?: ([\d.]+)(rem|px|pt)", asset("style.css"))
+    sizes = re.findall(r"font(?:-size)?: ([\d.]+)(rem|px|pt)", read_asset("style.css"))
     pixels = {"rem": 16, "px": 1, "pt": 4 / 3}
     assert len(sizes) > 8
     assert min(float(size) * pixels[unit] for size, unit in sizes) >= 12
-    assert "font" not in asset("script.js")
+    assert "font" not in read_asset("script.js")
 
 
 def test_every_verdict_and_figure_has_a_name():
-    assert tuple(words.VERDICTS) == checks.STATUSES
-    assert set(checks.FIGURES) < set(words.FIGURES)
+    assert tuple(labels.VERDICTS) == checks.STATUSES
+    assert set(checks.FIGURES) < set(labels.FIGURES)

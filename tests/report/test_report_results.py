@@ -1,4 +1,4 @@
-"""Any result has a page of bearable size; notebooks show a table of it, and what an explainer knows."""
+"""Every result has a page of limited size; notebooks show tables of results and explainers."""
 
 import numpy as np
 import pandas as pd
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from plausiflow import Decreasing, Explainer, Immutable, LinearClassifier
-from plausiflow.models.encoded import EncodedModel
+from plausiflow.models import EncodedModel
 from plausiflow.tables.encoder import Encoder
 from plausiflow.tables.features import Feature
 from plausiflow.tables.schema import Schema
@@ -83,7 +83,7 @@ def test_an_explainer_that_is_not_fitted_says_so():
     assert facts["fitted"].startswith("no")
     assert facts["model"] == "LinearClassifier"
     assert facts["rules"] == 'Immutable("<b>")'
-    assert "taken for" not in facts
+    assert "model type" not in facts
 
 
 def test_an_explainer_shows_what_it_knows():
@@ -101,5 +101,5 @@ def test_an_explainer_shows_what_it_knows():
     assert facts["outcome"] == "<no>, <yes>"
     assert facts["data"].startswith("10 features (9 integer, 1 category): c0, c1,")
     assert facts["data"].endswith("and 2 more")
-    assert facts["taken for"] == explainer.model_.description
+    assert facts["model type"] == explainer.model_.description
     assert not page.all("script")

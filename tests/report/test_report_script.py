@@ -1,4 +1,4 @@
-"""The script of the report shows, filters, orders and pages cards that hold what the result says."""
+"""The script of the report shows, filters, sorts and pages cards with the content of the result."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import subprocess
 import pandas as pd
 import pytest
 
-from plausiflow.report.page import asset
+from plausiflow.report.rendering import read_asset
 from reporting import RESULTS, build, page_of
 
 FAKE_PAGE = """
@@ -61,7 +61,7 @@ def run_script(page, folder, steps):
     if shutil.which("node") is None:
         pytest.skip("needs node, to run the report's script")
     (folder / "data.json").write_text(json.dumps(page.data))
-    (folder / "script.js").write_text(asset("script.js"))
+    (folder / "script.js").write_text(read_asset("script.js"))
     (folder / "page.js").write_text(FAKE_PAGE)
     files = [str(folder / name) for name in ("page.js", "data.json", "script.js")]
     done = subprocess.run(
@@ -90,7 +90,7 @@ def test_the_script_shows_filters_orders_and_pages_cards(many, page, tmp_path):
     expected = [f"Row {label}✓\u00a0found" for label in many.rows.index[best.index[:20]]]
     assert [text_of(node_of(card, "h3")[0]) for card in dear["cards"]] == expected
     assert 0 < len(some["cards"]) < count
-    assert (none["shown"], none["cards"]) == ("No row fits.", [])
+    assert (none["shown"], none["cards"]) == ("No row matches.", [])
 
 
 def test_cards_hold_what_the_result_says(many, page, tmp_path):

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from plausiflow.report.markup import json_for_script, shown, table
+from plausiflow.report.overview import ReportTable
+from plausiflow.report.rendering import environment, render, script_json
 from reporting import Page, build, page_of
 
 EVIL = [
@@ -40,7 +41,7 @@ def test_hostile_text_stays_text(tmp_path):
     assert [tag for tag, _ in wild.elements] == [tag for tag, _ in tame.elements]
     assert [sorted(a) for _, a in wild.elements] == [sorted(a) for _, a in tame.elements]
     assert wild.all("h1")[0][1] == EVIL[0]
-    assert "\u2028" not in json_for_script(EVIL)
+    assert "\u2028" not in script_json(EVIL)
     ((start, stop),) = [m.span(1) for m in re.finditer(r'id="data">(.*?)</script>', wild.raw)]
     assert not set("<>&\u2028\u2029") & set(wild.raw[start:stop])
     data = wild.data
@@ -61,8 +62,9 @@ def test_hostile_text_stays_text_in_notebooks():
 
 @pytest.mark.parametrize("text", ["\x00", "a\x1bb", "\ufffe", "\x85"])
 def test_characters_that_a_page_cannot_hold_are_replaced(text):
-    assert "\ufffd" in shown(text)
-    assert text not in shown(text)
+    shown = render("explainer.html.j2", facts={text: [text]})
+    assert shown.count("\ufffd") == 2
+    assert text not in shown
 
 
 def test_text_that_is_no_utf_8_can_be_written(tmp_path):
@@ -71,6 +73,18 @@ def test_text_that_is_no_utf_8_can_be_written(tmp_path):
     assert page.data["columns"][0]["texts"] == ["\udc80", "b"]
 
 
-def test_cells_of_a_table_are_escaped_unless_they_are_markup():
-    page = Page(table("<i>", ["<b>"], [["<u>"]]))
+def test_every_template_escapes_by_default():
+    names = environment().list_templates(extensions=["j2"])
+    assert len(names) == 6
+    assert environment().autoescape is True
+    sources = {name: environment().loader.get_source(environment(), name)[0] for name in names}
+    assert {name: re.findall(r"\w+(?=\|safe)", text) for name, text in sources.items() if "safe" in text} == {
+        "report.html.j2": ["style", "card_data", "script"]
+    }
+    assert not [name for name, text in sources.items() if "autoescape" in text]
+
+
+def test_cells_of_a_table_are_escaped():
+    tables = environment().get_template("tables.html.j2").module
+    page = Page(tables.table(ReportTable("<i>", {"<b>": ""}, [["<u>"]])))
     assert [text for _, text in page.all("caption") + page.all("th")] == ["<i>", "<b>", "<u>"]

@@ -1,12 +1,17 @@
-"""What people get: counterfactual rows, a verdict for each row, changes, sentences, summaries and files."""
+"""Results of ``explain``: counterfactual rows, verdicts, changes, sentences, summaries and files."""
 
 from plausiflow.explanations.changes import find_changes
-from plausiflow.explanations.document import json_column, json_parts, json_value
-from plausiflow.explanations.figures import context_of, figures_of, held_out_of, verdicts_of
+from plausiflow.explanations.explanation import Explanation
+from plausiflow.explanations.flat_table import ROW, answer_table, whole_floats_to_integers
+from plausiflow.explanations.json_output import json_column, json_parts, json_value
+from plausiflow.explanations.measures import (
+    held_out_percentiles,
+    measure_counterfactuals,
+    metrics_context,
+    verdict_table,
+)
 from plausiflow.explanations.result import Explanations
-from plausiflow.explanations.single import Explanation
 from plausiflow.explanations.summary import Summary
-from plausiflow.explanations.table import ROW, answer_table, whole_numbers
 
 __all__ = [
     "ROW",
@@ -14,13 +19,13 @@ __all__ = [
     "Explanations",
     "Summary",
     "answer_table",
-    "context_of",
-    "figures_of",
     "find_changes",
-    "held_out_of",
+    "held_out_percentiles",
     "json_column",
     "json_parts",
     "json_value",
-    "verdicts_of",
-    "whole_numbers",
+    "measure_counterfactuals",
+    "metrics_context",
+    "verdict_table",
+    "whole_floats_to_integers",
 ]

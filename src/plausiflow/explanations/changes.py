@@ -1,18 +1,28 @@
-"""Which cells of the answers differ from the rows they belong to.
+"""Cells in which counterfactuals differ from the rows they belong to.
 
-Cells are compared exactly, whatever the two dtypes are: no tolerance, and a missing value equals a missing
-value. Columns are compared as a whole; Python looks at single cells only where they are objects.
+Cells are compared exactly, whatever the two dtypes are: there is no tolerance, and a missing value equals a
+missing value. Columns are compared as a whole; only columns of objects are compared cell by cell.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 import pandas as pd
 
-from plausiflow.tables import Codes, Mask, Objects, is_missing
+from plausiflow.tables import (
+    Feature,
+    FloatArray,
+    IntArray,
+    Mask,
+    ObjectArray,
+    is_missing,
+    read_level_codes,
+    read_numbers,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,16 +30,16 @@ class Changes:
     """Changed cells, ordered by answer, then by column.
 
     Attributes:
-        answer: Position of the answer each is in, shape ``(c,)``.
-        column: Position of its column, shape ``(c,)``.
-        before: What the row holds, as Python's own values, shape ``(c,)``.
-        after: What the answer holds, likewise.
+        answer: Position of the counterfactual of each cell, shape ``(c,)``.
+        column: Position of the column of each cell, shape ``(c,)``.
+        before: Values of the row, as Python objects, shape ``(c,)``.
+        after: Values of the counterfactual, as Python objects, shape ``(c,)``.
     """
 
-    answer: Codes
-    column: Codes
-    before: Objects
-    after: Objects
+    answer: IntArray
+    column: IntArray
+    before: ObjectArray
+    after: ObjectArray
 
     def __len__(self) -> int:
         return len(self.answer)
@@ -37,9 +47,14 @@ class Changes:
     def __getitem__(self, which: Mask | slice) -> Changes:
         return Changes(self.answer[which], self.column[which], self.before[which], self.after[which])
 
+    def select(self, answers: range) -> Changes:
+        """Return the changed cells of consecutive answers."""
+        first, last = np.searchsorted(self.answer, [answers.start, answers.stop])
+        return self[first:last]
 
-def find_changes(rows: pd.DataFrame, answers: pd.DataFrame, of: Codes) -> Changes:
-    """The cells in which ``answers`` differ from the rows at the positions ``of``.
+
+def find_changes(rows: pd.DataFrame, answers: pd.DataFrame, of: IntArray) -> Changes:
+    """Find the cells in which ``answers`` differ from the rows at the positions ``of``.
 
     Example:
         >>> rows = pd.DataFrame({"age": [31, 54], "job": ["clerk", None]})
@@ -50,24 +65,45 @@ def find_changes(rows: pd.DataFrame, answers: pd.DataFrame, of: Codes) -> Change
     """
     answer, column, before, after = [], [], [], []
     for j, name in enumerate(rows.columns):
-        own, new = rows[name].take(of), answers[name]
-        where = np.flatnonzero(_differ(own, new))
+        old, new = rows[name].take(of), answers[name]
+        where = np.flatnonzero(_differs(old, new))
         answer.append(where)
         column.append(np.full(len(where), j))
-        before.append(own.iloc[where].to_numpy(object))
+        before.append(old.iloc[where].to_numpy(object))
         after.append(new.iloc[where].to_numpy(object))
     if not answer:
         return Changes(*np.empty((2, 0), np.int64), *np.empty((2, 0), object))
     order = np.lexsort((np.concatenate(column), np.concatenate(answer)))
-    parts = (np.concatenate(part)[order] for part in (answer, column, before, after))
-    return Changes(*parts)
+    return Changes(*(np.concatenate(part)[order] for part in (answer, column, before, after)))
 
 
-def _differ(before: pd.Series, after: pd.Series) -> Mask:
-    """Which cells differ, by position."""
-    one, other = is_missing(before), is_missing(after)
-    present = ~(one | other)
-    different = one ^ other
+def relative_moves(changes: Changes, features: Sequence[Feature]) -> FloatArray:
+    """Return how far each cell moves, in units of its feature's range, shape ``(c,)``.
+
+    The steps of ordered levels are equally long. A move without a distance is NaN: unordered levels, and
+    values that are missing or unknown.
+    """
+    moves = np.full(len(changes), np.nan)
+    for j in np.unique(changes.column).tolist():
+        feature, of_column = features[j], changes.column == j
+        before, after = (
+            pd.Series(values[of_column], dtype=object) for values in (changes.before, changes.after)
+        )
+        if feature.is_number:
+            span = (feature.maximum - feature.minimum) or 1.0
+            moves[of_column] = (read_numbers(after)[0] - read_numbers(before)[0]) / span
+        elif feature.kind == "ordered":
+            codes = np.stack([read_level_codes(column, feature.levels) for column in (before, after)])
+            steps = (codes[1] - codes[0]) / max(1, len(feature.levels) - 1)
+            moves[of_column] = np.where(codes.min(axis=0) < 0, np.nan, steps)
+    return moves
+
+
+def _differs(before: pd.Series, after: pd.Series) -> Mask:
+    """Return which cells differ, by position."""
+    missing_before, missing_after = is_missing(before), is_missing(after)
+    present = ~(missing_before | missing_after)
+    different = missing_before ^ missing_after
     plain = isinstance(before.dtype, np.dtype) and before.dtype != object
     if plain and before.dtype == after.dtype:
         different |= present & (before.to_numpy() != after.to_numpy())
@@ -76,9 +112,9 @@ def _differ(before: pd.Series, after: pd.Series) -> Mask:
     return different
 
 
-def _unequal(before: Objects, after: Objects) -> Mask:
+def _unequal(before: ObjectArray, after: ObjectArray) -> Mask:
     try:
         return cast(Mask, np.not_equal(before, after).astype(bool))
-    except (TypeError, ValueError):  # such as arrays in cells, which compare to arrays
+    except (TypeError, ValueError):  # such as arrays in cells, whose comparison is an array
         pairs = zip(before, after, strict=True)
         return np.array([a is not b and repr(a) != repr(b) for a, b in pairs], dtype=bool)

@@ -1,4 +1,4 @@
-"""Whether the parts of a result belong together: numbers of rows, columns, answers where verdicts say so."""
+"""Checks that the parts of a result are consistent: numbers of rows, columns, answers and verdicts."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from torch import Tensor
 
-from plausiflow.tables import Codes, Schema, frame_problems
+from plausiflow.tables import IntArray, Mask, Schema, frame_problems
 
 STATUSES = ("found", "already", "relaxed", "infeasible", "not_reached", "invalid_input")
 ANSWERED = ("found", "relaxed")
@@ -21,7 +20,7 @@ VERDICTS = ("status", "reason", "predicted", "target", "probability")
 def table_problems(
     rows: pd.DataFrame, answers: pd.DataFrame, misses: pd.DataFrame | None, schema: Schema
 ) -> Iterator[str]:
-    """What is wrong with the tables and their columns."""
+    """Yield the problems of the tables and their columns."""
     tables = {"rows": rows, "answers": answers} | ({} if misses is None else {"misses": misses})
     problems = [f"`{name}`: {text}" for name, table in tables.items() for text in frame_problems(table)]
     yield from problems
@@ -35,12 +34,12 @@ def table_problems(
             yield f"`{name}` must have the columns of `rows`, in their order; got {names}"
 
 
-def answer_problems(of: Codes, figures: pd.DataFrame, n: int, m: int) -> Iterator[str]:
-    """What is wrong with whose the answers are, and with their figures."""
-    wrong_positions = list(position_problems("of", of, "answers", n, m))
+def answer_problems(of: IntArray, figures: pd.DataFrame, n: int, m: int) -> Iterator[str]:
+    """Yield the problems of the answers' rows and figures, for ``n`` rows and ``m`` answers."""
+    wrong_positions = list(_position_problems("of", of, "answers", n, m))
     yield from wrong_positions
     if not wrong_positions and (np.diff(of) < 0).any():
-        yield "`of` must not fall: answers are ordered by row, then by cost"
+        yield "`of` must not decrease: answers are ordered by row, then by cost"
     absent = [name for name in FIGURES if name not in figures.columns]
     if absent:
         yield f"`figures` lacks the columns {', '.join(absent)}"
@@ -49,11 +48,11 @@ def answer_problems(of: Codes, figures: pd.DataFrame, n: int, m: int) -> Iterato
     elif not wrong_positions and "cost" in figures:
         cost = figures["cost"].to_numpy(np.float64)
         if ((np.diff(of) == 0) & (np.diff(cost) < 0)).any():
-            yield "the costs of a row's answers must not fall: the best answer comes first"
+            yield "the costs of a row's answers must not decrease: the best answer comes first"
 
 
-def verdict_problems(verdicts: pd.DataFrame, index: pd.Index, of: Codes) -> Iterator[str]:
-    """What is wrong with the verdicts; ``of`` may be wrong itself."""
+def verdict_problems(verdicts: pd.DataFrame, index: pd.Index, of: IntArray) -> Iterator[str]:
+    """Yield the problems of the verdicts; ``of`` may be wrong itself."""
     absent = [name for name in VERDICTS if name not in verdicts.columns]
     if absent:
         yield f"`verdicts` lacks the columns {', '.join(absent)}"
@@ -65,24 +64,24 @@ def verdict_problems(verdicts: pd.DataFrame, index: pd.Index, of: Codes) -> Iter
     unknown = sorted({str(status) for status in verdicts["status"]} - set(STATUSES))
     if unknown:
         yield f"a status must be one of {', '.join(STATUSES)}; got {', '.join(unknown)}"
-    said = verdicts["status"].isin(ANSWERED).to_numpy(bool)
-    has = np.isin(np.arange(len(index)), of)
-    if (said & ~has).any():
-        yield f"rows without an answer are called found or relaxed, at positions {_some(said & ~has)}"
-    if (has & ~said).any():
-        yield f"rows with an answer are called neither found nor relaxed, at positions {_some(has & ~said)}"
+    expected = verdicts["status"].isin(ANSWERED).to_numpy(bool)
+    has_answer = np.isin(np.arange(len(index)), of)
+    if (missing := expected & ~has_answer).any():
+        yield f"rows with status found or relaxed have no answer, at positions {_first_positions(missing)}"
+    if (extra := has_answer & ~expected).any():
+        yield f"rows with an answer are neither found nor relaxed, at positions {_first_positions(extra)}"
 
 
-def miss_problems(misses: pd.DataFrame | None, of: Codes, why: Sequence[str], n: int) -> Iterator[str]:
-    """What is wrong with the nearest misses."""
+def miss_problems(misses: pd.DataFrame | None, of: IntArray, why: Sequence[str], n: int) -> Iterator[str]:
+    """Yield the problems of the near misses."""
     m = 0 if misses is None else len(misses)
-    yield from position_problems("misses_of", of, "misses", n, m)
+    yield from _position_problems("misses_of", of, "misses", n, m)
     if len(why) != m:
         yield f"`misses_why` must have {m} texts, one for each miss; got {len(why)}"
 
 
 def encoded_problems(encoded: tuple[Tensor, Tensor, Tensor] | None, n: int, m: int) -> Iterator[str]:
-    """What is wrong with the encoded rows."""
+    """Yield the problems of the encoded rows."""
     if encoded is None:
         return
     x, x_cf, y_target = (tuple(part.shape) for part in encoded)
@@ -93,8 +92,7 @@ def encoded_problems(encoded: tuple[Tensor, Tensor, Tensor] | None, n: int, m: i
         )
 
 
-def position_problems(name: str, of: Codes, what: str, n: int, m: int) -> Iterator[str]:
-    """What is wrong with positions of rows."""
+def _position_problems(name: str, of: IntArray, what: str, n: int, m: int) -> Iterator[str]:
     given: Any = of
     if not isinstance(given, np.ndarray) or given.shape != (m,) or given.dtype.kind not in "iu":
         shape = f"shape {np.shape(given)}, {getattr(given, 'dtype', type(given).__name__)}"
@@ -103,6 +101,6 @@ def position_problems(name: str, of: Codes, what: str, n: int, m: int) -> Iterat
         yield f"`{name}` must hold positions 0 to {n - 1}; got {given.min()} to {given.max()}"
 
 
-def _some(where: npt.NDArray[np.bool_]) -> str:
-    positions = np.flatnonzero(where).tolist()
+def _first_positions(mask: Mask) -> str:
+    positions = np.flatnonzero(mask).tolist()
     return ", ".join(map(str, positions[:5])) + (", …" if len(positions) > 5 else "")

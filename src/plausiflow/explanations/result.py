@@ -1,33 +1,66 @@
-"""The result of explaining rows of a table: answers, verdicts, changes, sentences, and ways to pass it on."""
+"""The result of explaining the rows of a table."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 import pandas as pd
+from torch import Tensor
 
-from plausiflow.core import Variant
-from plausiflow.explanations.changes import Changes
-from plausiflow.explanations.document import json_parts
-from plausiflow.explanations.drawing import draw
-from plausiflow.explanations.measuring import measure
-from plausiflow.explanations.parts import Parts
-from plausiflow.explanations.reporting import content_of, notebook
-from plausiflow.explanations.single import Explanation, row_of
-from plausiflow.explanations.summary import Summary, count_statuses, statuses_text, summarise
-from plausiflow.report import page_parts
+from plausiflow import plots
+from plausiflow.core import Context, Variant
+from plausiflow.errors import InvalidInputError
+from plausiflow.explanations import checks
+from plausiflow.explanations.changes import Changes, find_changes, relative_moves
+from plausiflow.explanations.explanation import Explanation, extract_row
+from plausiflow.explanations.formatting import FeatureFormatter
+from plausiflow.explanations.json_output import json_parts
+from plausiflow.explanations.measures import result_metrics
+from plausiflow.explanations.report_content import notebook_html, report_content
+from plausiflow.explanations.sentences import row_sentences, target_sentence
+from plausiflow.explanations.summary import Summary, count_statuses, format_statuses, summarise
+from plausiflow.report import render_report
+from plausiflow.tables import Feature, FloatArray, IntArray, Mask, Schema
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Explanations(Parts):
-    """What was found for the rows of a table; ``result[i]`` is the row at position ``i`` alone.
+class Explanations:
+    """Counterfactuals and verdicts of the rows of a table; ``result[i]`` is the row at position ``i``.
 
-    Its attributes are those of :class:`~plausiflow.explanations.parts.Parts`.
+    The *answers* of a row are counterfactuals that were verified on the decoded row. A row has answers if and
+    only if its status is ``found`` or ``relaxed``; the first is the best.
+
+    Attributes:
+        rows: The n rows that were explained, unchanged.
+        answers: The m answers, with the columns of ``rows``; ordered by row, then by cost.
+        of: Position of the row that each answer belongs to, shape ``(m,)``.
+        figures: For each answer ``cost``, ``l1`` and ``l2`` (encoded), ``n_changes``, ``probability`` of the
+            target class, ``log_density``, ``score`` (plausible from 0, in nats) and ``judged`` (share of the
+            judges that accept it, NaN without judges). A model without gradients adds ``steady``: the share
+            of 32 nearby rows, a thousandth of each number's range away, with the same decision. A regressor
+            adds ``prediction``.
+        verdicts: For each row ``status``, ``reason``, ``predicted`` and ``target`` class, and the
+            ``probability`` of the target class before any change; the index is that of ``rows``.
+        misses: Near misses of rows without an answer; the columns of ``rows``.
+        misses_of: Position of the row that each near miss belongs to.
+        misses_why: Why each near miss is not an answer.
+        schema: Schema of the table.
+        outcome: Name of what the model predicts.
+        labels: Classes, in the model's order; empty for a regressor.
+        encoded: Encoded rows ``(n, width)``, encoded answers ``(m, width)`` and target classes ``(n,)``.
+        context: Context of the metrics.
+        held_out: Percentiles of the scores of held-out real rows, by target class, shape ``(k, 101)``.
+        model_calls: Number of calls of a model without gradients; a call evaluates many rows.
+        model_rows: Approximate number of rows in these calls.
+
+    Raises:
+        InvalidInputError: The parts are inconsistent; the message lists every problem.
 
     Example:
         >>> from plausiflow.tables.schema import Schema
@@ -56,24 +89,56 @@ class Explanations(Parts):
         Bob    <NA>    NaN
     """
 
+    rows: pd.DataFrame
+    answers: pd.DataFrame
+    of: IntArray
+    figures: pd.DataFrame
+    verdicts: pd.DataFrame
+    misses: pd.DataFrame | None = None
+    misses_of: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    misses_why: list[str] = field(default_factory=list)
+    schema: Schema
+    outcome: str = "outcome"
+    labels: tuple[Any, ...] = ()
+    encoded: tuple[Tensor, Tensor, Tensor] | None = None
+    context: Context | None = None
+    held_out: FloatArray | None = None
+    model_calls: int = 0
+    model_rows: int = 0
+
+    def __post_init__(self) -> None:
+        problems = list(checks.table_problems(self.rows, self.answers, self.misses, self.schema))
+        if not problems:
+            n, m = len(self.rows), len(self.answers)
+            problems += checks.answer_problems(self.of, self.figures, n, m)
+            problems += checks.verdict_problems(self.verdicts, self.rows.index, self.of)
+            problems += checks.miss_problems(self.misses, self.misses_of, self.misses_why, n)
+            problems += checks.encoded_problems(self.encoded, n, m)
+        if problems:
+            raise InvalidInputError("The parts of the result are inconsistent:\n- " + "\n- ".join(problems))
+        # A copy: later changes to the user's table do not change the result.
+        object.__setattr__(self, "rows", self.rows.copy())
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
     def __repr__(self) -> str:
-        return f"Explanations({statuses_text(count_statuses(self.verdicts['status']))})"
+        return f"Explanations({format_statuses(count_statuses(self.verdicts['status']))})"
 
     def _repr_html_(self) -> str:
-        return notebook(self)
+        return notebook_html(self)
 
     @cached_property
     def counterfactuals(self) -> pd.DataFrame:
-        """The best answer of each row; index, columns and their order are those of ``rows``.
+        """The best answer of each row, with the index, the columns and their order of ``rows``.
 
-        Where every row has an answer, so are the dtypes, but for one that cannot hold an answer. A row
-        without an answer, one that is already as wanted among them, is missing in every column: nothing is
-        invented. Integers and booleans that cannot be missing then become nullable ones (``Int64``, or as
-        wide as they were, and ``boolean``).
+        A row without an answer is missing in every column; this includes rows with the status ``already``.
+        If every row has an answer, the dtypes are those of ``rows``, unless a dtype cannot hold an answer.
+        Otherwise integers and booleans become nullable (``Int64``, or as wide as they were, and ``boolean``).
         """
         frame = self.answers.set_axis(pd.RangeIndex(len(self.answers)), axis=0)
         if (self.best < 0).any():
-            nullable = {name: _nullable(dtype) for name, dtype in frame.dtypes.items()}
+            nullable = {name: _nullable_dtype(dtype) for name, dtype in frame.dtypes.items()}
             frame = frame.astype(nullable).reindex(self.best)
         else:
             frame = frame.take(self.best)
@@ -86,7 +151,7 @@ class Explanations(Parts):
 
     @cached_property
     def alternatives(self) -> pd.DataFrame:
-        """All answers; the index is the row's label and the rank, from 1. ``figures`` has the same order."""
+        """All answers, in the order of ``figures``; the index is the row's label and the rank, from 1."""
         labels = self.rows.index.take(self.of)
         names = [name or ("row" if labels.nlevels == 1 else name) for name in labels.names]
         levels = [labels.get_level_values(level) for level in range(labels.nlevels)]
@@ -105,29 +170,73 @@ class Explanations(Parts):
 
     @cached_property
     def sentences(self) -> pd.Series:
-        """Each row in plain words: the changes of its best answer, or why there is none."""
-        return pd.Series(
-            self.row_sentences(range(len(self))), index=self.rows.index, dtype=object, name="sentence"
-        )
+        """Each row in plain words: the changes of its best answer, or why it has no answer."""
+        sentences = row_sentences(self, range(len(self)))
+        return pd.Series(sentences, index=self.rows.index, dtype=object, name="sentence")
+
+    @cached_property
+    def best(self) -> IntArray:
+        """Position of each row's best answer, -1 without an answer, shape ``(n,)``."""
+        best = np.full(len(self), -1, dtype=np.int64)
+        answered, first = np.unique(self.of, return_index=True)
+        best[answered] = first
+        return best
+
+    @cached_property
+    def rank(self) -> IntArray:
+        """Rank of each answer among those of its row, from 1, shape ``(m,)``."""
+        return cast(IntArray, np.arange(len(self.of)) - np.searchsorted(self.of, self.of) + 1)
+
+    @cached_property
+    def is_found(self) -> Mask:
+        """Whether each row has the status ``found``, shape ``(n,)``."""
+        return (self.verdicts["status"] == "found").to_numpy(dtype=bool)
+
+    @cached_property
+    def is_needed(self) -> Mask:
+        """Whether each row needs an answer: its status is not ``already``, shape ``(n,)``."""
+        return (self.verdicts["status"] != "already").to_numpy(dtype=bool)
+
+    @cached_property
+    def features(self) -> list[Feature]:
+        """Features of the columns, in the order of ``rows``."""
+        known = dict(zip(self.schema.names, self.schema.features, strict=True))
+        return [known[name] for name in self.rows.columns]
+
+    @cached_property
+    def changed(self) -> Changes:
+        """Changed cells of all answers, by position."""
+        return find_changes(self.rows, self.answers, self.of)
+
+    def found_figures(self, name: str) -> FloatArray:
+        """Return a figure of the best answer of each found row, NaN for other rows, shape ``(n,)``."""
+        values = np.full(len(self), np.nan)
+        values[self.is_found] = self.figures[name].to_numpy(np.float64)[self.best[self.is_found]]
+        return values
+
+    def answer_range(self, i: int) -> range:
+        """Return the positions of the answers of the row at position ``i``, best first."""
+        start, stop = np.searchsorted(self.of, [i, i + 1]).tolist()
+        return range(start, stop)
 
     def summary(self, by: str | pd.Series | Sequence[Any] | None = None) -> Summary:
-        """Verdicts, what changes towards each class and, for groups of rows, how they fare.
+        """Summarise verdicts, changes towards each class and, if ``by`` is given, groups of rows.
 
         Args:
-            by: A column of the rows, or one value a row, in their order.
+            by: A column of the rows, or one value per row, in their order.
 
         Raises:
-            InvalidInputError: ``by`` is no column, or has another length.
+            InvalidInputError: ``by`` is not a column, or has the wrong length.
         """
         return summarise(self, by)
 
     def metrics(self, *, variant: Variant = "sound") -> pd.Series:
-        """The share of rows found (``coverage``), and means over the best answers of found rows.
+        """Return the share of rows found (``coverage``) and means over the best answers of found rows.
 
-        Rows that are already as wanted count nowhere. With ``encoded`` and ``context`` every metric of
-        :mod:`plausiflow.core.metrics` is among them, but for times; else there is what ``figures`` holds.
+        Rows with the status ``already`` do not count. With ``encoded`` and ``context`` the result has every
+        metric of :mod:`plausiflow.core.metrics` except times; otherwise it has the columns of ``figures``.
         """
-        return measure(self, variant)
+        return result_metrics(self, variant)
 
     @overload
     def to_json(self, path: None = None) -> str: ...
@@ -136,7 +245,7 @@ class Explanations(Parts):
     def to_json(self, path: str | Path) -> None: ...
 
     def to_json(self, path: str | Path | None = None) -> str | None:
-        """All of it as strict JSON, a text or a file; missing and infinite numbers are null."""
+        """Return strict JSON, or write it to ``path``; missing and infinite numbers are null."""
         if path is None:
             return "".join(json_parts(self))
         # A lone surrogate, which UTF-8 cannot hold, becomes the escape that JSON has for it.
@@ -145,36 +254,56 @@ class Explanations(Parts):
         return None
 
     def to_html(self, path: str | Path, title: str | None = None) -> None:
-        """Write a report: one HTML file for a browser, a phone or a printer, which needs no network.
+        """Write a report: one HTML file for a browser, a phone or a printer, without network access.
 
         Args:
-            path: Of the file.
-            title: Of the page; by default it names the outcome.
+            path: Path of the file.
+            title: Title of the page; names the outcome by default.
         """
-        with open(path, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-            file.writelines(page_parts(content_of(self, title)))
+        page = render_report(report_content(self, title))
+        Path(path).write_text(page, encoding="utf-8", errors="backslashreplace", newline="\n")
 
     def plot(self, i: int, *, rank: int = 1) -> Any:  # noqa: ANN401
-        """A matplotlib figure of what changes in an answer of the row at position ``i``.
+        """Plot the changes of one answer of the row at position ``i``, as a matplotlib figure.
 
         Raises:
             InvalidInputError: The row has no answer of this rank.
             MissingExtraError: matplotlib is not installed.
         """
-        return draw(self, self.position(i), rank)
+        i = self._position(i)
+        answers = self.answer_range(i)
+        if not 1 <= rank <= len(answers):
+            (sentence,) = row_sentences(self, range(i, i + 1))
+            raise InvalidInputError(
+                f"`rank` must be 1 to {len(answers)} for the row at position {i}; got {rank!r}."
+                if len(answers)
+                else f"The row at position {i} has no answer to plot. {sentence}"
+            )
+        changes = self.changed.select(answers[rank - 1 : rank])
+        formatters = [FeatureFormatter(self.features[j]) for j in changes.column]
+        cells = list(zip(formatters, changes.before, changes.after, strict=True))
+        figure = plots.new_figure(7, 1.2 + 0.45 * max(1, len(changes)))
+        plots.draw_moves(
+            figure.subplots(),
+            names=[formatter.name for formatter in formatters],
+            moves=relative_moves(changes, self.features).tolist(),
+            texts=[formatter.format_transition(before, after) for formatter, before, after in cells],
+            title=target_sentence(self.outcome, self.verdicts["target"].iloc[i]),
+        )
+        return figure
 
     def __iter__(self) -> Iterator[Explanation]:
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, i: int) -> Explanation:
-        """The row at position ``i``, counted from the end where negative."""
-        i = self.position(i)
-        label, verdict, answers = self.rows.index[i], self.verdicts.iloc[i], self.answers_of(i)
-        own = slice(answers.start, answers.stop)
+        """Return the row at position ``i``; negative positions count from the end."""
+        i = self._position(i)
+        label, verdict, answers = self.rows.index[i], self.verdicts.iloc[i], self.answer_range(i)
+        selected = slice(answers.start, answers.stop)
         misses = []
         if self.misses is not None:
             near = np.flatnonzero(self.misses_of == i).tolist()
-            misses = [(row_of(self.misses, j, label), self.misses_why[j]) for j in near]
+            misses = [(extract_row(self.misses, j, label), self.misses_why[j]) for j in near]
         return Explanation(
             row=label,
             status=verdict["status"],
@@ -182,27 +311,33 @@ class Explanations(Parts):
             predicted=verdict["predicted"],
             target=verdict["target"],
             probability=float(verdict["probability"]),
-            sentence=self.row_sentences(range(i, i + 1))[0],
-            factual=row_of(self.rows, i, label),
-            counterfactuals=[row_of(self.answers, a, label) for a in answers],
-            figures=self.figures.iloc[own].set_axis(pd.Index(self.rank[own], name="rank"), axis=0),
-            changes=self._change_table(self.cells_of(answers)),
+            sentence=row_sentences(self, range(i, i + 1))[0],
+            factual=extract_row(self.rows, i, label),
+            counterfactuals=[extract_row(self.answers, a, label) for a in answers],
+            figures=self.figures.iloc[selected].set_axis(pd.Index(self.rank[selected], name="rank"), axis=0),
+            changes=self._change_table(self.changed.select(answers)),
             misses=misses,
         )
 
-    def _change_table(self, cells: Changes) -> pd.DataFrame:
+    def _position(self, i: int) -> int:
+        position = operator.index(i)
+        if not -len(self) <= position < len(self):
+            raise IndexError(f"position {position} is not among {len(self)} rows")
+        return position % len(self)
+
+    def _change_table(self, changes: Changes) -> pd.DataFrame:
         return pd.DataFrame(
             {
-                "rank": self.rank[cells.answer],
-                "feature": self.rows.columns.take(cells.column),
-                "from": pd.Series(cells.before, dtype=object),
-                "to": pd.Series(cells.after, dtype=object),
+                "rank": self.rank[changes.answer],
+                "feature": self.rows.columns.take(changes.column),
+                "from": pd.Series(changes.before, dtype=object),
+                "to": pd.Series(changes.after, dtype=object),
             }
         )
 
 
-def _nullable(dtype: Any) -> Any:  # noqa: ANN401
-    """The dtype that holds the same values, and missing ones."""
+def _nullable_dtype(dtype: Any) -> Any:  # noqa: ANN401
+    """Return the dtype with the same values and a missing value."""
     if not isinstance(dtype, np.dtype) or dtype.kind not in "biu":
         return dtype
     if dtype.kind == "b":

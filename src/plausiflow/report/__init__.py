@@ -1,16 +1,15 @@
-"""Self-contained HTML: the report of many explanations, and the small tables that notebooks show."""
+"""Self-contained HTML: the report of a result, and the small tables that notebooks show."""
 
-from plausiflow.report.content import Column, Content, Curve
-from plausiflow.report.notebook import ExplainerLike, Line, explainer_table, rows_table
-from plausiflow.report.page import page_parts
+from plausiflow.report.content import DensityCurve, ReportColumn, ReportContent
+from plausiflow.report.notebook import ExplainerLike, explainer_table, notebook_table
+from plausiflow.report.page import render_report
 
 __all__ = [
-    "Column",
-    "Content",
-    "Curve",
+    "DensityCurve",
     "ExplainerLike",
-    "Line",
+    "ReportColumn",
+    "ReportContent",
     "explainer_table",
-    "page_parts",
-    "rows_table",
+    "notebook_table",
+    "render_report",
 ]

@@ -1,7 +1,7 @@
-"""The second part of a report, one card for each row: as data for the page's script, and as a plain table.
+"""The data of a report's cards, one card per row, for the page's script.
 
-Data are columns that refer to each other by position: the answers of row i are those from ``first[i]`` up to
-``first[i + 1]``, the changes of an answer likewise. Missing numbers are null.
+The data are columns that refer to each other by position: the answers of row i are those from ``first[i]`` up
+to ``first[i + 1]``, and in the same way the changes of an answer. Missing numbers are null.
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ import numpy as np
 import pandas as pd
 
 from plausiflow.report.charts import density_points
-from plausiflow.report.content import Content
-from plausiflow.report.markup import Html, table
-from plausiflow.report.words import FIGURES, VERDICTS
-from plausiflow.tables import Codes
+from plausiflow.report.content import ReportContent
+from plausiflow.report.labels import FIGURES, VERDICTS
+from plausiflow.tables import IntArray
 
 VERSION = 1
 
 
-def card_data(content: Content) -> dict[str, Any]:
-    """All that the page's script needs, as JSON can hold it."""
+def card_data(content: ReportContent) -> dict[str, Any]:
+    """Return everything that the page's script needs, as JSON values."""
     rows, answers = content.rows, content.answers
-    n, own = len(rows), answers["of"].to_numpy(np.int64)
     figures = [name for name in FIGURES if name in answers and answers[name].notna().any()]
     return {
         "version": VERSION,
@@ -34,18 +32,18 @@ def card_data(content: Content) -> dict[str, Any]:
             {"name": column.name, "texts": column.texts, "codes": column.codes} for column in content.columns
         ],
         "rows": {
-            **{name: _values(rows[name]) for name in rows},
-            "first": firsts(own, n),
-            "misses": firsts(content.misses["of"].to_numpy(np.int64), n),
+            **{name: _json_values(rows[name]) for name in rows},
+            "first": first_positions(answers["of"].to_numpy(np.int64), len(rows)),
+            "misses": first_positions(content.misses["of"].to_numpy(np.int64), len(rows)),
         },
         "answers": {
-            **{name: _values(answers[name]) for name in ("sentence", *figures)},
-            "first": _cells_first(content.changes, len(answers)),
+            **{name: _json_values(answers[name]) for name in ("sentence", *figures)},
+            "first": first_positions(content.changes["answer"].to_numpy(np.int64), len(answers)),
         },
         "changes": _cells(content.changes),
         "misses": {
-            "why": _values(content.misses["why"]),
-            "first": _cells_first(content.miss_changes, len(content.misses)),
+            "why": _json_values(content.misses["why"]),
+            "first": first_positions(content.miss_changes["answer"].to_numpy(np.int64), len(content.misses)),
         },
         "missChanges": _cells(content.miss_changes),
         "curves": [
@@ -54,39 +52,24 @@ def card_data(content: Content) -> dict[str, Any]:
     }
 
 
-def plain_table(content: Content) -> Html:
-    """Every row in one line, for readers without scripts."""
-    columns = (content.rows[name].tolist() for name in ("label", "status", "predicted", "target", "sentence"))
-    lines = (
-        [label, VERDICTS[status][1], predicted, target, sentence]
-        for label, status, predicted, target, sentence in zip(*columns, strict=True)
-    )
-    head = ["Row", "Verdict", "Predicted", "Targets", "What would change"]
-    return table("Every row and its best answer", head, lines, words=(4,))
-
-
-def firsts(of: Codes, n: int) -> list[int]:
-    """Where the things of each of ``n`` owners begin, and where the last one's end.
+def first_positions(of: IntArray, n: int) -> list[int]:
+    """Return where the items of each of ``n`` owners begin, and where the last one's end.
 
     Example:
-        >>> firsts(np.array([0, 0, 2]), 3)
+        >>> first_positions(np.array([0, 0, 2]), 3)
         [0, 2, 2, 3]
     """
-    places: list[int] = np.searchsorted(of, np.arange(n + 1)).tolist()
-    return places
-
-
-def _cells_first(changes: pd.DataFrame, n: int) -> list[int]:
-    return firsts(changes["answer"].to_numpy(np.int64), n)
+    positions: list[int] = np.searchsorted(of, np.arange(n + 1)).tolist()
+    return positions
 
 
 def _cells(changes: pd.DataFrame) -> dict[str, list[Any]]:
     names = ("column", "from", "to", "before", "after", "move")
-    return {name: _values(changes[name]) for name in names}
+    return {name: _json_values(changes[name]) for name in names}
 
 
-def _values(column: pd.Series) -> list[Any]:
-    """As JSON can hold them; objects are so already."""
+def _json_values(column: pd.Series) -> list[Any]:
+    """Return a column as JSON values; objects already are."""
     values: list[Any] = column.tolist()
     if column.dtype.kind != "f":
         return values

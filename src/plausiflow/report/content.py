@@ -1,4 +1,4 @@
-"""What a report shows: plain tables and texts. Nothing here knows how they were found."""
+"""The content of a report: plain tables and texts, without any knowledge of how they were found."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from plausiflow.tables import Numbers
+from plausiflow.tables import FloatArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Column:
-    """The values of one feature, written for people.
+class ReportColumn:
+    """The values of one feature, as texts.
 
     Attributes:
-        name: Of the feature, as it is read.
-        texts: Each different value once.
-        codes: For each row which of the texts it has.
+        name: Readable name of the feature.
+        texts: Each distinct value once.
+        codes: Position in ``texts`` of each row's value.
     """
 
     name: str
@@ -25,50 +25,50 @@ class Column:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Curve:
-    """How dense real rows with an outcome are, in nats above the threshold.
+class DensityCurve:
+    """How dense real rows with one outcome are.
 
     Attributes:
         label: The outcome.
-        percentiles: Of the scores of rows that the density had not seen, lowest first, shape ``(101,)``.
+        percentiles: Percentiles of the plausibility scores of held-out rows, ascending, shape ``(101,)``.
     """
 
     label: str
-    percentiles: Numbers
+    percentiles: FloatArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Content:
-    """One report. Tables refer to each other by position.
+class ReportContent:
+    """Everything that one report shows. Tables refer to each other by position.
 
     Attributes:
-        title: Of the page.
-        outcome: What the model predicts, as it is read.
-        measured: Whether that is a number.
+        title: Title of the page.
+        outcome: Readable name of what the model predicts.
+        is_regression: Whether the model predicts a number.
         rows: For each row the texts ``label``, ``status``, ``reason``, ``predicted``, ``target`` and
-            ``sentence``, the ``probability`` of what is wanted, and which ``curve`` it has, -1 for none.
-        columns: What the rows hold.
+            ``sentence``, the ``probability`` of the target, and the position of its ``curve``, -1 for none.
+        columns: The values of the rows.
         answers: For each answer the row it is ``of``, its ``sentence`` and its figures; ordered by row, the
             best first. ``denser`` is the share of real rows that are less dense.
-        changes: For each changed cell of the answers the ``answer``, the ``column``, what it holds as JSON
-            (``from``, ``to``) and as texts (``before``, ``after``), and the ``move`` in ranges of the
-            feature, NaN where that has no length.
-        misses: For each nearest miss the row it is ``of``, and ``why`` it is none.
-        miss_changes: Its changed cells, likewise; ``answer`` is the miss.
-        features: For each wanted outcome and feature what changes in rows with the status found: ``target``,
+        changes: For each changed cell the ``answer``, the ``column``, its values as JSON (``from``, ``to``)
+            and as texts (``before``, ``after``), and the ``move`` in units of the feature's range, NaN if it
+            has no length.
+        misses: For each near miss the row it is ``of``, and ``why`` it is not an answer.
+        miss_changes: Changed cells of the near misses, as in ``changes``; ``answer`` is the near miss.
+        features: For each target outcome and feature the changes in rows with the status found: ``target``,
             ``feature``, ``changed``, ``share``, ``rises``, ``median_rise``, ``falls``, ``median_fall``,
             ``transition``, ``transitions``; medians are texts.
-        curves: How dense real rows are.
+        curves: Densities of real rows.
     """
 
     title: str
     outcome: str
-    measured: bool
+    is_regression: bool
     rows: pd.DataFrame
-    columns: list[Column]
+    columns: list[ReportColumn]
     answers: pd.DataFrame
     changes: pd.DataFrame
     misses: pd.DataFrame
     miss_changes: pd.DataFrame
     features: pd.DataFrame
-    curves: list[Curve]
+    curves: list[DensityCurve]

@@ -1,43 +1,21 @@
-"""What notebooks show: small tables without scripts, and with no colours of their own."""
+"""HTML tables for notebooks, without scripts and without colours of their own."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Protocol
 
-from plausiflow.report.markup import Html, element, joined
-from plausiflow.report.words import VERDICTS, counted, share_text
+import pandas as pd
 
-MOST_NAMED = 8
-_LEFT = {"style": "text-align: left"}
-_NAMED = {"style": "text-align: left", "scope": "row"}
+from plausiflow.report.labels import VERDICTS, format_count, format_share
+from plausiflow.report.rendering import render
 
-
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    """One row of a result.
-
-    Attributes:
-        label: Of the row.
-        status: Its verdict.
-        predicted: What the model answers, as text.
-        target: What is wanted, as text.
-        changes: Name, value before and value after of what changes in its best answer.
-        sentence: What is said where there is no answer, or nothing changes.
-    """
-
-    label: str
-    status: str
-    predicted: str
-    target: str
-    changes: Sequence[tuple[str, str, str]]
-    sentence: str
+MAX_NAMES = 8
 
 
 class ExplainerLike(Protocol):
-    """What is shown of an explainer; what it learned is nothing before it is fitted."""
+    """The attributes of an explainer that a notebook shows; ``model_`` is None before ``fit``."""
 
     model: Any
     model_: Any
@@ -49,65 +27,52 @@ class ExplainerLike(Protocol):
     judges: int
 
 
-def rows_table(title: str, lines: Iterable[Line], more: int) -> Html:
-    """The first rows of a result: their verdicts, and what changes, new values in bold."""
-    head = ["row", "verdict", "predicted", "wanted", "what would change"]
-    names = [element("th", _LEFT | {"scope": "col"}, name) for name in head]
-    body = [element("tr", None, *_cells(line)) for line in lines]
-    table = element(
-        "table", None, element("thead", None, element("tr", None, *names)), element("tbody", None, *body)
-    )
-    rest = element("p", None, f"and {counted(more, 'more row')}") if more else Html("")
-    return element("div", None, element("p", None, title), table, rest)
+def notebook_table(
+    title: str, rows: pd.DataFrame, changes: Sequence[Sequence[tuple[str, str, str]]], n_hidden: int
+) -> str:
+    """Return the first rows of a result, with their verdicts and changes, as an HTML table.
+
+    Args:
+        title: Text above the table.
+        rows: Texts ``label``, ``status``, ``predicted``, ``target`` and ``sentence`` of each row.
+        changes: For each row the name, the old and the new value of the features that change.
+        n_hidden: Number of rows that are not shown.
+    """
+    hidden = f"and {format_count(n_hidden, 'more row')}" if n_hidden else ""
+    lines = list(zip(rows.to_dict("records"), changes, strict=True))
+    return render("notebook_rows.html.j2", title=title, lines=lines, verdicts=VERDICTS, hidden=hidden)
 
 
-def _cells(line: Line) -> list[Html]:
-    sign, name, _ = VERDICTS[line.status]
-    changes = [
-        joined([f"{feature}: {before} → ", element("strong", None, after)])
-        for feature, before, after in line.changes
-    ]
-    told = Html("<br>".join(changes)) if changes else line.sentence
-    rest = (f"{sign} {name}", line.predicted, line.target, told)
-    return [element("th", _NAMED, line.label), *(element("td", _LEFT, cell) for cell in rest)]
-
-
-def explainer_table(explainer: ExplainerLike) -> Html:
-    """What the model was taken for, the rules, the data, and what is asked of answers."""
+def explainer_table(explainer: ExplainerLike) -> str:
+    """Return an explainer's model, data, rules and settings as an HTML table."""
     model, encoder = explainer.model_, explainer.encoder_
-    facts = {"model": type(explainer.model).__name__, "fitted": "no: call fit(x, y)"}
+    facts = {"model": [type(explainer.model).__name__], "fitted": ["no: call fit(x, y)"]}
     if model is not None and encoder is not None:
-        facts["fitted"] = "yes"
-        facts["taken for"] = str(model.description)
-        facts[explainer.outcome_] = _named([str(label) for label in model.labels]) or "a number"
-        facts["data"] = _features(encoder.schema.features)
-    facts["rules"] = "\n".join(map(str, explainer.constraints)) or "none"
-    facts["plausibility"] = f"denser than {share_text(explainer.plausibility)} of real rows with the outcome"
-    facts["confidence"] = (
-        "no second opinion asked for"
-        if explainer.confidence is None
-        else f"{share_text(explainer.confidence)} of the answers must convince a second opinion"
-    )
-    facts["judges"] = f"{explainer.judges:,}"
-    lines = [
-        element("tr", None, element("th", _NAMED, name), element("td", _LEFT, _broken(text)))
-        for name, text in facts.items()
+        facts["fitted"] = ["yes"]
+        facts["model type"] = [str(model.description)]
+        facts[explainer.outcome_] = [_name_list([str(label) for label in model.labels]) or "a number"]
+        facts["data"] = [_describe_features(encoder.schema.features)]
+    facts["rules"] = list(map(str, explainer.constraints)) or ["none"]
+    facts["plausibility"] = [
+        f"denser than {format_share(explainer.plausibility)} of real rows with the target"
     ]
-    title = element("p", None, element("strong", None, "Explainer"))
-    return element("div", None, title, element("table", None, element("tbody", None, *lines)))
+    facts["confidence"] = (
+        ["off"]
+        if explainer.confidence is None
+        else [f"{format_share(explainer.confidence)} of the answers must also satisfy an independent density"]
+    )
+    facts["judges"] = [f"{explainer.judges:,}"]
+    return render("explainer.html.j2", facts=facts)
 
 
-def _features(features: Sequence[Any]) -> str:
+def _describe_features(features: Sequence[Any]) -> str:
     kinds = Counter(str(feature.kind) for feature in features)
-    told = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())
-    return f"{counted(len(features), 'feature')} ({told}): {_named([str(f.name) for f in features])}"
+    counts = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())
+    return (
+        f"{format_count(len(features), 'feature')} ({counts}): {_name_list([str(f.name) for f in features])}"
+    )
 
 
-def _named(names: Sequence[str]) -> str:
-    rest = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
-
-
-def _broken(text: str) -> Html:
-    """Lines under each other."""
-    return Html("<br>".join(joined([line]) for line in text.split("\n")))
+def _name_list(names: Sequence[str]) -> str:
+    n_hidden = len(names) - MAX_NAMES
+    return ", ".join(names[:MAX_NAMES]) + (f" and {n_hidden:,} more" if n_hidden > 0 else "")

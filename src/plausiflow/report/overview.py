@@ -1,197 +1,195 @@
-"""The first part of a report: what many explanations say together."""
+"""The first part of a report: tables, histograms and sentences about all rows together."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from plausiflow.report.charts import histogram, share_bar
-from plausiflow.report.content import Content
-from plausiflow.report.markup import Html, element, joined, table
-from plausiflow.report.words import FIGURES, VERDICTS, counted, number_text, share_text
-from plausiflow.tables import Numbers
+from plausiflow.report.charts import Histogram, histogram
+from plausiflow.report.content import ReportContent
+from plausiflow.report.labels import FIGURES, VERDICTS, format_count, format_number, format_share
+from plausiflow.tables import FloatArray
 
-MOST_LINES, OPEN_OUTCOMES = 12, 3
-_NATS = re.compile(r"\d+(\.\d+)? nats")
+_SHORTFALL = re.compile(r"\d+(\.\d+)? (nats )?(?=short of plausible|below the plausibility threshold)")
 
 
-def overview(content: Content) -> Html:
-    """All sections, under one heading."""
+@dataclass(frozen=True)
+class Share:
+    """A table cell with a share as text, and a bar of that length; ``label`` describes the bar."""
+
+    text: str
+    fraction: float
+    label: str
+
+
+@dataclass(frozen=True)
+class ReportTable:
+    """A table; the first cell of each row is its heading.
+
+    Attributes:
+        caption: Title of the table.
+        columns: Name of each column, and its style: "number", "words" for long texts, or "".
+        rows: Cells of each row.
+    """
+
+    caption: str
+    columns: dict[str, str]
+    rows: list[list[str | Share]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """The parts of the overview; the template decides where they go. Empty tables are not shown."""
+
+    headline: str
+    verdicts: ReportTable
+    outcomes: ReportTable
+    features: list[ReportTable]
+    plausibility: str
+    scores: Histogram | None
+    costs: Histogram | None
+    changes: Histogram | None
+    measures: ReportTable
+    reasons: ReportTable
+
+
+def build_overview(content: ReportContent) -> Overview:
+    """Summarise the content of a report."""
     best = content.answers.drop_duplicates("of")
-    sections = [
-        _section("Verdicts", headline(content), _verdicts(content), _outcomes(content)),
-        _section("What changes", *_features(content)),
-        _section("Plausibility", *_plausibility(content, best)),
-        _section("Distances", *_distances(best)),
-        _section("Reasons", *_reasons(content)),
-    ]
-    return element(
-        "section", {"aria-labelledby": "summary"}, element("h2", {"id": "summary"}, "Summary"), *sections
+    return Overview(
+        headline=_headline(content.rows["status"]),
+        verdicts=_verdicts(content.rows["status"]),
+        outcomes=_outcomes(content),
+        features=_features(content.features),
+        plausibility=_plausibility(best),
+        scores=histogram(_known(best, "score"), title="Plausibility score", threshold_text="threshold"),
+        costs=histogram(_known(best, "cost"), title="Cost"),
+        changes=histogram(_known(best, "n_changes"), title="Number of changed features", integers=True),
+        measures=_measures(best),
+        reasons=_reasons(content.rows),
     )
 
 
-def headline(content: Content) -> Html:
-    """How many of the rows that need an answer have one."""
-    status = content.rows["status"]
+def every_row(content: ReportContent) -> ReportTable:
+    """Return one line per row, for readers without scripts."""
+    columns = {"Row": "", "Verdict": "", "Predicted": "", "Target": "", "What would change": "words"}
+    cells = (content.rows[name].tolist() for name in ("label", "status", "predicted", "target", "sentence"))
+    rows = [[label, VERDICTS[status][1], *texts] for label, status, *texts in zip(*cells, strict=True)]
+    return ReportTable("Every row and its best answer", columns, rows)
+
+
+def _headline(status: pd.Series) -> str:
     needed, found = int((status != "already").sum()), int((status == "found").sum())
-    text = f"{counted(len(status), 'row')} explained."
+    text = f"{format_count(len(status), 'row')} explained."
     if needed:
-        text += f" {found:,} of the {needed:,} that need an answer have one ({share_text(found, needed)})."
-    return element("p", {"class": "headline"}, text)
+        text += f" {found:,} of the {needed:,} that need an answer have one ({format_share(found, needed)})."
+    return text
 
 
-def _section(title: str, *inside: str) -> Html:
-    parts = [part for part in inside if part]
-    if not parts:
-        return Html("")
-    return element("section", {"class": "panel"}, element("h3", None, title), *parts)
-
-
-def _verdicts(content: Content) -> Html:
-    counts = content.rows["status"].value_counts()
-    lines = []
-    for status, (sign, name, meaning) in VERDICTS.items():
-        count = int(counts.get(status, 0))
+def _verdicts(status: pd.Series) -> ReportTable:
+    counts, rows = status.value_counts(), list[list[str | Share]]()
+    for key, (sign, name, meaning) in VERDICTS.items():
+        count = int(counts.get(key, 0))
         if count:
-            share = share_text(count, len(content.rows))
-            bar = share_bar(count / len(content.rows), f"{name}: {share}")
-            lines.append([f"{sign}\u00a0{name}", f"{count:,}", joined([share, bar]), meaning])
-    head, caption = ["Verdict", "Rows", "Share", "Meaning"], "How many rows have each verdict"
-    return table(caption, head, lines, numbers=(1,), words=(3,)) if lines else Html("")
+            share = _share(name, count / len(status))
+            rows.append([f"{sign}\u00a0{name}", f"{count:,}", share, meaning])
+    columns = {"Verdict": "", "Rows": "number", "Share": "", "Meaning": "words"}
+    return ReportTable("How many rows have each verdict", columns, rows)
 
 
-def _outcomes(content: Content) -> Html:
-    """Predicted and wanted outcomes, and what became of them; the most common ones."""
+def _outcomes(content: ReportContent) -> ReportTable:
+    """Return the verdicts of each pair of predicted and target outcome, the most common pairs first."""
     rows = content.rows
-    before = pd.Series("a number", index=rows.index) if content.measured else rows["predicted"]
-    pairs = rows["status"].groupby([before, rows["target"]], sort=False)
-    lines = [
-        [*map(str, pair), f"{len(status):,}", f"{(status == 'found').sum():,}", _others(status)]
+    predicted = pd.Series("a number", index=rows.index) if content.is_regression else rows["predicted"]
+    pairs = rows["status"].groupby([predicted, rows["target"]], sort=False)
+    lines: list[list[str | Share]] = [
+        [*map(str, pair), f"{len(status):,}", f"{(status == 'found').sum():,}", _other_verdicts(status)]
         for pair, status in sorted(pairs, key=lambda pair: -len(pair[1]))
     ]
-    caption = f"{content.outcome}: from what is predicted to what is wanted"
-    head = ["Predicted", "Targets", "Rows", "Found", "Others"]
-    return _shortened(caption, head, lines, numbers=(2, 3), words=(4,)) if lines else Html("")
+    columns = {"Predicted": "", "Target": "", "Rows": "number", "Found": "number", "Other verdicts": "words"}
+    return ReportTable(f"{content.outcome}: predicted and target outcomes", columns, lines)
 
 
-def _others(status: pd.Series) -> str:
+def _other_verdicts(status: pd.Series) -> str:
     counts = status[status != "found"].value_counts()
     return ", ".join(f"{counts[name]:,} {VERDICTS[name][1]}" for name in VERDICTS if counts.get(name)) or "–"
 
 
-def _features(content: Content) -> list[Html]:
-    """One table for each wanted outcome, features that change most often first."""
-    parts = []
-    targets = content.features["target"].unique().tolist()
-    for place, target in enumerate(targets):
-        own = content.features[content.features["target"] == target]
-        own = own[own["changed"] > 0].sort_values("share", ascending=False, kind="stable")
-        lines = [_feature(line) for line in own.to_dict("records")]
+def _features(features: pd.DataFrame) -> list[ReportTable]:
+    """Return one table per target outcome, features that change most often first."""
+    columns = {"Feature": "", "Rows": "number", "Share": ""}
+    columns |= dict.fromkeys(("Increases", "Decreases", "Most common change"), "words")
+    tables = []
+    for target, lines in features[features["changed"] > 0].groupby("target", sort=False):
+        lines = lines.sort_values("share", ascending=False, kind="stable")
         towards = f" towards {target}" if target else ""
         caption = f"Features that change{towards}, in rows with the verdict found"
-        if not lines:
-            continue
-        head = ["Feature", "Rows", "Share", "Rises", "Falls", "Most common change"]
-        made = _shortened(caption, head, lines, numbers=(1,), words=(3, 4, 5))
-        parts.append(made if place < OPEN_OUTCOMES else _folded(caption, made))
-    return parts
+        tables.append(ReportTable(caption, columns, [_feature(line) for line in lines.to_dict("records")]))
+    return tables
 
 
-def _feature(line: dict[str, object]) -> list[str]:
-    share = float(str(line["share"]))
-    text = share_text(share)
-    ways = [
-        f"{counted(int(str(line[count])), 'time')}, median {line[median]}" if line[count] else "–"
+def _feature(line: dict[Any, Any]) -> list[str | Share]:
+    moves = [
+        f"{format_count(line[count], 'time')}, median {line[median]}" if line[count] else "–"
         for count, median in (("rises", "median_rise"), ("falls", "median_fall"))
     ]
-    times = int(str(line["transitions"]))
-    common = f"{line['transition']} ({counted(times, 'time')})" if times else "–"
-    name = str(line["feature"])
-    told = joined([text, share_bar(share, f"{name}: {text}")])
-    return [name, f"{line['changed']:,}", told, *ways, common]
+    times = line["transitions"]
+    common = f"{line['transition']} ({format_count(times, 'time')})" if times else "–"
+    return [line["feature"], f"{line['changed']:,}", _share(line["feature"], line["share"]), *moves, common]
 
 
-def _plausibility(content: Content, best: pd.DataFrame) -> list[Html]:
-    score = _known(best, "score")
+def _share(name: str, fraction: float) -> Share:
+    text = format_share(fraction)
+    return Share(text, fraction, f"{name}: {text}")
+
+
+def _plausibility(best: pd.DataFrame) -> str:
+    score, denser, judged = (_known(best, name) for name in ("score", "denser", "judged"))
     if not len(score):
-        return []
+        return ""
     above = int((score >= 0).sum())
-    texts = [f"{above:,} of {counted(len(score), 'best answer')} reach the threshold."]
-    denser = _known(best, "denser")
+    texts = [f"{above:,} of {format_count(len(score), 'best answer')} reach the threshold."]
     if len(denser):
-        texts.append(
-            f"Half of them are denser than {share_text(float(np.median(denser)))} of real rows or more."
-        )
-    judged = _known(best, "judged")
+        median = format_share(float(np.median(denser)))
+        texts.append(f"Half of them are more typical than {median} of real rows or more.")
     if len(judged):
+        mean = format_share(float(judged.mean()))
         texts.append(
-            f"On average {share_text(float(judged.mean()))} of the judges, which guided nothing, agree."
+            f"On average they pass {mean} of the independent checks: models of the data that took no part in "
+            "the search."
         )
-    picture = histogram(score, title="Nats above the threshold", line="threshold")
-    return [element("p", None, " ".join(texts)), _figure(picture, "Nats above the threshold, best answers")]
+    return " ".join(texts)
 
 
-def _distances(best: pd.DataFrame) -> list[Html]:
-    if best.empty:
-        return []
-    pictures = [
-        _figure(histogram(_known(best, "cost"), title="Cost"), "Cost of the changes, best answers"),
-        _figure(
-            histogram(_known(best, "n_changes"), title="Features that change", whole=True),
-            "Features that change, best answers",
-        ),
-    ]
-    lines = []
+def _measures(best: pd.DataFrame) -> ReportTable:
+    rows = list[list[str | Share]]()
     for name, title in FIGURES.items():
         values = _known(best, name)
         if len(values):
             low, middle, high = np.quantile(values, [0.1, 0.5, 0.9]).tolist()
-            lines.append([title, *map(number_text, (float(values.mean()), low, middle, high))])
-    head = ["Of the best answers", "Mean", "10 % below", "Median", "10 % above"]
-    numbers = table("What was measured", head, lines, numbers=(1, 2, 3, 4))
-    return [element("div", {"class": "pictures"}, *pictures), numbers]
+            rows.append([title, *map(format_number, (float(values.mean()), low, middle, high))])
+    names = ("Mean", "10th percentile", "Median", "90th percentile")
+    return ReportTable("Measures of the best answers", {"Measure": ""} | dict.fromkeys(names, "number"), rows)
 
 
-def _reasons(content: Content) -> list[Html]:
-    """Why rows have no answer, or one with a remark; how far each is from plausible is left to its card."""
-    rows = content.rows[content.rows["reason"] != ""]
-    if rows.empty:
-        return []
-    reasons = rows["reason"].map(lambda reason: _NATS.sub("some nats", reason))
-    counts = Counter(zip(reasons, rows["status"], strict=True))
-    lines = [[reason, VERDICTS[status][1], f"{count:,}"] for (reason, status), count in counts.most_common()]
-    return [_shortened("Reasons of verdicts", ["Reason", "Verdict", "Rows"], lines, numbers=(2,), words=(0,))]
+def _reasons(rows: pd.DataFrame) -> ReportTable:
+    """Count the reasons of verdicts; reasons that differ only in the missing plausibility count together."""
+    rows = rows[rows["reason"] != ""]
+    reasons: Iterable[str] = rows["reason"].map(lambda reason: _SHORTFALL.sub("", reason))
+    counts = Counter(zip(reasons, rows["status"], strict=True)).most_common()
+    lines: list[list[str | Share]] = [
+        [reason, VERDICTS[status][1], f"{count:,}"] for (reason, status), count in counts
+    ]
+    return ReportTable("Reasons for verdicts", {"Reason": "words", "Verdict": "", "Rows": "number"}, lines)
 
 
-def _known(answers: pd.DataFrame, name: str) -> Numbers:
-    """The numbers of a figure that are known."""
+def _known(answers: pd.DataFrame, name: str) -> FloatArray:
+    """Return the finite values of a figure."""
     values = answers[name].to_numpy(np.float64) if name in answers else np.empty(0)
     return values[np.isfinite(values)]
-
-
-def _figure(picture: Html, caption: str) -> Html:
-    return element("figure", None, picture, element("figcaption", None, caption)) if picture else Html("")
-
-
-def _folded(title: str, inside: Html) -> Html:
-    return element("details", None, element("summary", None, title), inside)
-
-
-def _shortened(
-    caption: str,
-    head: list[str],
-    lines: list[list[str]],
-    *,
-    numbers: tuple[int, ...],
-    words: tuple[int, ...],
-) -> Html:
-    """A table of the first lines; the others can be unfolded."""
-    first, rest = lines[:MOST_LINES], lines[MOST_LINES:]
-    made = table(caption, head, first, numbers=numbers, words=words)
-    if not rest:
-        return made
-    title = f"{caption}: {len(rest):,} more"
-    return joined([made, _folded(title, table(title, head, rest, numbers=numbers, words=words))])

@@ -1,11 +1,11 @@
 "use strict";
-// Cards from the data in the page, a few at a time. Text goes in as text only, never as markup.
+// Draws the cards from the data in the page, a few at a time. Texts are set as text, never as markup.
 (() => {
-  const PAGE = 20, WHOLE = 14, FEW = 5, SVG = "http://www.w3.org/2000/svg";
+  const PAGE_SIZE = 20, MAX_FEATURES = 14, MAX_ANSWERS = 5, SVG = "http://www.w3.org/2000/svg";
   const data = JSON.parse(document.getElementById("data").textContent);
   const { rows, answers, columns, verdicts } = data;
   const place = (id) => document.getElementById(id);
-  const wanted = { search: "", verdict: "", order: "given", page: 0 };
+  const filter = { search: "", verdict: "", order: "given", page: 0 };
   let searchable = null;
 
   function make(tag, attributes, ...inside) {
@@ -33,7 +33,7 @@
     const status = rows.status[i], [sign, name] = verdicts[status], own = range(rows.first, i);
     const badge = make("span", { class: `verdict ${status}` }, `${sign}\u00a0${name}`);
     const heading = make("h3", { id: `row-${i}` }, `Row ${rows.label[i]}`, badge);
-    const parts = [asked(i), make("p", { class: "sentence" }, rows.sentence[i])];
+    const parts = [outcomes(i), make("p", { class: "sentence" }, rows.sentence[i])];
     if (!rows.sentence[i].includes(rows.reason[i])) {
       parts.push(make("p", { class: "quiet" }, `${own.length ? "Note" : "Reason"}: ${rows.reason[i]}`));
     }
@@ -49,11 +49,11 @@
     }
     return make("article", { class: "card", "aria-labelledby": `row-${i}` }, heading, ...parts, inside);
   }
-  function asked(i) {
+  function outcomes(i) {
     const known = [];
     if (rows.predicted[i]) known.push(`predicted ${rows.predicted[i]}`);
-    if (rows.target[i]) known.push(`wanted ${rows.target[i]}`);
-    if (rows.probability[i] !== null) known.push(`probability of that now ${number(rows.probability[i])}`);
+    if (rows.target[i]) known.push(`target ${rows.target[i]}`);
+    if (rows.probability[i] !== null) known.push(`current probability of the target ${number(rows.probability[i])}`);
     return known.length ? make("p", { class: "quiet" }, `${data.outcome}: ${known.join(", ")}`) : null;
   }
   function withoutAnswer(i) {
@@ -73,14 +73,14 @@
     if (changes) for (const cell of range(first, answer)) changed.set(changes.column[cell], cell);
     const line = (j) => valueLine(i, j, changes, changed.get(j));
     const all = columns.map((_, j) => j), head = after ? ["Feature", "Now", after, "Change"] : ["Feature", "Now"];
-    if (all.length <= WHOLE || !changes) {
+    if (all.length <= MAX_FEATURES || !changes) {
       if (changes) return [grid("Before and after; changed features are marked", head, all.map(line))];
       return [folded(`The row's ${all.length} features`, () => grid("The row", head, all.map(line)))];
     }
     const kept = all.filter((j) => !changed.has(j));
     return [
       grid("Features that change", head, all.filter((j) => changed.has(j)).map(line)),
-      folded(`${kept.length} features that stay`, () => grid("Features that stay", head, kept.map(line))),
+      folded(`${kept.length} features that do not change`, () => grid("Features that do not change", head, kept.map(line))),
     ];
   }
   function valueLine(i, j, changes, cell) {
@@ -90,10 +90,10 @@
       return make("tr", { class: "kept" }, name, make("td", null, now), make("td", null, now), make("td", null, "–"));
     }
     return make("tr", { class: "changed" }, name, make("td", null, changes.before[cell]),
-      make("td", null, changes.after[cell]), make("td", null, way(changes.move[cell])));
+      make("td", null, changes.after[cell]), make("td", null, moveText(changes.move[cell])));
   }
-  function way(move) {
-    if (move === null || move === 0) return "◆ another value";
+  function moveText(move) {
+    if (move === null || move === 0) return "◆ different value";
     const share = Math.abs(move) < 0.0005 ? "under 0.1 %" : percent(Math.abs(move));
     return `${move > 0 ? "▲ up" : "▼ down"} ${share} of range`;
   }
@@ -109,17 +109,17 @@
     return details;
   }
 
-  // Where answers stand among real rows
+  // How plausible the answers are, compared with real rows
 
   function density(i, own) {
     const curve = data.curves[rows.curve[i]], score = answers.score ? answers.score[own[0]] : null;
     if (score === null) return "";
-    const where = `${number(Math.abs(score))} nats ${score < 0 ? "below" : "above"} the threshold`;
+    const where = `plausibility score ${number(score)} (threshold 0)`;
     if (!curve) return make("p", null, where);
     const share = answers.denser ? answers.denser[own[0]] : null;
-    const text = share === null ? where : `${where}; denser than ${percent(share)} of real rows`;
-    const label = `Density of real rows with the outcome ${curve.label}, and the answer: ${text}`;
-    return make("figure", null, picture(curve, own, label), make("figcaption", null, `● the answer: ${text}`));
+    const text = share === null ? where : `${where}; more typical than ${percent(share)} of real rows`;
+    const label = `Plausibility scores of real rows with the outcome ${curve.label}, and of the answer: ${text}`;
+    return make("figure", null, picture(curve, own, label), make("figcaption", null, `● answer: ${text}`));
   }
   function picture(curve, own, label) {
     const width = 264, base = 78, top = 18, points = curve.points;
@@ -138,7 +138,7 @@
     draw("line", { class: "axis", x1: 0, x2: width, y1: base, y2: base }),
     draw("line", { class: "threshold", x1: zero, x2: zero, y1: top - 4, y2: base }),
     draw("text", { x: zero, y: top - 7, "text-anchor": anchor }, "threshold"),
-    draw("text", { x: 0, y: 100 }, "rarer"), draw("text", { x: width, y: 100, "text-anchor": "end" }, "denser"),
+    draw("text", { x: 0, y: 100 }, "less typical"), draw("text", { x: width, y: 100, "text-anchor": "end" }, "more typical"),
     ...marks);
   }
   function figures(answer) {
@@ -151,23 +151,23 @@
     const names = ["cost", "probability", "prediction", "score", "judged"].filter((name) => answers[name]);
     const lines = others.map((answer) => {
       const known = names.filter((name) => answers[name][answer] !== null);
-      const told = known.map((name) => `${data.figures[name].toLowerCase()} ${number(answers[name][answer])}`);
-      return make("li", null, answers.sentence[answer], make("div", { class: "quiet" }, told.join(", ")));
+      const texts = known.map((name) => `${data.figures[name].toLowerCase()} ${number(answers[name][answer])}`);
+      return make("li", null, answers.sentence[answer], make("div", { class: "quiet" }, texts.join(", ")));
     });
-    const rest = lines.splice(FEW), list = (start, own) => make("ol", { start }, ...own);
+    const rest = lines.splice(MAX_ANSWERS), list = (start, own) => make("ol", { start }, ...own);
     return make("div", { class: "alone" }, make("h4", null, "Other answers"), list(2, lines),
-      rest.length ? folded(`${rest.length} more answers`, () => list(FEW + 2, rest)) : null);
+      rest.length ? folded(`${rest.length} more answers`, () => list(MAX_ANSWERS + 2, rest)) : null);
   }
 
-  // Which cards
+  // Search, filter, order and pages
 
-  function chosen() {
-    const words = wanted.search.toLowerCase().split(/\s+/).filter(Boolean);
+  function matching() {
+    const words = filter.search.toLowerCase().split(/\s+/).filter(Boolean);
     const all = rows.status.map((_, i) => i).filter((i) =>
-      (!wanted.verdict || rows.status[i] === wanted.verdict) && words.every((word) => text(i).includes(word)));
-    const figure = answers[wanted.order];
+      (!filter.verdict || rows.status[i] === filter.verdict) && words.every((word) => text(i).includes(word)));
+    const figure = answers[filter.order];
     if (!figure) return all;
-    const sign = wanted.order === "score" ? 1 : -1;
+    const sign = filter.order === "score" ? 1 : -1;
     const key = (i) => {
       const value = rows.first[i] < rows.first[i + 1] ? figure[rows.first[i]] : null;
       return value === null ? Infinity : sign * value;
@@ -181,18 +181,18 @@
     return searchable[i];
   }
   function show() {
-    const all = chosen(), pages = Math.max(1, Math.ceil(all.length / PAGE));
-    wanted.page = Math.min(wanted.page, pages - 1);
-    const own = all.slice(wanted.page * PAGE, (wanted.page + 1) * PAGE);
+    const all = matching(), pages = Math.max(1, Math.ceil(all.length / PAGE_SIZE));
+    filter.page = Math.min(filter.page, pages - 1);
+    const own = all.slice(filter.page * PAGE_SIZE, (filter.page + 1) * PAGE_SIZE);
     place("cards").replaceChildren(...own.map(card));
-    const first = wanted.page * PAGE;
+    const first = filter.page * PAGE_SIZE;
     place("shown").textContent = own.length
-      ? `Cards ${first + 1} to ${first + own.length} of ${all.length}, page ${wanted.page + 1} of ${pages}`
-      : "No row fits.";
+      ? `Cards ${first + 1} to ${first + own.length} of ${all.length}, page ${filter.page + 1} of ${pages}`
+      : "No row matches.";
     const turn = (name, by) => {
-      const button = make("button", { type: "button" }, name), to = wanted.page + by;
+      const button = make("button", { type: "button" }, name), to = filter.page + by;
       button.disabled = to < 0 || to >= pages;
-      button.addEventListener("click", () => { wanted.page = to; show(); place("rows").focus(); });
+      button.addEventListener("click", () => { filter.page = to; show(); place("rows").focus(); });
       return button;
     };
     place("pages").replaceChildren(turn("Previous page", -1), turn("Next page", 1));
@@ -200,7 +200,7 @@
   }
   for (const name of ["search", "verdict", "order"]) {
     place(name).addEventListener("input", (event) => {
-      Object.assign(wanted, { [name]: event.target.value, page: 0 });
+      Object.assign(filter, { [name]: event.target.value, page: 0 });
       show();
     });
   }

@@ -10,21 +10,21 @@ import pandas as pd
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Explanation:
-    """One row, what was found for it, and why if nothing was.
+    """One row, its counterfactuals and its verdict.
 
     Attributes:
-        row: Its label.
-        status: Its verdict.
-        reason: Why, where that is known; else empty.
-        predicted: Class of the row by the model, or ``None``.
-        target: Targets class, or ``None``.
-        probability: Of the wanted class before any change; NaN if unknown.
-        sentence: All of it in plain words.
+        row: Label of the row.
+        status: Verdict of the row.
+        reason: Reason of the verdict; empty if unknown.
+        predicted: Class that the model predicts, or ``None``.
+        target: Target class, or ``None``.
+        probability: Probability of the target class before any change; NaN if unknown.
+        sentence: The verdict in plain words.
         factual: The row; cells keep their types.
-        counterfactuals: Its answers, best first; cells keep their types.
-        figures: Cost, probability and more of each answer; the index is the rank, from 1.
+        counterfactuals: The answers, best first; cells keep their types.
+        figures: Cost, probability and other measures of each answer; the index is the rank, from 1.
         changes: Changed cells: rank, feature, from, to.
-        misses: Rows that nearly were an answer, where there is none, each with what it lacks.
+        misses: Near misses of a row without an answer, each with the reason why it is not an answer.
     """
 
     row: Any
@@ -44,8 +44,8 @@ class Explanation:
         return f"Explanation(row {self.row!r}, {self.status}: {self.sentence})"
 
 
-def row_of(frame: pd.DataFrame, position: int, label: object) -> pd.Series:
-    """One row of a table, its cells with the types they have there."""
+def extract_row(frame: pd.DataFrame, position: int, label: object) -> pd.Series:
+    """Return one row of a table, its cells with the types that they have there."""
     cells = [column.iloc[position] for _, column in frame.items()]
     row: pd.Series = pd.Series(dict(zip(frame.columns, cells, strict=True)), dtype=object)
     return row.rename(label)  # type: ignore[call-overload,no-any-return]

@@ -1,0 +1,152 @@
+"""Measures of counterfactuals, verdicts of rows, and the metrics of a whole result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from plausiflow.core import (
+    METRICS,
+    Context,
+    Density,
+    Plausibility,
+    Variant,
+    evaluate,
+    verify_counterfactuals,
+)
+from plausiflow.densities import CrossFitEnsemble, Judges
+from plausiflow.explanations.checks import FIGURES
+from plausiflow.models import TableModel
+from plausiflow.search import (
+    FINAL_CORNERS,
+    PROMISE,
+    Engine,
+    SearchRequest,
+    SearchResult,
+    answers_as_text,
+    targets_as_text,
+)
+from plausiflow.tables import FloatArray
+
+if TYPE_CHECKING:
+    from plausiflow.explanations.result import Explanations
+
+
+_TIMES = ("seconds", "cpu_seconds")
+
+
+def metrics_context(model: TableModel, x: Tensor, classes: Tensor) -> Context | None:
+    """Return the metrics' context of a classifier: encoded training rows and their classes.
+
+    It has no plausibility and no judges: these depend on the context of each row.
+    """
+    classifier = model.classifier
+    return None if classifier is None else Context(classifier=classifier, x_train=x, y_train=classes)
+
+
+@torch.no_grad()
+def measure_counterfactuals(
+    request: SearchRequest,
+    answers: SearchResult,
+    model: TableModel,
+    engine: Engine,
+    judges: Judges | None,
+) -> pd.DataFrame:
+    """Return the figures of each answer; ``steady`` calls a model without gradients once more."""
+    x, of = request.encoded.x[answers.of], answers.of
+    wanted = request.wanted.y[of]
+    outputs = model.predict_outputs(answers.x_cf, answers.decoded)
+    judged = torch.full((len(of),), torch.nan, dtype=torch.float64)
+    if judges is not None and len(of):
+        judged = judges.passes(answers.x_cf, wanted, x).double().mean(dim=1)
+    delta = answers.x_cf - x
+    log_density = probability = torch.full_like(judged, torch.nan)
+    if isinstance(engine.plausibility, Density):
+        log_density = engine.plausibility.log_prob(answers.x_cf, wanted)
+    if model.labels:
+        probability = outputs.gather(1, wanted[:, None])[:, 0].exp()
+    figures = {
+        "cost": answers.cost,
+        "l1": delta.abs().sum(dim=1),
+        "l2": torch.linalg.vector_norm(delta, dim=1),
+        "n_changes": engine.rules.layout.changed(answers.x_cf, x).sum(dim=1),
+        "probability": probability,
+        "log_density": log_density,
+        "score": answers.score,
+        "judged": judged,
+    }
+    if not model.labels:
+        figures["prediction"] = outputs
+    if engine.true_model is not None:
+        # A budget of its own: what the search has spent does not count.
+        true_model = replace(engine.true_model, budget=FINAL_CORNERS * len(of))
+        oracle = true_model.oracle(request.frame, request.encoded.x, request.wanted)
+        figures["steady"] = oracle.steady(answers.x_cf, of, corners=FINAL_CORNERS, reach=PROMISE, salt=4)
+    return pd.DataFrame({name: values.numpy() for name, values in figures.items()})
+
+
+def verdict_table(
+    request: SearchRequest, answers: SearchResult, before: Tensor, labels: tuple[Any, ...]
+) -> pd.DataFrame:
+    """Return the verdict of each row; ``before`` are the model's outputs for the unchanged rows."""
+    usable = request.encoded.usable
+    likely = np.full(len(usable), np.nan)
+    if labels:
+        own = before.gather(1, request.wanted.y[:, None])[:, 0].exp().numpy()
+        likely = np.where(usable, own, np.nan)
+    return pd.DataFrame(
+        {
+            "status": answers.status,
+            "reason": answers.reason,
+            "predicted": answers_as_text(before, labels, usable),
+            "target": targets_as_text(request.wanted, labels, usable),
+            "probability": likely,
+        },
+        index=request.frame.index,
+    )
+
+
+def held_out_percentiles(plausibility: Plausibility) -> FloatArray | None:
+    """Return percentiles of the scores of held-out rows by class, ``(k, 101)``; None if unknown."""
+    if not isinstance(plausibility, CrossFitEnsemble) or not plausibility.held_out_.numel():
+        return None
+    return plausibility.held_out_.numpy()
+
+
+def result_metrics(result: Explanations, variant: Variant) -> pd.Series:
+    """Return the share of rows found and means over the best answers of found rows."""
+    needed = int(result.is_needed.sum())
+    values = {"coverage": float(result.is_found.sum()) / needed if needed else np.nan}
+    known = {name: result.found_figures(name) for name in FIGURES}
+    known = {name: figures[~np.isnan(figures)] for name, figures in known.items()}
+    known["plausibility"] = (known["score"] >= 0).astype(np.float64)
+    values |= {name: float(figures.mean()) if len(figures) else np.nan for name, figures in known.items()}
+    for name, value in _encoded_metrics(result, variant).items():
+        if name not in values or not np.isnan(value):
+            values[name] = value
+    return pd.Series(values, dtype=np.float64, name="metrics")
+
+
+def _encoded_metrics(result: Explanations, variant: Variant) -> dict[str, float]:
+    """Return the metrics of the rows that need an answer; none without encoded rows or a context."""
+    if result.encoded is None or result.context is None:
+        return {}
+    x, answers, y_target = result.encoded
+    x_cf = torch.full_like(x, torch.nan)
+    found = torch.tensor(result.is_found, device=x.device)
+    x_cf[found] = answers[torch.tensor(result.best[result.is_found], device=answers.device)].to(x)
+    rows = torch.tensor(result.is_needed, device=x.device)
+    cf = verify_counterfactuals(
+        classifier=result.context.classifier,
+        plausibility=None,
+        x=x[rows],
+        x_cf=x_cf[rows],
+        y_target=y_target[rows],
+    )
+    names = [name for name in METRICS.get(variant, {}) if name not in _TIMES]
+    return evaluate(cf, result.context, variant=variant, names=names)

@@ -1,0 +1,168 @@
+"""The content of reports and notebook tables: rows, changes and figures of a result, formatted as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from plausiflow.explanations.changes import Changes, find_changes, relative_moves
+from plausiflow.explanations.formatting import (
+    FeatureFormatter,
+    format_value,
+    is_missing_value,
+    readable_name,
+)
+from plausiflow.explanations.json_output import json_value
+from plausiflow.explanations.sentences import answer_sentences, row_sentences
+from plausiflow.explanations.summary import summarise
+from plausiflow.report import DensityCurve, ReportColumn, ReportContent, notebook_table
+from plausiflow.tables import IntArray, read_numbers
+
+if TYPE_CHECKING:
+    from plausiflow.explanations.result import Explanations
+
+NOTEBOOK_ROWS = 10
+
+
+def report_content(result: Explanations, title: str | None) -> ReportContent:
+    """Return the content of a report; the default title names the outcome."""
+    outcome = readable_name(result.outcome)
+    curve_of, curves = _density_curves(result)
+    formatters = [FeatureFormatter(feature) for feature in result.features]
+    order = np.argsort(result.misses_of, kind="stable")
+    misses = result.rows.iloc[:0] if result.misses is None else result.misses
+    miss_changes = find_changes(
+        result.rows, misses.iloc[order].reset_index(drop=True), result.misses_of[order]
+    )
+    return ReportContent(
+        title=f"Counterfactuals: {outcome}" if title is None else title,
+        outcome=outcome,
+        is_regression=not result.labels,
+        rows=_row_table(result, curve_of),
+        columns=[_report_column(result.rows.iloc[:, j], f) for j, f in enumerate(formatters)],
+        answers=_answer_table(result, curve_of, curves),
+        changes=_cell_table(result.changed, formatters),
+        misses=pd.DataFrame({"of": result.misses_of[order], "why": [result.misses_why[k] for k in order]}),
+        miss_changes=_cell_table(miss_changes, formatters),
+        features=_feature_table(result, formatters),
+        curves=curves,
+    )
+
+
+def notebook_html(result: Explanations) -> str:
+    """Return the first rows, their verdicts and changes, as a small HTML table."""
+    count = min(NOTEBOOK_ROWS, len(result))
+    formatters = [FeatureFormatter(feature) for feature in result.features]
+    changes = []
+    for i in range(count):
+        cells = result.changed.select(result.answer_range(i)[:1])
+        changes.append(
+            [(f.name, *f.format_pair(before, after)) for f, before, after in _pairs(cells, formatters)]
+        )
+    rows = _row_table(result, np.full(len(result), -1), count)
+    return notebook_table(repr(result), rows, changes, len(result) - count)
+
+
+def _row_table(result: Explanations, curve_of: IntArray, count: int | None = None) -> pd.DataFrame:
+    """Return the first ``count`` rows, or all."""
+    verdicts = result.verdicts.iloc[:count]
+    return pd.DataFrame(
+        {
+            "label": _objects(map(_label_text, result.rows.index[:count].to_flat_index())),
+            "status": _objects(verdicts["status"]),
+            "reason": _objects(verdicts["reason"]),
+            "predicted": _objects(map(_outcome_text, verdicts["predicted"])),
+            "target": _objects(map(_outcome_text, verdicts["target"])),
+            "probability": verdicts["probability"].to_numpy(np.float64),
+            "sentence": _objects(row_sentences(result, range(len(verdicts)))),
+            "curve": curve_of[:count],
+        }
+    )
+
+
+def _label_text(label: object) -> str:
+    return ", ".join(map(str, label)) if isinstance(label, tuple) else str(label)
+
+
+def _outcome_text(value: object) -> str:
+    """Return a predicted or target outcome, a number with few digits; empty if it is missing."""
+    if is_missing_value(value):
+        return ""
+    if isinstance(value, float) and not float(value).is_integer():
+        return f"{value:.6g}"
+    return format_value(value)
+
+
+def _report_column(column: pd.Series, formatter: FeatureFormatter) -> ReportColumn:
+    known: dict[str, int] = {}
+    numbers = read_numbers(column)[0] if formatter.is_number else np.full(len(column), np.nan)
+    codes = []
+    for cell, number in zip(column.tolist(), numbers.tolist(), strict=True):
+        text = formatter.format_number(number) if np.isfinite(number) else formatter.format_level(cell)
+        codes.append(known.setdefault(text, len(known)))
+    return ReportColumn(name=formatter.name, texts=list(known), codes=codes)
+
+
+def _pairs(cells: Changes, formatters: list[FeatureFormatter]) -> Iterable[tuple[FeatureFormatter, Any, Any]]:
+    return zip((formatters[j] for j in cells.column.tolist()), cells.before, cells.after, strict=True)
+
+
+def _cell_table(cells: Changes, formatters: list[FeatureFormatter]) -> pd.DataFrame:
+    """Return changed cells as JSON values and as texts, and how far each moves."""
+    texts = [formatter.format_pair(before, after) for formatter, before, after in _pairs(cells, formatters)]
+    return pd.DataFrame(
+        {
+            "answer": cells.answer,
+            "column": cells.column,
+            "from": _objects(map(json_value, cells.before)),
+            "to": _objects(map(json_value, cells.after)),
+            "before": _objects(before for before, _ in texts),
+            "after": _objects(after for _, after in texts),
+            "move": relative_moves(cells, [formatter.feature for formatter in formatters]),
+        }
+    )
+
+
+def _answer_table(result: Explanations, curve_of: IntArray, curves: list[DensityCurve]) -> pd.DataFrame:
+    """Return each answer's row, sentence and figures, and the share of real rows that are less dense."""
+    figures = result.figures.reset_index(drop=True)
+    score = figures["score"].to_numpy(np.float64)
+    denser, curve_of_answer = np.full(len(score), np.nan), curve_of[result.of]
+    for k, curve in enumerate(curves):
+        of_curve = curve_of_answer == k
+        denser[of_curve] = np.interp(score[of_curve], curve.percentiles, np.linspace(0, 1, 101))
+    sentences = answer_sentences(result, range(len(result.answers)))
+    return figures.assign(of=result.of, sentence=_objects(sentences), denser=denser)
+
+
+def _density_curves(result: Explanations) -> tuple[IntArray, list[DensityCurve]]:
+    """Return for each row the position of its target's curve, -1 if that is unknown, and the curves."""
+    curve_of = np.full(len(result), -1, dtype=np.int64)
+    if result.held_out is None or result.encoded is None:
+        return curve_of, []
+    classes, curves = result.encoded[2].cpu().numpy(), list[DensityCurve]()
+    known = result.verdicts["target"].map(lambda target: not is_missing_value(target)).to_numpy(bool)
+    for k in np.unique(classes[known]).tolist():
+        if np.isfinite(result.held_out[k]).all():
+            curve_of[known & (classes == k)] = len(curves)
+            label = _outcome_text(result.labels[k]) if result.labels else "closest to the target"
+            curves.append(DensityCurve(label=label, percentiles=result.held_out[k]))
+    return curve_of, curves
+
+
+def _feature_table(result: Explanations, formatters: list[FeatureFormatter]) -> pd.DataFrame:
+    """Return the summary's table of features, with medians as texts."""
+    table = summarise(result, None).features.reset_index()
+    repeats = len(table) // max(1, len(formatters))
+    for name in ("median_rise", "median_fall"):
+        pairs = zip(formatters * repeats, table[name].tolist(), strict=True)
+        table[name] = _objects(formatter.format_number(value) for formatter, value in pairs)
+    targets = [_outcome_text(target) if target in result.labels else "" for target in table["target"]]
+    return table.assign(target=_objects(targets), feature=_objects(map(readable_name, table["feature"])))
+
+
+def _objects(values: Iterable[Any]) -> pd.Series:
+    return pd.Series(list(values), dtype=object)
