@@ -23,7 +23,7 @@ import tarfile
 
 EXTRAS = {
     "matplotlib", "cvxpy", "clarabel", "ray", "fastapi", "uvicorn", "pyarrow", "skops", "xgboost", "lightgbm",
-    "catboost", "pytest", "hypothesis", "entmax",
+    "catboost", "pytest", "hypothesis",
 }
 
 class NotInstalled(importlib.abc.MetaPathFinder):

@@ -1,4 +1,4 @@
-"""What the tests of models that only answer share: a table, its outcomes, and models to be explained."""
+"""Shared by the tests of black boxes: a table, its outcomes, and models to explain."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ class Case:
         frame: Training rows.
         y: Their outcomes.
         decide: What the model decides for rows of the table, asked by hand.
-        says: Words of what it is taken for.
+        description: Part of the description of the resolved model.
         target: What is asked for.
         rules: What may change.
         orders: Of categories.
@@ -71,7 +71,7 @@ class Case:
     frame: pd.DataFrame
     y: Any
     decide: Callable[[pd.DataFrame], np.ndarray]
-    description: str = "a student of 25 trees, relaxed"
+    description: str = "a surrogate of 25 trees"
     target: Any = "opposite"
     rules: Any = tuple(RULES)
     orders: Any = None
@@ -113,7 +113,7 @@ def boosting():
     frame.loc[draw.random(len(frame)) < 0.15, "savings"] = np.nan
     y = outcomes(frame.fillna({"savings": 3.0}), no=False, yes=True)
     model = HistGradientBoostingClassifier(max_iter=15)
-    return fitted(model, frame, y, description="its own 15 trees, relaxed")
+    return fitted(model, frame, y, description="its own 15 trees with soft splits")
 
 
 def xgboost():
@@ -121,13 +121,13 @@ def xgboost():
     frame = people()
     y = outcomes(frame, no=0, yes=1)
     model = library.XGBClassifier(n_estimators=15, n_jobs=1)
-    return fitted(model, frame, y, description="its own 15 trees, relaxed")
+    return fitted(model, frame, y, description="its own 15 trees with soft splits")
 
 
 def lightgbm():
     library = pytest.importorskip("lightgbm")
     model = library.LGBMClassifier(n_estimators=15, verbose=-1, n_jobs=1)
-    return fitted(model, description="its own 15 trees, relaxed")
+    return fitted(model, description="its own 15 trees with soft splits")
 
 
 def catboost():
@@ -135,7 +135,7 @@ def catboost():
     model = library.CatBoostClassifier(
         iterations=15, depth=3, verbose=False, allow_writing_files=False, thread_count=1
     )
-    return fitted(model, description="its own 15 trees, relaxed")
+    return fitted(model, description="its own 15 trees with soft splits")
 
 
 def support_vectors():
@@ -179,7 +179,7 @@ def three_classes():
     model = RandomForestClassifier(15, random_state=0)
     rules = (Immutable("age"),)
     return fitted(
-        model, frame, y, target="runner_up", description="a student of 75 trees", rules=rules, asked=5
+        model, frame, y, target="runner_up", description="a surrogate of 75 trees", rules=rules, asked=5
     )
 
 

@@ -10,7 +10,7 @@ from plausiflow import Training
 from plausiflow.cli import app
 from plausiflow.cli.tables import Dialect
 from plausiflow.densities import mixed
-from plausiflow.models import black_box as blackbox
+from plausiflow.models import black_box
 from plausiflow.search import black_box as verified
 from plausiflow.search import fit as search_fitting
 from plausiflow.search.evolution import Evolution
@@ -25,7 +25,7 @@ def shortened(patch):
     patch.setattr(mixed, "FLOW_TRAINING", Training(epochs=1, learning_rate=1e-2))
     patch.setattr(mixed, "LEVELS_TRAINING", Training(epochs=1, learning_rate=1e-2))
     patch.setattr(search_fitting, "MEMBERS", 2)
-    patch.setattr(blackbox, "FEWEST", 1000)
+    patch.setattr(black_box, "MIN_SURROGATE_ROWS", 1000)
     patch.setattr(verified, "ITERATIONS", 4)
     short = partial(verified.VerifiedSearch, evolution=Evolution(rounds=1))
     patch.setattr(search_fitting, "VerifiedSearch", short)

@@ -153,7 +153,7 @@ def test_a_sample_must_have_rows_of_the_table():
     model = make_pipeline(preprocessing(), LogisticRegression())
     model = fitted(model, frame, outcomes(frame, ["a", "b"]))
     encoder = encoder_of(frame)
-    with pytest.raises(InvalidInputError, match="columns of the training table are not there: 'age'"):
+    with pytest.raises(InvalidInputError, match="columns of the training table are missing: 'age'"):
         convert_classifier(model, encoder, frame.drop(columns="age"))
     for rows in (frame.iloc[:0], frame.assign(job="pilot")):
         assert "no row that can be encoded" in reason(model, rows, encoder)

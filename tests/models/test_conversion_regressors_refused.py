@@ -149,7 +149,7 @@ def test_a_sample_must_have_rows_of_the_table():
     frame = table()
     model = fitted(make_pipeline(preprocessing(), Ridge()), frame, prices(frame))
     encoder = encoder_of(frame)
-    with pytest.raises(InvalidInputError, match="columns of the training table are not there: 'age'"):
+    with pytest.raises(InvalidInputError, match="columns of the training table are missing: 'age'"):
         convert_regressor(model, encoder, frame.drop(columns="age"))
     for rows in (frame.iloc[:0], frame.assign(job="pilot")):
         assert "no row that can be encoded" in reason(model, rows, encoder)

@@ -1,4 +1,4 @@
-"""NODE and its activations: against the entmax package, a general optimiser, and loops over leaves."""
+"""NODE and its activations: against a general optimiser, and loops over leaves."""
 
 import numpy as np
 import pytest
@@ -12,31 +12,24 @@ from sklearn.datasets import load_wine
 from plausiflow.core.prediction import predict
 from plausiflow.core.training import Training
 from plausiflow.errors import InvalidInputError
-from plausiflow.models import NODE, entmax15, entmoid15, node, sparsemax, sparsemoid
-from plausiflow.models.node import ODST
-from plausiflow_bench.reference import Reference
+from plausiflow.models import NODE, node
+from plausiflow.models.node import ODST, entmax15, entmoid15, sparsemax, sparsemoid
+from plausiflow_bench.published.runs import PublishedRun
 
 ENTMAX = {"sparsemax": (sparsemax, 2.0), "entmax15": (entmax15, 1.5)}
 
 
 @pytest.fixture(params=list(ENTMAX))
-def entmax(request):
-    return request.param, *ENTMAX[request.param]
+def activation(request):
+    return ENTMAX[request.param]
 
 
 # Activations
 
 
-def test_distributions_equal_those_of_the_entmax_package(entmax):
-    package = pytest.importorskip("entmax", reason="the package entmax is not installed (extra dev)")
-    name, ours, _ = entmax
-    scores = torch.randn(50, 3, 7).double() * torch.logspace(-2, 2, 50)[:, None, None]
-    torch.testing.assert_close(ours(scores), getattr(package, name)(scores, dim=-1), rtol=0, atol=1e-10)
-
-
 @pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
-def test_distributions_maximise_score_plus_entropy(entmax, scale):
-    _, ours, alpha = entmax
+def test_distributions_maximise_score_plus_entropy(activation, scale):
+    function, alpha = activation
     scores = scale * torch.randn(6, dtype=torch.float64)
     z = scores.numpy()
 
@@ -52,7 +45,7 @@ def test_distributions_maximise_score_plus_entropy(entmax, scale):
         constraints=simplex,
         options={"ftol": 1e-14, "maxiter": 500},
     )
-    found = ours(scores).numpy()
+    found = function(scores).numpy()
     assert objective(found) <= best.fun + 1e-9
     np.testing.assert_allclose(found, best.x, atol=1e-4)
 
@@ -68,20 +61,20 @@ def test_distributions_are_distributions_in_the_order_of_the_scores(scores):
         assert (p.gather(-1, order).diff(dim=-1) >= -1e-12).all()
 
 
-def test_a_score_of_minus_infinity_gets_nothing_and_breaks_nothing(entmax):
-    _, ours, _ = entmax
+def test_a_score_of_minus_infinity_gets_nothing_and_breaks_nothing(activation):
+    function, _ = activation
     scores = torch.tensor([1.0, -torch.inf, 0.5], requires_grad=True)
-    p = ours(scores)
-    torch.testing.assert_close(p[[0, 2]], ours(scores[[0, 2]]))
+    p = function(scores)
+    torch.testing.assert_close(p[[0, 2]], function(scores[[0, 2]]))
     assert p[1] == 0
     p[0].backward()
     assert torch.isfinite(scores.grad).all()
 
 
-def test_gradients_of_the_distributions_are_right_away_from_kinks(entmax):
-    _, ours, _ = entmax
+def test_gradients_of_the_distributions_are_right_away_from_kinks(activation):
+    function, _ = activation
     scores = torch.randn(8, 6, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(ours, scores, eps=1e-7, atol=1e-4)
+    assert torch.autograd.gradcheck(function, scores, eps=1e-7, atol=1e-4)
 
 
 @pytest.mark.parametrize(("bins", "whole"), [(sparsemoid, sparsemax), (entmoid15, entmax15)])
@@ -134,7 +127,7 @@ def test_a_layer_answers_as_a_loop_over_its_leaves(choice, bins):
 
 def test_the_weights_of_a_trees_leaves_sum_to_one():
     layer = ODST(4, 2, n_trees=5, depth=6, choice=entmax15, bins=entmoid15)
-    torch.testing.assert_close(layer.leaves(torch.randn(9, 4)).sum(dim=-1), torch.ones(9, 5))
+    torch.testing.assert_close(layer.leaf_weights(torch.randn(9, 4)).sum(dim=-1), torch.ones(9, 5))
 
 
 @torch.no_grad()
@@ -152,7 +145,7 @@ def test_first_thresholds_are_quantiles_and_first_temperatures_reach_the_farthes
     layer = ODST(4, 2, n_trees=6, depth=3, choice=sparsemax, bins=sparsemoid).double()
     x = torch.rand(500, 4, dtype=torch.float64)
     layer.initialise(x, np.random.default_rng(3), beta=2.0, cutoff=1.0)
-    values = layer.values(x).detach()
+    values = layer.split_values(x).detach()
     quantiles = np.random.default_rng(3).beta(2.0, 2.0, size=(6, 3))
     expected = [[np.quantile(values[:, t, k].numpy(), quantiles[t, k]) for k in range(3)] for t in range(6)]
     np.testing.assert_allclose(layer.thresholds.detach().numpy(), expected, rtol=1e-9)
@@ -165,7 +158,7 @@ def test_the_cutoff_says_how_many_rows_start_in_the_slope(cutoff, share, farthes
     layer = ODST(4, 2, n_trees=6, depth=3, choice=sparsemax, bins=sparsemoid)
     x = torch.rand(2001, 4)
     layer.initialise(x, np.random.default_rng(3), beta=1.0, cutoff=cutoff)
-    differences = (layer.values(x) - layer.thresholds).abs() / layer.log_temperatures.exp()
+    differences = (layer.split_values(x) - layer.thresholds).abs() / layer.log_temperatures.exp()
     if farthest is None:
         torch.testing.assert_close(
             (differences <= 1).to(x).mean(dim=0), torch.full((6, 3), share), rtol=0, atol=2e-3
@@ -233,7 +226,7 @@ def test_weights_without_a_layer_are_an_error():
 
 
 def test_published_weights_give_the_logits_of_the_published_leaf_codes(reference_directory):
-    reference = Reference.load("wine", reference_directory)
+    reference = PublishedRun.load("wine", reference_directory)
     part = {
         name.split(".")[-1]: torch.as_tensor(v)
         for name, v in reference.classifier_arrays.items()
@@ -254,7 +247,7 @@ def test_published_weights_give_the_logits_of_the_published_leaf_codes(reference
 @pytest.mark.parametrize(("name", "accuracy"), [("heloc", 0.69), ("digits", 0.93)])
 @pytest.mark.parametrize("make", [NODE, NODE.paper], ids=["default", "paper"])
 def test_our_training_reaches_the_published_accuracy(reference_directory, name, accuracy, make):
-    reference = Reference.load(name, reference_directory)
+    reference = PublishedRun.load(name, reference_directory)
     node = make().fit(reference.x_train, reference.y_train)
     assert (predict(node, reference.x_test) == reference.y_test).double().mean() > accuracy
 
@@ -266,7 +259,7 @@ def test_many_rows_are_answered_in_pieces_with_the_same_answers_and_gradients(mo
     x = torch.rand(300, 4, requires_grad=True)
     whole = trees.logits(x)
     (gradient,) = torch.autograd.grad(whole.square().sum(), x)
-    monkeypatch.setattr(node, "_LEAVES_AT_ONCE", 8 * 8 * 70)
+    monkeypatch.setattr(node, "_MAX_LEAVES", 8 * 8 * 70)
     pieces = trees.logits(x)
     torch.testing.assert_close(pieces, whole, rtol=0, atol=1e-12)
     torch.testing.assert_close(torch.autograd.grad(pieces.square().sum(), x)[0], gradient, rtol=0, atol=1e-12)

@@ -46,7 +46,7 @@ def test_a_module_of_the_table_keeps_its_numbers(precision):
         values = regressor.values(encoder.encode(rows).x)
         torch.testing.assert_close(values, expected(module, rows).reshape(-1), rtol=1e-9, atol=1e-9)
         assert repr(regressor) == "TableModule(Net; numbers)"
-        assert regressor.description == "a torch module that gives numbers"
+        assert regressor.description == "a torch module that returns numbers"
 
 
 class Spy(nn.Module):
@@ -139,7 +139,7 @@ def test_it_satisfies_one_protocol_and_says_what_it_is():
     assert regressor.differentiable
     assert classifier.n_classes == 2
     assert classifier.output == "logits"
-    assert classifier.description == "a torch module that gives logits"
+    assert classifier.description == "a torch module that returns logits"
 
 
 def test_it_follows_the_precision_and_the_device_of_its_rows(device):

@@ -27,7 +27,7 @@ def test_text_identifiers_and_constants_that_may_be_missing_are_named_all_at_onc
         ),
         (lambda: torch_regressor(Net(1), encoder, frame), r"numbers`, or an object with `values\(x\)`"),
     ):
-        with pytest.raises(InvalidInputError, match=rf"give a function `DataFrame -> {instead}") as raised:
+        with pytest.raises(InvalidInputError, match=rf"use a function `DataFrame -> {instead}") as raised:
             make()
         text = str(raised.value)
         assert "`number` is an identifier, which encoded rows do not hold. Drop the column" in text
@@ -53,11 +53,11 @@ class Doubtful(nn.Module):
 
 BAD = {
     r"raised KeyError for rows of shape \(120, 7\).*'no such column'": Raising(),
-    r"raised RuntimeError.*given the 7 columns of the table.* in this order: age, income": nn.Linear(5, 2),
+    r"raised RuntimeError.*takes the 7 columns of the table.* in this order: age, income": nn.Linear(5, 2),
     r"returned NaN for 120 of 120 rows": Doubtful(lambda rows: rows[:, :2] * torch.nan),
     r"no gradient with respect to its input": Doubtful(lambda rows: rows[:, :2].detach()),
-    r"no gradient that is finite and not zero at any of 120": Doubtful(lambda rows: rows[:, :2].round()),
-    r"no gradient that is finite": Doubtful(lambda rows: (rows[:, :2] * 0).sqrt() + 5),
+    r"no finite, nonzero gradient at any of 120": Doubtful(lambda rows: rows[:, :2].round()),
+    r"no finite, nonzero gradient": Doubtful(lambda rows: (rows[:, :2] * 0).sqrt() + 5),
 }
 
 
@@ -114,7 +114,7 @@ def test_rows_must_be_those_of_the_table():
         classifier.logits(x[:, :3])
     with pytest.raises(InvalidInputError, match=r"float tensor; got torch.int64"):
         classifier.logits(x.long())
-    with pytest.raises(InvalidInputError, match="columns of the training table are not there: 'age'"):
+    with pytest.raises(InvalidInputError, match="columns of the training table are missing: 'age'"):
         torch_classifier(Net(2), encoder, frame.drop(columns="age"), 2)
     with pytest.raises(InvalidInputError, match="no training row can be encoded"):
         torch_classifier(Net(2), encoder, frame.iloc[:0], 2)

@@ -1,22 +1,20 @@
-"""Classifiers: our own networks, and models that users bring."""
+"""Models: networks that plausiflow trains, and the models that users bring."""
 
-from plausiflow.models.base import NetworkClassifier
 from plausiflow.models.black_box import BlackBox
-from plausiflow.models.encoded import EncodedModel, in_order, is_measured, labels_of, numbers_of
-from plausiflow.models.networks import LinearClassifier, MLPClassifier
+from plausiflow.models.networks import LinearClassifier, MLPClassifier, NetworkClassifier
 from plausiflow.models.node import NODE
-from plausiflow.models.predictor import OutputKind, Predictor, asked_so, non_deterministic
-from plausiflow.models.resolve import ModelResolver, ModelType, predicts_numbers
-from plausiflow.models.sklearn.columns import Fitted, Refused
-from plausiflow.models.sklearn.comparison import Intake
+from plausiflow.models.outcomes import encode_labels, is_continuous
+from plausiflow.models.predictor import OutputKind, Predictor, outputs_differ, restore_predictor
+from plausiflow.models.resolve import LabelSource, ModelType, resolve_model
+from plausiflow.models.sklearn.columns import Fitted, InputFormat, UnsupportedModelError
 from plausiflow.models.sklearn.conversion import (
     ConvertedClassifier,
     ConvertedRegressor,
-    convert,
+    convert_classifier,
     convert_regressor,
 )
-from plausiflow.models.sparse import entmax15, entmoid15, sparsemax, sparsemoid
-from plausiflow.models.surrogate import Surrogate, restore_imitation, restore_relaxed_trees
+from plausiflow.models.surrogate import Surrogate, restore_relaxed_trees, restore_trained_surrogate
+from plausiflow.models.table_model import EncodedModel, TableModel
 from plausiflow.models.torch_classifier import TorchClassifier
 from plausiflow.models.torch_module import TableModule, torch_classifier, torch_regressor
 from plausiflow.models.trees.forest import Forest
@@ -29,33 +27,28 @@ __all__ = [
     "EncodedModel",
     "Fitted",
     "Forest",
-    "Intake",
+    "InputFormat",
+    "LabelSource",
     "LinearClassifier",
     "MLPClassifier",
-    "ModelResolver",
     "ModelType",
     "NetworkClassifier",
     "OutputKind",
     "Predictor",
-    "Refused",
     "Surrogate",
+    "TableModel",
     "TableModule",
     "TorchClassifier",
-    "asked_so",
-    "convert",
+    "UnsupportedModelError",
+    "convert_classifier",
     "convert_regressor",
-    "entmax15",
-    "entmoid15",
-    "in_order",
-    "is_measured",
-    "labels_of",
-    "non_deterministic",
-    "numbers_of",
-    "predicts_numbers",
-    "restore_imitation",
+    "encode_labels",
+    "is_continuous",
+    "outputs_differ",
+    "resolve_model",
+    "restore_predictor",
     "restore_relaxed_trees",
-    "sparsemax",
-    "sparsemoid",
+    "restore_trained_surrogate",
     "torch_classifier",
     "torch_regressor",
 ]

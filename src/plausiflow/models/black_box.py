@@ -1,7 +1,7 @@
-"""A model without gradients: the model itself, asked on rows of the table, and a likeness that has gradients.
+"""A model without gradients: the user's own model on rows of the table, and a differentiable surrogate.
 
-Boosted trees are relaxed as they are; anything else teaches a student of trees, on training rows, rows like
-them and points between them (:mod:`plausiflow.models.surrogate`).
+The surrogate (:mod:`plausiflow.models.surrogate`) is the model's own boosted trees with soft splits, or trees
+that are trained to imitate the model.
 """
 
 from __future__ import annotations
@@ -15,83 +15,143 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from plausiflow.core import Classifier
 from plausiflow.models.predictor import Predictor
-from plausiflow.models.sklearn.columns import Refused
-from plausiflow.models.surrogate import Surrogate, own_trees, student_of
-from plausiflow.models.surrogate_rows import pool
+from plausiflow.models.sklearn.columns import UnsupportedModelError
+from plausiflow.models.surrogate import Surrogate, relax_trees, train_surrogate
+from plausiflow.models.surrogate_rows import sample_surrogate_rows
 from plausiflow.tables import Encoder
 
-_TINY = 1e-300
-_BLOCK = 65_536
-SAMPLE = 256
-FEWEST, MOST = 10_000, 40_000
-"""Rows that a student learns from: four times the training rows, within these bounds."""
+_SMALLEST_PROBABILITY = 1e-300
+_BATCH = 65_536
+_COMPARED_ROWS = 256
+MIN_SURROGATE_ROWS, MAX_SURROGATE_ROWS = 10_000, 40_000
+"""Rows that a surrogate is trained on: four times the training rows, within these bounds."""
 
 
 @dataclass(frozen=True, eq=False)
 class BlackBox:
-    """A model that only answers.
+    """A model without gradients; see :class:`~plausiflow.models.table_model.TableModel`.
 
     Attributes:
-        asked: The model itself.
-        likeness: A differentiable likeness of it.
-        encoder: Of the table.
-        sample: A training row, for what encoded rows do not hold.
-        taught: How many rows the model was asked about to make the likeness.
-        reason: Why the likeness is a student, where the model has trees of its own.
+        predictor: The user's own model.
+        surrogate: A differentiable surrogate of it.
+        encoder: Encoder of the table.
+        sample: A training row, for the columns that encoded rows do not hold.
+        n_surrogate_rows: Number of rows that the surrogate was trained on; 0 for the model's own trees.
+        reason: Why the trees of the model itself are not the surrogate, if it has any.
     """
 
-    asked: Predictor
-    likeness: Surrogate
+    predictor: Predictor
+    surrogate: Surrogate
     encoder: Encoder
     sample: pd.DataFrame
-    taught: int = 0
+    n_surrogate_rows: int = 0
     reason: str = ""
 
     differentiable = False
+    value_and_grad = None
 
     @property
     def labels(self) -> tuple[Any, ...]:
-        """Of its classes, in its order; none for a regressor."""
-        return self.asked.labels
+        """Class labels in the model's order; empty for a regressor."""
+        return self.predictor.labels
 
     @property
     def n_classes(self) -> int:
-        """How many classes there are."""
+        """Number of classes."""
         return len(self.labels)
 
     @property
+    def n_calls(self) -> int:
+        """How often the user's model has been called."""
+        return self.predictor.n_calls
+
+    @property
+    def n_rows_asked(self) -> int:
+        """Total number of rows in these calls."""
+        return self.predictor.n_rows
+
+    @property
+    def classifier(self) -> Classifier | None:
+        """The black box itself; None for a regressor."""
+        return self if self.labels and isinstance(self, Classifier) else None
+
+    @property
     def description(self) -> str:
-        """What the model was taken for."""
-        why = f" ({self.reason})" if self.reason else ""
+        """What the model is and how it is used, in words."""
+        reason = f" ({self.reason})" if self.reason else ""
         return (
-            f"{self.asked.name}, asked for {self.asked.answers}, without gradients; the search follows "
-            f"{self.likeness.description}{why}, and every answer is verified on the model itself"
+            f"{self.predictor.name}, asked for {self.predictor.output_kind}, without gradients; the search "
+            f"follows {self.surrogate.description}{reason}, and every answer is verified on the model itself"
         )
 
-    def outputs(self, temperature: float) -> Callable[[Tensor], Tensor]:
-        """Logits or predictions of the likeness, on encoded rows; keeps the graph."""
-        soft = self.likeness.at(temperature)
-        return soft if self.labels else lambda x: soft(x)[:, 0]
+    def outputs_at(self, temperature: float) -> Callable[[Tensor], Tensor]:
+        """Return the surrogate's logits or values as a differentiable function of encoded rows."""
+        outputs = self.surrogate.at(temperature)
+        return outputs if self.labels else lambda x: outputs(x)[:, 0]
 
-    def answer(self, frame: pd.DataFrame) -> Tensor:
-        """What the model says of rows: log-probabilities ``(n, k)``, predictions ``(n,)``; NaN for none."""
-        outputs = self.asked.outputs(_as_trained(self.encoder, frame))
-        return outputs.clamp_min(_TINY).log() if self.labels else outputs
+    def true_outputs(self, frame: pd.DataFrame) -> Tensor:
+        """Return the user's model's log-probabilities ``(n, k)`` or values ``(n,)``; NaN for none."""
+        outputs = self.predictor.outputs(_with_training_dtypes(self.encoder, frame))
+        return outputs.clamp_min(_SMALLEST_PROBABILITY).log() if self.labels else outputs
 
-    def answers(self, x: Tensor, frame: pd.DataFrame | None = None) -> Tensor:
-        """The same for encoded rows ``(n, width)``, which are decoded where ``frame`` does not hold them."""
-        if frame is None:
-            frame = decoded(self.encoder, x, self.sample)
-        return self.answer(frame)
+    def predict_outputs(self, x: Tensor, frame: pd.DataFrame | None = None) -> Tensor:
+        """Return :meth:`true_outputs` of encoded rows, which are decoded if ``frame`` is None."""
+        return self.true_outputs(_decode(self.encoder, x, self.sample) if frame is None else frame)
 
     def logits(self, x: Tensor) -> Tensor:
-        """Log-probabilities of encoded rows ``(n, width) -> (n, k)``; there is no gradient."""
-        return self.answers(x.detach()).to(x)
+        """Return the user's model's log-probabilities of encoded rows, ``(n, k)``, without gradients."""
+        return self.predict_outputs(x.detach()).to(x)
 
 
-def _as_trained(encoder: Encoder, frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows with columns of plain objects in the dtypes of training: one cell that is none spoils a column."""
+def make_black_box(
+    model: object,
+    predictor: Predictor,
+    encoder: Encoder,
+    frame: pd.DataFrame,
+    x: Tensor,
+    *,
+    trained: bool | None = None,
+    random_state: int = 0,
+) -> BlackBox:
+    """Return a model without gradients together with its surrogate.
+
+    Args:
+        model: The user's model, for its trees.
+        predictor: The same model as a predictor.
+        encoder: Encoder of the table.
+        frame: Training rows.
+        x: The same rows, encoded.
+        trained: Whether the surrogate is trained (True), is the model's own trees (False), or is trained only
+            if these cannot be read (None).
+        random_state: Seed of the surrogate and its training rows.
+
+    Raises:
+        UnsupportedModelError: If ``trained`` is False and the model's trees cannot be read.
+    """
+    reason = ""
+    if not trained:
+        try:
+            surrogate = relax_trees(model, encoder, frame.iloc[:_COMPARED_ROWS])
+            return BlackBox(predictor, surrogate, encoder, frame.iloc[:1])
+        except UnsupportedModelError as error:
+            if trained is False:
+                raise
+            reason = str(error) if _has_trees(model) else ""
+    outputs = predictor.outputs(frame)
+    # Rows between training rows lead to another class, or to the other half of a regressor's values.
+    classes = outputs.argmax(dim=1) if outputs.ndim == 2 else (outputs > outputs.median()).long()
+    size = min(MAX_SURROGATE_ROWS, max(MIN_SURROGATE_ROWS, 4 * len(x)))
+    rows = sample_surrogate_rows(x, classes, encoder.layout, size=size, random_state=random_state)
+    outputs = torch.cat([predictor.outputs(_decode(encoder, batch, frame)) for batch in rows.split(_BATCH)])
+    known = torch.isfinite(outputs if outputs.ndim == 1 else outputs.sum(dim=1))
+    surrogate = train_surrogate(rows[known], outputs[known], encoder.layout, random_state=random_state)
+    return BlackBox(predictor, surrogate, encoder, frame.iloc[:1], len(rows), reason)
+
+
+def _with_training_dtypes(encoder: Encoder, frame: pd.DataFrame) -> pd.DataFrame:
+    """Convert object columns to their training dtypes; one unreadable cell makes a column object."""
     columns = {}
     for feature in encoder.schema.features:
         column = frame[feature.name]
@@ -103,8 +163,8 @@ def _as_trained(encoder: Encoder, frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(**columns) if columns else frame
 
 
-def decoded(encoder: Encoder, x: Tensor, sample: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the table for encoded ones; what these do not hold is as in the first row of a sample."""
+def _decode(encoder: Encoder, x: Tensor, sample: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of the table for encoded ones; identifiers are those of the first row of the sample."""
     frame = encoder.decode(x)
     for feature in encoder.schema.features:
         if feature.kind == "identifier":
@@ -113,50 +173,8 @@ def decoded(encoder: Encoder, x: Tensor, sample: pd.DataFrame) -> pd.DataFrame:
     return frame[sample.columns]
 
 
-def black_box(
-    model: object,
-    asked: Predictor,
-    encoder: Encoder,
-    frame: pd.DataFrame,
-    x: Tensor,
-    classes: Tensor,
-    *,
-    student: bool | None = None,
-    seed: int = 0,
-) -> BlackBox:
-    """A model that only answers, with its likeness.
-
-    Args:
-        model: As it came, for its trees.
-        asked: The same, as it is asked.
-        encoder: Of the table.
-        frame: Training rows.
-        x: The same, encoded.
-        classes: What the model decides for them, shape ``(n,)``.
-        student: Whether the likeness must be a student, or must not; nothing lets the model decide.
-        seed: Of the student's rows.
-
-    Raises:
-        Refused: Its own trees are asked for, and cannot be read.
-    """
-    reason = ""
-    if not student:
-        try:
-            return BlackBox(asked, own_trees(model, encoder, frame.iloc[:SAMPLE]), encoder, frame.iloc[:1])
-        except Refused as refusal:
-            if student is False:
-                raise
-            reason = str(refusal) if _has_trees(model) else ""
-    size = min(MOST, max(FEWEST, 4 * len(x)))
-    taught = pool(x, classes, encoder.layout, size=size, seed=seed)
-    outputs = torch.cat([asked.outputs(decoded(encoder, some, frame)) for some in taught.split(_BLOCK)])
-    known = torch.isfinite(outputs if outputs.ndim == 1 else outputs.sum(dim=1))
-    likeness = student_of(taught[known], outputs[known], encoder.layout, seed=seed)
-    return BlackBox(asked, likeness, encoder, frame.iloc[:1], len(taught), reason)
-
-
 def _has_trees(model: object) -> bool:
-    """Whether it is a boosted model whose trees might have been read."""
+    """Return whether this is a boosted model of a supported library."""
     last = model.steps[-1][1] if hasattr(model, "steps") else model
     module = type(last).__module__.split(".")[0]
     return module in ("xgboost", "lightgbm", "catboost") or "GradientBoosting" in type(last).__name__

@@ -1,11 +1,15 @@
 r"""NODE: ensembles of differentiable oblivious decision trees (Popov, Morozov and Babenko, ICLR 2020).
 
-An oblivious tree of depth D asks every row the same D questions, so its :math:`2^D` leaves are numbered by
-the bits of the answers. SearchRequest k looks at :math:`v_k = a_k \cdot x`, where :math:`a_k` is a sparse
-distribution over the features, and is answered "above" with weight
-:math:`\sigma_k = \sigma((v_k - b_k) e^{-\tau_k})`. A leaf's weight is the product of :math:`\sigma_k` where
-its bit k is 0 and :math:`1 - \sigma_k` where it is 1; the tree answers with the weighted sum of its leaves'
-responses. Each layer also sees the answers of all trees before it. The logits are the mean over all trees.
+An oblivious tree of depth D applies the same D splits to every row, so its :math:`2^D` leaves are numbered by
+the bits of the outcomes. Split k compares :math:`v_k = a_k \cdot x` with a threshold, where :math:`a_k` is a
+sparse distribution over the features. The row goes to "above" with weight
+:math:`\sigma_k = \sigma((v_k - b_k) e^{-\tau_k})`. The weight of a leaf is the product of :math:`\sigma_k`
+where its bit k is 0 and :math:`1 - \sigma_k` where it is 1. The tree returns the weighted sum of its leaf
+responses. Each layer also takes the outputs of all earlier trees. The logits are the mean over all trees.
+
+``sparsemax`` and ``entmax15`` (package entmax) choose the features. Their two-class versions ``sparsemoid``
+and ``entmoid15``, as functions of the difference of the two scores, weight the splits. They are exactly flat
+outside [-1, 1] and [-2, 2], where their gradient is zero.
 """
 
 from __future__ import annotations
@@ -18,25 +22,51 @@ from typing import Literal, Self
 
 import numpy as np
 import torch
+from entmax import entmax15, sparsemax
 from torch import Tensor, nn
 
 from plausiflow.core import Training
 from plausiflow.errors import InvalidInputError
-from plausiflow.models.base import NetworkClassifier, Weights, as_tensor
-from plausiflow.models.sparse import entmax15, entmoid15, sparsemax, sparsemoid
+from plausiflow.models.networks import NetworkClassifier, Weights, as_tensor
 
 Activation = Callable[[Tensor], Tensor]
 
-_CHOICES: dict[str, Activation] = {"sparsemax": sparsemax, "entmax15": entmax15}
-_BINS: dict[str, Activation] = {"sparsemoid": sparsemoid, "entmoid15": entmoid15}
 _PUBLISHED_NAMES = {
     "response": "response",
     "feature_selection_logits": "selection",
     "feature_thresholds": "thresholds",
     "log_temperatures": "log_temperatures",
 }
-_FIRST_ROWS = 2000
-_LEAVES_AT_ONCE = 2**20  # what a processor's cache holds
+_INIT_ROWS = 2000
+_MAX_LEAVES = 2**20  # leaf weights that fit into a processor's cache
+
+
+def sparsemoid(difference: Tensor) -> Tensor:
+    r"""Return the first entry of ``sparsemax([u, 0])``: :math:`\min(\max((u + 1) / 2, 0), 1)`, elementwise.
+
+    Example:
+        >>> sparsemoid(torch.tensor([-2.0, 0.0, 0.5]))
+        tensor([0.0000, 0.5000, 0.7500])
+    """
+    return (0.5 * difference + 0.5).clamp(0, 1)
+
+
+def entmoid15(difference: Tensor) -> Tensor:
+    r"""Return the first entry of ``entmax15([u, 0])``, elementwise.
+
+    It is :math:`\frac12 + \frac18 c \sqrt{8 - c^2}`, with c = u clipped to [-2, 2]: the condition
+    :math:`(c / 2 - \tau)^2 + \tau^2 = 1` gives :math:`\tau = (c - \sqrt{8 - c^2}) / 4`.
+
+    Example:
+        >>> entmoid15(torch.tensor([-2.0, 0.0, 3.0]))
+        tensor([0.0000, 0.5000, 1.0000])
+    """
+    clipped = difference.clamp(-2, 2)
+    return 0.5 + 0.125 * clipped * (8 - clipped.square()).sqrt()
+
+
+_CHOICES: dict[str, Activation] = {"sparsemax": sparsemax, "entmax15": entmax15}
+_BINS: dict[str, Activation] = {"sparsemoid": sparsemoid, "entmoid15": entmoid15}
 
 
 class ODST(nn.Module):
@@ -46,12 +76,12 @@ class ODST(nn.Module):
         n_features: Number of input columns.
         n_classes: Number of responses per leaf.
         n_trees: Number of trees.
-        depth: Questions per tree.
-        choice: How a question chooses features: scores over the last dimension to weights.
-        bins: How a question is answered: a difference to a weight in [0, 1].
+        depth: Splits per tree.
+        choice: Feature weights of a split, from scores over the last dimension.
+        bins: Weight in [0, 1] of the branch "above", from the scaled difference to the threshold.
     """
 
-    fixed: Tensor | None
+    feature_weights: Tensor | None
 
     def __init__(
         self,
@@ -69,87 +99,84 @@ class ODST(nn.Module):
         self.selection = nn.Parameter(torch.rand(n_features, n_trees, depth))
         self.thresholds = nn.Parameter(torch.randn(n_trees, depth))
         self.log_temperatures = nn.Parameter(torch.randn(n_trees, depth))
-        self.register_buffer("fixed", None, persistent=False)
+        self.register_buffer("feature_weights", None, persistent=False)
 
     def freeze(self) -> None:
-        """Compute the weights of the features once, for a layer that is not trained any more."""
-        self.fixed = self._chosen().detach()
+        """Compute the feature weights once, for a layer that is no longer trained."""
+        self.feature_weights = self._feature_weights().detach()
 
-    def values(self, x: Tensor) -> Tensor:
-        """What each question looks at, shape ``(n, trees, depth)``."""
-        chosen = self._chosen() if self.fixed is None else self.fixed
-        return (x @ chosen).view(len(x), *self.thresholds.shape)
+    def split_values(self, x: Tensor) -> Tensor:
+        """Return the value that each split compares with its threshold, shape ``(n, trees, depth)``."""
+        weights = self._feature_weights() if self.feature_weights is None else self.feature_weights
+        return (x @ weights).view(len(x), *self.thresholds.shape)
 
-    def leaves(self, x: Tensor) -> Tensor:
-        """The weight of every leaf, shape ``(n, trees, 2 ** depth)``; sums to one over a tree's leaves."""
-        above = self.bins((self.values(x) - self.thresholds) * (-self.log_temperatures).exp())
+    def leaf_weights(self, x: Tensor) -> Tensor:
+        """Return the weight of every leaf, shape ``(n, trees, 2 ** depth)``; sums to one over a tree."""
+        above = self.bins((self.split_values(x) - self.thresholds) * (-self.log_temperatures).exp())
         weights = torch.stack([above[..., 0], 1 - above[..., 0]], dim=-1)
         for k in range(1, self.depth):  # bit k of a leaf's number is the most significant so far
-            answer = above[..., k, None]
-            weights = torch.cat([weights * answer, weights * (1 - answer)], dim=-1)
+            branch = above[..., k, None]
+            weights = torch.cat([weights * branch, weights * (1 - branch)], dim=-1)
         return weights
 
     def forward(self, x: Tensor) -> Tensor:
-        """The answer of every tree, shape ``(n, trees, classes)``."""
-        return torch.einsum("ntl,tcl->ntc", self.leaves(x), self.response)
+        """Return the output of every tree, shape ``(n, trees, classes)``."""
+        return torch.einsum("ntl,tcl->ntc", self.leaf_weights(x), self.response)
 
     def mean(self, x: Tensor) -> Tensor:
-        """The mean over the trees, shape ``(n, classes)``, without the answers of single trees."""
+        """Return the mean over the trees, shape ``(n, classes)``, without computing each tree's output."""
         response = self.response.transpose(1, 2).flatten(0, 1)
-        return self.leaves(x).flatten(1) @ response / len(self.response)
+        return self.leaf_weights(x).flatten(1) @ response / len(self.response)
 
     @torch.no_grad()
     def initialise(self, x: Tensor, generator: np.random.Generator, *, beta: float, cutoff: float) -> None:
-        """Set thresholds to quantiles of what the questions see.
-
-        Temperatures are set so that the rows fall into the bins' slope.
-        """
-        values = self.values(x)
+        """Set thresholds to quantiles of the split values, and temperatures so that rows reach the slope."""
+        values = self.split_values(x)
         quantiles = torch.as_tensor(generator.beta(beta, beta, size=self.thresholds.shape)).to(values)
         self.thresholds.copy_(_quantile(values, quantiles))
         spread = _quantile((values - self.thresholds).abs(), torch.full_like(quantiles, min(1.0, cutoff)))
         self.log_temperatures.copy_((spread / max(1.0, cutoff) + 1e-6).log())
 
-    def _chosen(self) -> Tensor:
+    def _feature_weights(self) -> Tensor:
         return self.choice(self.selection.flatten(1).T).T
 
 
 class DenseTrees(nn.Module):
-    """Layers of trees, ``(n, d) -> (n, classes)``.
+    """Densely connected layers of trees, ``(n, d) -> (n, classes)``.
 
-    Each of them sees the input and the answers of all trees before it.
+    Each layer takes the input and the outputs of all earlier trees.
     """
 
     def __init__(self, layers: list[ODST]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
 
-    def odsts(self) -> list[ODST]:
-        """The layers, first to last."""
+    def odst_layers(self) -> list[ODST]:
+        """Return the layers, first to last."""
         return [layer for layer in self.layers if isinstance(layer, ODST)]
 
     def forward(self, x: Tensor) -> Tensor:
-        """The mean answer of all trees; on a processor, as many rows at a time as its cache holds."""
-        leaves = max(layer.response[:, 0].numel() for layer in self.odsts())
-        at_once = max(64, _LEAVES_AT_ONCE // leaves)
-        if x.device.type != "cpu" or len(x) <= at_once:
-            return self._answered(x)
-        return torch.cat([self._answered(rows) for rows in x.split(at_once)])
+        """Return the mean over all trees; on a CPU, in batches that fit into its cache."""
+        n_leaves = max(layer.response[:, 0].numel() for layer in self.odst_layers())
+        batch_size = max(64, _MAX_LEAVES // n_leaves)
+        if x.device.type != "cpu" or len(x) <= batch_size:
+            return self._mean(x)
+        return torch.cat([self._mean(rows) for rows in x.split(batch_size)])
 
-    def _answered(self, x: Tensor) -> Tensor:
-        *earlier, last = self.odsts()
+    def _mean(self, x: Tensor) -> Tensor:
+        *earlier, last = self.odst_layers()
         total = x.new_zeros(())
         for layer in earlier:
-            answers = layer(x)
-            total = total + answers.mean(dim=1)
-            x = torch.cat([x, answers.flatten(1)], dim=1)
+            outputs = layer(x)
+            total = total + outputs.mean(dim=1)
+            x = torch.cat([x, outputs.flatten(1)], dim=1)
         return (total + last.mean(x)) / len(self.layers)
 
     @torch.no_grad()
     def initialise(self, x: Tensor, seed: int, *, beta: float, cutoff: float) -> None:
-        """Set every layer's thresholds and temperatures from rows, first layer first."""
+        """Set the thresholds and temperatures of every layer from rows, first layer first."""
         generator = np.random.default_rng(seed)
-        for layer in self.odsts():
+        for layer in self.odst_layers():
             layer.initialise(x, generator, beta=beta, cutoff=cutoff)
             x = torch.cat([x, layer(x).flatten(1)], dim=1)
 
@@ -158,19 +185,19 @@ class DenseTrees(nn.Module):
 class NODE(NetworkClassifier):
     """Neural oblivious decision ensembles.
 
-    The default has the size of the paper's runs with the activations of NODE's authors, whose bins are flat
-    for fewer rows than ``sparsemoid``'s: a search by gradients gets a direction more often.
+    The default has the size of the paper's runs with the activations of NODE's authors. ``entmoid15`` is flat
+    for fewer rows than ``sparsemoid``, so a gradient search finds a direction more often.
 
     Attributes:
         n_trees: Trees per layer.
-        depth: Questions per tree.
+        depth: Splits per tree.
         n_layers: Densely connected layers.
-        choice: How a question chooses features.
-        bins: How a question is answered.
-        init_beta: First thresholds are Beta(b, b) quantiles of the training rows; one: uniform, more: nearer
-            the median.
-        init_cutoff: Share of the training rows that a question's bins see within [-1, 1] at first; above one,
-            all rows, spread over so much more.
+        choice: Activation that chooses the features of a split.
+        bins: Activation that weights the two branches of a split.
+        init_beta: Initial thresholds are Beta(b, b) quantiles of the training rows. One is uniform; larger
+            values are closer to the median.
+        init_cutoff: Share of the training rows whose scaled difference starts within [-1, 1]; above one, all
+            rows start within a range that is larger by this factor.
     """
 
     training: Training = field(
@@ -200,22 +227,22 @@ class NODE(NetworkClassifier):
                 f"`init_beta` and `init_cutoff` must be positive; got {self.init_beta}, {self.init_cutoff}"
             )
         if problems:
-            raise InvalidInputError("; ".join(problems) + ". `NODE()` has settings that work.")
+            raise InvalidInputError("; ".join(problems) + ". The defaults of `NODE()` work for most tables.")
 
     @classmethod
     def paper(cls, *, seed: int = 0) -> Self:
-        """What the published runs used: one layer of 128 trees of depth 4, with sparsemax and sparsemoid."""
+        """Return the settings of the published runs: 128 trees of depth 4, with sparsemax and sparsemoid."""
         return cls(choice="sparsemax", bins="sparsemoid", seed=seed)
 
     @classmethod
     def popov(cls, *, seed: int = 0) -> Self:
-        """NODE's own recipe, smaller: two dense layers of 128 trees of depth 6, with entmax15 and entmoid15.
+        """Return a smaller version of NODE's own settings: two layers of 128 trees of depth 6.
 
-        Its authors used 2048 trees in one layer, or 128 to 1024 in two to eight. This size trains in minutes
-        on one core; more classes take longer, since the second layer sees every class's answer of every tree.
+        The authors used 2048 trees in one layer, or 128 to 1024 in two to eight. This size trains in minutes
+        on one core. More classes take longer, because the second layer takes one input per tree and class.
         """
-        # Deviation: AdamW on the inputs as they are; NODE's authors use QHAdam, quantile-normalised inputs
-        # and mean weights.
+        # Deviation: AdamW on unscaled inputs; NODE's authors use QHAdam, quantile-normalised inputs and
+        # averaged weights.
         return cls(depth=6, n_layers=2, seed=seed)
 
     @classmethod
@@ -226,14 +253,16 @@ class NODE(NetworkClassifier):
         choice: Literal["sparsemax", "entmax15"] = "sparsemax",
         bins: Literal["sparsemoid", "entmoid15"] = "sparsemoid",
     ) -> Self:
-        """A NODE that was trained elsewhere; the activations default to those of the published runs.
+        """Return a NODE with weights that were trained elsewhere.
+
+        The activations default to those of the published runs.
 
         Args:
             weights: For every layer i, ``dense_block.<i>.`` with ``response`` ``(trees, classes, leaves)``,
                 ``feature_selection_logits`` ``(features, trees, depth)``, ``feature_thresholds`` and
-                ``log_temperatures`` ``(trees, depth)``, with any prefix; other names are ignored.
-            choice: How it chooses features.
-            bins: How it answers a question.
+                ``log_temperatures`` ``(trees, depth)``, with any prefix. Other names are ignored.
+            choice: Activation that chooses the features of a split.
+            bins: Activation that weights the two branches of a split.
         """
         state = {}
         for name, values in weights.items():
@@ -265,7 +294,7 @@ class NODE(NetworkClassifier):
 
     def _prepare(self, module: nn.Module, x: Tensor) -> None:
         if isinstance(module, DenseTrees):
-            module.initialise(x[:_FIRST_ROWS], self.seed, beta=self.init_beta, cutoff=self.init_cutoff)
+            module.initialise(x[:_INIT_ROWS], self.seed, beta=self.init_beta, cutoff=self.init_cutoff)
 
     def _for_evaluation(self, module: nn.Module) -> nn.Module:
         evaluated = copy.deepcopy(module)
@@ -276,7 +305,7 @@ class NODE(NetworkClassifier):
 
 
 def _quantile(values: Tensor, quantiles: Tensor) -> Tensor:
-    """Linear-interpolated quantiles over the rows, one for each entry: ``(n, ...), (...) -> (...)``."""
+    """Return linearly interpolated quantiles over the rows, one per entry: ``(n, ...), (...) -> (...)``."""
     ordered = values.sort(dim=0).values
     position = quantiles * (len(values) - 1)
     low = position.floor().long()[None]

@@ -1,10 +1,10 @@
-"""The user's model itself, asked about rows of the table: where there are no gradients, it is all there is.
+"""The user's own model, called on rows of the table.
 
 A model is a fitted object with ``predict_proba``, ``decision_function`` or ``predict``, a booster of XGBoost
-or LightGBM (neither is imported here), or any function of a table. It is given a copy of rows in original
-units and dtypes, numbered anew, and its warnings are not shown. NumPy's random state is left as the model
-leaves it: putting it back would hide a model that answers at random. Before it is believed, the model is
-asked about training rows: twice, in another order, and about some of them alone.
+or LightGBM (neither is imported here), or any function of a table. It gets a copy of the rows in original
+units and dtypes, with a range index. Its warnings are suppressed. NumPy's random state is left as the model
+leaves it; restoring it would hide a model that predicts at random. :func:`make_predictor` checks the model on
+training rows first: it calls it twice, with the rows in another order, and with some rows alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Literal, TypeAlias
 
@@ -25,342 +25,339 @@ from sklearn.base import BaseEstimator, RegressorMixin, is_regressor
 from torch import Tensor
 
 from plausiflow.errors import InvalidInputError, ModelError
-from plausiflow.models.encoded import in_order
-from plausiflow.models.sklearn.columns import Array, Fitted, Refused
-from plausiflow.models.sklearn.comparison import Intake
-from plausiflow.tables import plain
+from plausiflow.models.outcomes import reorder_classes
+from plausiflow.models.sklearn.columns import Array, Fitted, InputFormat, UnsupportedModelError
+from plausiflow.tables import to_python
 
-_ROWS = 256
-_ALONE = 4
+_CHECKED_ROWS = 256
+_SINGLE_ROWS = 4
 _EXTRA_CALLS = 64
 _TOLERANCE = 1e-3
-_BETWEEN_CALLS = 1e-9
-_BETWEEN_BATCHES = 1e-6
-_OWN_NAMES = {"catboost": "feature_names_", "xgboost": "feature_names", "lightgbm": "feature_name"}
-"""Where models that do not follow scikit-learn keep the names of their columns; LightGBM writes no spaces."""
-
+_TOLERANCE_BETWEEN_CALLS = 1e-9
+_TOLERANCE_BETWEEN_BATCHES = 1e-6
+_NAME_ATTRIBUTES = {"catboost": "feature_names_", "xgboost": "feature_names", "lightgbm": "feature_name"}
+"""Attributes with the column names of models that do not follow scikit-learn; LightGBM replaces spaces."""
 
 OutputKind: TypeAlias = Literal["probabilities", "scores", "labels", "values"]
 
 
-class RaisedError(ModelError):
-    """The user's model raised."""
-
-
-@dataclass(frozen=True)
-class _Call:
-    """A function or a method of the user's, given what it takes of the table."""
-
-    name: str
-    function: Callable[[Any], object]
-    intake: Intake
-    method: str = ""
-
-    def __call__(self, frame: pd.DataFrame) -> object:
-        rows = self.intake.rows(frame)
-        return self.function(np.array(rows) if self.intake.as_array else rows)
+class ModelCallError(ModelError):
+    """The user's model raised an exception."""
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
 class Predictor:
-    """The user's model itself, asked about rows of the table; every call is counted.
+    """The user's own model on rows of the table. It counts its calls.
 
     Attributes:
-        name: What it is called in messages.
-        answers: What it answers with; ``scores`` are positive where it predicts the second of two outcomes.
-        labels: The outcomes in the model's order; none for a regressor.
-        respond: What is really called.
-        calls: How often it was.
-        rows: About how many rows.
+        name: Name in messages.
+        output_kind: What the model returns. ``scores`` are positive where it predicts the second of two
+            outcomes.
+        labels: Class labels in the model's order; empty for a regressor.
+        function: The function or method that is called.
+        input_format: The columns that it takes; None for the whole table.
+        method: Name of the method; empty if the model itself is called.
+        n_calls: Number of calls so far.
+        n_rows: Total number of rows in these calls.
     """
 
     name: str
-    answers: OutputKind
+    output_kind: OutputKind
     labels: tuple[Any, ...]
-    respond: Callable[[pd.DataFrame], object]
-    calls: int = 0
-    rows: int = 0
+    function: Callable[[Any], object]
+    input_format: InputFormat | None = None
+    method: str = ""
+    n_calls: int = 0
+    n_rows: int = 0
 
     def outputs(self, frame: pd.DataFrame) -> Tensor:
-        """What the model says of rows of the table.
+        """Return the model's predictions for rows of the table.
 
-        A batch that raises is halved, in up to 64 more calls, to tell the rows that raise from the others.
+        A batch that raises is halved, with up to 64 more calls, to find the rows that raise.
 
         Returns:
-            Probabilities ``(n, k)``, double, which sum to one: a single one where the model answers with
-            labels, the softmax of ``(0, score)`` where it answers with scores. Of a regressor its values,
-            ``(n,)``. NaN, for the whole row, where the model has none: it raised, or the answer is no such.
+            Probabilities ``(n, k)``, double, which sum to one: one-hot if the model returns labels, the
+            softmax of ``(0, score)`` if it returns scores. For a regressor, its values ``(n,)``. A row is NaN
+            where the model raises or returns an invalid prediction.
 
         Raises:
-            ModelError: The answer has a wrong shape.
+            ModelError: If the predictions have a wrong shape.
         """
         shape = (len(frame), len(self.labels)) if self.labels else (len(frame),)
-        found = torch.full(shape, torch.nan, dtype=torch.float64)
-        waiting = deque([(0, len(frame))] if len(frame) else [])
-        last = self.calls + 1 + _EXTRA_CALLS
-        while waiting and self.calls < last:
-            start, stop = waiting.popleft()
+        outputs = torch.full(shape, torch.nan, dtype=torch.float64)
+        pending = deque([(0, len(frame))] if len(frame) else [])
+        max_calls = self.n_calls + 1 + _EXTRA_CALLS
+        while pending and self.n_calls < max_calls:
+            start, stop = pending.popleft()
             try:
-                found[start:stop] = self._outputs(frame.iloc[start:stop])
-            except RaisedError:
+                outputs[start:stop] = self._outputs(frame.iloc[start:stop])
+            except ModelCallError:
                 middle = (start + stop) // 2
-                waiting.extend([(start, middle), (middle, stop)] if stop - start > 1 else [])
-        return found
+                pending.extend([(start, middle), (middle, stop)] if stop - start > 1 else [])
+        return outputs
 
     def __repr__(self) -> str:
-        kind = f"{len(self.labels)} classes; {self.answers}" if self.labels else self.answers
+        kind = f"{len(self.labels)} classes; {self.output_kind}" if self.labels else self.output_kind
         return f"Predictor({self.name}, {kind})"
 
     @property
-    def way(self) -> tuple[str, Intake]:
-        """By which method it is asked, none where it is itself called, and what it is given."""
-        assert isinstance(self.respond, _Call)
-        return self.respond.method, self.respond.intake
-
-    @property
-    def _called(self) -> str:
-        return self.respond.name if isinstance(self.respond, _Call) else self.name
+    def _call_name(self) -> str:
+        return f"`{self.name}.{self.method}`" if self.method else self.name
 
     @property
     def _expected(self) -> str:
         names = ", ".join(map(repr, self.labels[:10]))
-        if self.answers == "labels":
+        if self.output_kind == "labels":
             return f"labels of shape (n,), out of {names}"
-        if self.answers == "probabilities":
+        if self.output_kind == "probabilities":
             also = f", or (n,) for that of {self.labels[1]!r}" if len(self.labels) == 2 else ""
             return f"probabilities of shape (n, {len(self.labels)}), in the order {names}{also}"
         return "finite numbers of shape (n,)"
 
-    def _answer(self, frame: pd.DataFrame) -> object:
-        """What the model returns for rows, or an error of ours."""
-        self.calls, self.rows = self.calls + 1, self.rows + len(frame)
-        given = frame.copy()
-        given.index = pd.RangeIndex(len(given))
+    def _call(self, frame: pd.DataFrame) -> object:
+        """Call the model on a copy of rows; turn its exceptions into a :class:`ModelCallError`."""
+        self.n_calls, self.n_rows = self.n_calls + 1, self.n_rows + len(frame)
+        rows: Any = frame.copy()
+        rows.index = pd.RangeIndex(len(rows))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                return self.respond(given)
+                if self.input_format is not None:
+                    rows = self.input_format.select(rows)
+                    rows = np.array(rows) if self.input_format.as_array else rows
+                return self.function(rows)
             except Exception as error:
                 text = " ".join(str(error).split()).rstrip(".")
                 columns = ", ".join(f"{name} {dtype}" for name, dtype in frame.dtypes.iloc[:10].items())
-                raise RaisedError(
-                    f"{self._called} raised {type(error).__name__} for rows of shape {frame.shape}, first "
-                    f"columns {columns}: {text}. It must be fitted, and take any number of rows as they are "
-                    "in the training table; where it needs them prepared, give a function: "
+                raise ModelCallError(
+                    f"{self._call_name} raised {type(error).__name__} for rows of shape {frame.shape}, first "
+                    f"columns {columns}: {text}. It must be fitted, and accept any number of rows of the "
+                    "training table. If it needs preprocessed rows, pass a function: "
                     "`lambda frame: model.predict_proba(prepare(frame))`."
                 ) from error
 
-    def _numbers(self, answer: object, n: int) -> Array:
-        """The answer in numbers ``(n, k)``; ``(n, 1)`` where it is one number for each row."""
-        cells, k = _cells(answer, n, self.labels), len(self.labels)
-        widths = {k, 1 if k == 2 else k} if self.answers == "probabilities" else {1}
-        if cells is None or len(cells) != n or cells.shape[1] not in widths:
-            shape = getattr(answer, "shape", None)
-            came = f"{type(answer).__name__}{'' if shape is None else f' of shape {tuple(shape)}'}"
-            if isinstance(answer, pd.DataFrame):
-                came += f" with columns {', '.join(map(repr, answer.columns[:10]))}"
+    def _numbers(self, result: object, n: int) -> Array:
+        """Return the model's result as numbers ``(n, k)``, or ``(n, 1)`` if it has one number per row."""
+        columns, k = _as_columns(result, n, self.labels), len(self.labels)
+        widths = {k, 1 if k == 2 else k} if self.output_kind == "probabilities" else {1}
+        if columns is None or len(columns) != n or columns.shape[1] not in widths:
+            shape = getattr(result, "shape", None)
+            got = f"{type(result).__name__}{'' if shape is None else f' of shape {tuple(shape)}'}"
+            if isinstance(result, pd.DataFrame):
+                got += f" with columns {', '.join(map(repr, result.columns[:10]))}"
             raise ModelError(
-                f"{self._called} must answer n = {n} rows with {self._expected}; got {came}. Give a function "
-                "of the rows that returns this."
+                f"{self._call_name} must return {self._expected}, for n = {n} rows; got {got}. Pass a "
+                "function of the rows that returns this."
             )
-        # A label 0 or 1 is the probability of 1 as well, and is so still where a sure model becomes unsure.
-        if self.answers == "labels" and self.labels != (0, 1):
-            return np.vstack([np.eye(k), np.full(k, np.nan)])[_codes(cells, self.labels)]
-        numbers = pd.to_numeric(pd.Series(cells.ravel()), errors="coerce")
-        return numbers.to_numpy(np.float64, na_value=np.nan, copy=True).reshape(cells.shape)
+        # Labels 0 and 1 are also the probability of 1, which stays right for rows with a value between.
+        if self.output_kind == "labels" and self.labels != (0, 1):
+            return np.vstack([np.eye(k), np.full(k, np.nan)])[_label_codes(columns, self.labels)]
+        numbers = pd.to_numeric(pd.Series(columns.ravel()), errors="coerce")
+        return numbers.to_numpy(np.float64, na_value=np.nan, copy=True).reshape(columns.shape)
 
     def _outputs(self, frame: pd.DataFrame, *, strict: bool = False) -> Tensor:
-        """The outputs of one call; where this is strict, every row must have one."""
+        """Return the outputs of one call; if ``strict``, raise unless every row has a valid prediction."""
         n = len(frame)
-        numbers = self._numbers(self._answer(frame), n)
+        numbers = self._numbers(self._call(frame), n)
         finite = np.isfinite(numbers).all(axis=1)
-        wrong = {"are none of the outcomes" if self.answers == "labels" else "are not finite": ~finite}
-        if self.answers in ("probabilities", "labels"):
+        faults = {"are not known outcomes" if self.output_kind == "labels" else "are not finite": ~finite}
+        if self.output_kind in ("probabilities", "labels"):
             outside = (numbers < -_TOLERANCE) | (numbers > 1 + _TOLERANCE)
-            wrong["are outside [0, 1]"] = finite & outside.any(axis=1)
+            faults["are outside [0, 1]"] = finite & outside.any(axis=1)
             if numbers.shape[1] > 1:
-                wrong["do not sum to one"] = finite & (abs(numbers.sum(axis=1) - 1) > _TOLERANCE)
-        bad = np.logical_or.reduce(list(wrong.values()))
-        if strict and bad.any():
-            faults = ", ".join(f"{mask.sum()} {fault}" for fault, mask in wrong.items() if mask.any())
+                faults["do not sum to one"] = finite & (abs(numbers.sum(axis=1) - 1) > _TOLERANCE)
+        invalid = np.logical_or.reduce(list(faults.values()))
+        if strict and invalid.any():
+            listed = ", ".join(f"{mask.sum()} {fault}" for fault, mask in faults.items() if mask.any())
             raise ModelError(
-                f"{self._called} must answer with {self._expected}; of its answers for {n} training rows "
-                f"{faults}. Ask it by hand, or give a function that returns this."
+                f"{self._call_name} must return {self._expected}; of its predictions for {n} training rows "
+                f"{listed}. Call it on these rows to see, or pass a function that returns this."
             )
-        numbers[bad] = np.nan
-        made = torch.from_numpy(numbers)
+        numbers[invalid] = np.nan
+        outputs = torch.from_numpy(numbers)
         if not self.labels:
-            return made[:, 0]
-        if self.answers == "scores":
-            return torch.cat([torch.zeros_like(made), made], dim=1).softmax(dim=1)
-        made = (torch.cat([1 - made, made], dim=1) if made.shape[1] == 1 else made).clamp(0, 1)
-        return made / made.sum(dim=1, keepdim=True)
+            return outputs[:, 0]
+        if self.output_kind == "scores":
+            return torch.cat([torch.zeros_like(outputs), outputs], dim=1).softmax(dim=1)
+        proba = torch.cat([1 - outputs, outputs], dim=1) if outputs.shape[1] == 1 else outputs
+        proba = proba.clamp(0, 1)
+        return proba / proba.sum(dim=1, keepdim=True)
 
     def _check(self, rows: pd.DataFrame) -> None:
-        """Raise unless the model has an answer for every row, and stays with it."""
+        """Raise unless the model predicts every row, the same in every call and batch."""
         first = self._outputs(rows, strict=True)
-        changed = non_deterministic(first, self._outputs(rows, strict=True), tolerance=_BETWEEN_CALLS)
+        changed = outputs_differ(first, self._outputs(rows, strict=True), tolerance=_TOLERANCE_BETWEEN_CALLS)
         if changed.any():
             raise ModelError(
-                f"{self._called} changes its answers between calls: those for {int(changed.sum())} of "
-                f"{len(rows)} training rows. Fix its random state, or put it into evaluation mode."
+                f"{self._call_name} must be deterministic; it changes its predictions between calls for "
+                f"{int(changed.sum())} of {len(rows)} training rows. Set its random state, or switch it to "
+                "evaluation mode."
             )
-        changed = non_deterministic(first, self._outputs(rows.iloc[::-1], strict=True).flip(0))
+        changed = outputs_differ(first, self._outputs(rows.iloc[::-1], strict=True).flip(0))
         order = (first @ torch.arange(len(self.labels)).double() if self.labels else first).argsort()
-        for row in order[torch.linspace(0, len(rows) - 1, _ALONE).long()].tolist():
-            alone = self._outputs(rows.iloc[[row]], strict=True)
-            changed[row] |= non_deterministic(first[[row]], alone)[0]
+        for row in order[torch.linspace(0, len(rows) - 1, _SINGLE_ROWS).long()].tolist():
+            single = self._outputs(rows.iloc[[row]], strict=True)
+            changed[row] |= outputs_differ(first[[row]], single)[0]
         if changed.any():
             raise ModelError(
-                f"{self._called} depends on the rows asked with it: alone, or in another order, "
-                f"{int(changed.sum())} training rows have other answers. Let it treat every row on its own, "
-                "without means, ranks or an order of the rows that it is given."
+                f"{self._call_name} must predict each row independently; its prediction depends on the other "
+                f"rows of the batch for {int(changed.sum())} training rows. Do not use means, ranks or the "
+                "order of the rows."
             )
 
 
-def asked(model: object, frame: pd.DataFrame, outcomes: tuple[Any, ...] | None) -> Predictor:
-    """The model as one that is asked about rows of the table.
+def make_predictor(model: object, frame: pd.DataFrame, labels: tuple[Any, ...] | None) -> Predictor:
+    """Return a model as a checked :class:`Predictor`.
 
     Args:
-        model: A fitted classifier or regressor; a booster; or a function of the table's rows that returns
-            probabilities in the order of the outcomes or in columns of their names, the probability of the
-            second of two outcomes, labels, or the numbers of a regression. A model without ``classes_`` has
-            the outcomes in their sorted order.
-        frame: Training rows, as the model is given them.
-        outcomes: The sorted labels of ``y``; nothing where ``y`` is a number.
+        model: A fitted classifier or regressor; a booster; or a function of the table's rows. A function
+            returns probabilities (in the order of the labels, or in columns named by them), the probability
+            of the second of two labels, labels, or the values of a regression. The outcomes of a model
+            without ``classes_`` are in sorted order.
+        frame: Training rows.
+        labels: Sorted labels of ``y``; None for a regression.
 
     Raises:
-        InvalidInputError: This is no model of such a table, or of such outcomes.
-        ModelError: Predictor about training rows it raises, has no answer, or does not stay with it.
+        InvalidInputError: If it is not a model of this table, or of these labels.
+        ModelError: If it raises, has invalid predictions, or is not deterministic on training rows.
 
     Example:
         >>> frame = pd.DataFrame({"age": [31, 54, 47, 25]})
         >>> def score(rows):
         ...     return rows["age"] / 100
-        >>> model = asked(score, frame, ("no", "yes"))
+        >>> model = make_predictor(score, frame, ("no", "yes"))
         >>> model
         Predictor(a function `score`, 2 classes; probabilities)
         >>> model.outputs(frame)[0]
         tensor([0.6900, 0.3100], dtype=torch.float64)
     """
     if isinstance(model, type) or not (_has_methods(model) or callable(model)):
-        came = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        got = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
         raise InvalidInputError(
             "`model` must be a fitted model with `predict_proba` or `predict`, or a function of the table's "
-            f"rows; got {came}. Fit it, or give `lambda frame: ...`."
+            f"rows; got {got}. Fit it, or pass `lambda frame: ...`."
         )
     if not len(frame):
-        raise InvalidInputError("`frame` must hold training rows to ask the model about; it has none.")
-    rows = frame.iloc[np.linspace(0, len(frame) - 1, min(len(frame), _ROWS)).astype(np.int64)]
-    made = _made(model, rows, _labels(model, outcomes))
-    made._check(rows)
-    made.calls = made.rows = 0
-    return made
+        raise InvalidInputError("`frame` must hold training rows to check the model on; it is empty.")
+    rows = frame.iloc[np.linspace(0, len(frame) - 1, min(len(frame), _CHECKED_ROWS)).astype(np.int64)]
+    predictor = _find_output_kind(model, rows, _model_labels(model, labels))
+    predictor._check(rows)
+    predictor.n_calls = predictor.n_rows = 0
+    return predictor
 
 
-def asked_so(
-    model: Fitted, method: str, intake: Intake, answers: OutputKind, labels: tuple[Any, ...]
+def restore_predictor(
+    model: Fitted, method: str, input_format: InputFormat, output_kind: OutputKind, labels: tuple[Any, ...]
 ) -> Predictor:
-    """A model that is asked in a way that is known: by a method, or by none itself; nothing is tried."""
-    name = _name(model)
-    called, function = (f"`{name}.{method}`", getattr(model, method)) if method else (name, model)
+    """Return a predictor with known settings, without calling the model; see :class:`Predictor`."""
+    function = getattr(model, method) if method else model
     return Predictor(
-        name=name, answers=answers, labels=labels, respond=_Call(called, function, intake, method)
+        name=_name(model),
+        output_kind=output_kind,
+        labels=labels,
+        function=function,
+        input_format=input_format,
+        method=method,
     )
 
 
-def non_deterministic(first: Tensor, again: Tensor, *, tolerance: float = _BETWEEN_BATCHES) -> Tensor:
-    """Which rows have other outputs when asked again, bool, shape ``(n,)``; one NaN is as good as another.
+def outputs_differ(first: Tensor, second: Tensor, *, tolerance: float = _TOLERANCE_BETWEEN_BATCHES) -> Tensor:
+    """Return which rows have different outputs, bool, shape ``(n,)``; two NaN are equal.
 
-    Numbers above one are compared by their ratio. The tolerance is for rows that were asked in other batches,
-    of models in single precision.
+    Numbers above one are compared by their ratio. The default tolerance allows for rounding between batches
+    of a model in single precision.
     """
-    same = (first - again).abs() <= tolerance * first.abs().clamp_min(1)
-    same |= first.isnan() & again.isnan()
+    same = (first - second).abs() <= tolerance * first.abs().clamp_min(1)
+    same |= first.isnan() & second.isnan()
     return ~same.reshape(len(same), -1).all(dim=1) if len(same) else same.new_zeros(0)
 
 
-def _made(model: Fitted, rows: pd.DataFrame, labels: tuple[Any, ...]) -> Predictor:
-    """The model, asked for the best that it has; whether that is labels, its answers for the rows tell."""
+def _find_output_kind(model: Fitted, rows: pd.DataFrame, labels: tuple[Any, ...]) -> Predictor:
+    """Return the predictor with the most informative output; its results tell labels from numbers."""
     method = "predict" if _has_methods(model) else ""
     if _name(model) == "xgboost.Booster":
         method = "inplace_predict"
     elif labels and hasattr(model, "predict_proba"):
-        return _taking(model, "predict_proba", rows, labels)
-    made = _taking(model, method, rows, labels)
-    cells = _cells(made._answer(rows), len(rows), labels) if labels else None
-    if cells is None or cells.shape[1] != 1:
-        return made
-    if any(isinstance(cell, str) for cell in cells[:, 0].tolist()) or (_codes(cells, labels) >= 0).all():
-        made.answers = "labels"
+        return _find_input_format(model, "predict_proba", rows, labels)
+    predictor = _find_input_format(model, method, rows, labels)
+    columns = _as_columns(predictor._call(rows), len(rows), labels) if labels else None
+    if columns is None or columns.shape[1] != 1:
+        return predictor
+    is_text = any(isinstance(cell, str) for cell in columns[:, 0].tolist())
+    if is_text or (_label_codes(columns, labels) >= 0).all():
+        predictor.output_kind = "labels"
         if len(labels) == 2 and method and hasattr(model, "decision_function"):
-            scored = replace(_taking(model, "decision_function", rows, labels), answers="scores")
+            scoring = _find_input_format(model, "decision_function", rows, labels)
+            scoring.output_kind = "scores"
             with suppress(ModelError):  # scores of another shape
-                if ((scored.outputs(rows)[:, 1] - 0.5) * (made.outputs(rows)[:, 1] - 0.5) >= 0).all():
-                    return scored
-    return made
+                scores, decisions = scoring.outputs(rows)[:, 1], predictor.outputs(rows)[:, 1]
+                if ((scores - 0.5) * (decisions - 0.5) >= 0).all():
+                    return scoring
+    return predictor
 
 
-def _taking(model: Fitted, method: str, rows: pd.DataFrame, labels: tuple[Any, ...]) -> Predictor:
-    """The model, asked by a method or by itself, given its columns in the first way that it takes them."""
+def _find_input_format(model: Fitted, method: str, rows: pd.DataFrame, labels: tuple[Any, ...]) -> Predictor:
+    """Return a predictor that passes the columns in the first form that the model accepts."""
     names = tuple(rows.columns)
-    intakes = _intakes(model, names) if method else [Intake(names, as_array=False)]
-    answers: OutputKind = "probabilities" if labels else "values"
-    ways = [asked_so(model, method, intake, answers, labels) for intake in intakes]
-    for way in ways:
-        with suppress(RaisedError):
-            way._answer(rows)
-            return way
-    return ways[0]
+    formats = _possible_formats(model, names) if method else [InputFormat(names, as_array=False)]
+    kind: OutputKind = "probabilities" if labels else "values"
+    predictors = [restore_predictor(model, method, input_format, kind, labels) for input_format in formats]
+    for predictor in predictors:
+        with suppress(ModelCallError):
+            predictor._call(rows)
+            return predictor
+    return predictors[0]
 
 
-def _intakes(model: Fitted, names: tuple[str, ...]) -> list[Intake]:
-    """What a model takes of a table, in the order to try: columns that it names, else all, also as an array.
+def _possible_formats(model: Fitted, names: tuple[str, ...]) -> list[InputFormat]:
+    """Return the inputs to try: the columns that the model names, or else all, as a table and as an array.
 
-    The table comes before the array: a model inside another may know names that the outer one does not.
+    The table comes before the array: an inner model may know names that the outer one does not.
     """
     inner = getattr(model, "best_estimator_", model)
     packages = {base.__module__.partition(".")[0] for base in type(inner).__mro__}
     found = getattr(inner, "feature_names_in_", None)
-    for own in (own for package, own in _OWN_NAMES.items() if found is None and package in packages):
-        found = getattr(inner, own, None)
-    wanted = [] if found is None else list(map(str, found() if callable(found) else found))
-    numbered = [[f"{start}{i}" for i in range(len(wanted))] for start in ("", "Column_")]
+    for attribute in (a for package, a in _NAME_ATTRIBUTES.items() if found is None and package in packages):
+        found = getattr(inner, attribute, None)
+    columns = [] if found is None else list(map(str, found() if callable(found) else found))
+    numbered = [[f"{start}{i}" for i in range(len(columns))] for start in ("", "Column_")]
     try:
-        if wanted and (wanted not in numbered or set(wanted) <= set(names)):
+        if columns and (columns not in numbered or set(columns) <= set(names)):
             spelt = {name.replace(" ", "_"): name for name in names} | {name: name for name in names}
-            return [Intake.of(SimpleNamespace(feature_names_in_=[spelt.get(n, n) for n in wanted]), names)]
+            found = SimpleNamespace(feature_names_in_=[spelt.get(name, name) for name in columns])
+            return [InputFormat.from_model(found, names)]
         if getattr(model, "n_features_in_", None) is not None:
-            Intake.of(model, names)
-    except Refused as refusal:
-        raise InvalidInputError(f"`model` must be fitted on columns of the table: {refusal}.") from refusal
-    return [Intake(names, as_array=False), Intake(names, as_array=True)]
+            InputFormat.from_model(model, names)
+    except UnsupportedModelError as error:
+        raise InvalidInputError(f"`model` must be fitted on columns of the table: {error}.") from error
+    return [InputFormat(names, as_array=False), InputFormat(names, as_array=True)]
 
 
-def _labels(model: Fitted, outcomes: tuple[Any, ...] | None) -> tuple[Any, ...]:
-    """The outcomes in the model's order, written as in ``y``; none for a regression."""
+def _model_labels(model: Fitted, labels: tuple[Any, ...] | None) -> tuple[Any, ...]:
+    """Return the labels in the model's order, written as in ``y``; empty for a regression."""
     classes = getattr(model, "classes_", None)
-    order = () if classes is None else tuple(map(plain, classes))
-    if outcomes is None:
+    order = () if classes is None else tuple(map(to_python, classes))
+    if labels is None:
         if order or hasattr(model, "predict_proba"):
             raise InvalidInputError(
-                f"`model` must predict a number, for `y` holds numbers; {_name(model)} is a classifier. Give "
-                "a regressor, or as `y` the outcomes that it was trained on."
+                f"`model` must predict a number, because `y` holds numbers; {_name(model)} is a classifier. "
+                "Use a regressor, or pass as `y` the outcomes that it was trained on."
             )
         return ()
     regressor = is_regressor(model) if isinstance(model, BaseEstimator) else isinstance(model, RegressorMixin)
     if regressor or getattr(model, "_estimator_type", None) == "regressor":
         raise InvalidInputError(
-            f"`model` must decide between the outcomes of `y`, {', '.join(map(repr, outcomes[:10]))}; "
-            f"{_name(model)} is a regressor. Give a classifier, or as `y` the numbers that it was trained on."
+            f"`model` must decide between the outcomes of `y`, {', '.join(map(repr, labels[:10]))}; "
+            f"{_name(model)} is a regressor. Use a classifier, or pass as `y` the numbers that it was "
+            "trained on."
         )
     if any(isinstance(label, np.ndarray) for label in order):
         raise InvalidInputError(
-            f"`model` must predict one outcome; {_name(model)} predicts {len(order)}. Give a function of one "
+            f"`model` must predict one outcome; {_name(model)} predicts {len(order)}. Pass a function of one "
             "of them: `lambda frame: model.predict_proba(frame)[0]`."
         )
-    written = {outcome: outcome for outcome in outcomes}  # a label 1 may be True in `y`
-    known = in_order(outcomes, torch.arange(len(outcomes)), order or None)[0]
+    written = {label: label for label in labels}  # a label 1 may be True in `y`
+    known = reorder_classes(labels, torch.arange(len(labels)), order or None)[0]
     return tuple(written.get(label, label) for label in known)
 
 
@@ -376,27 +373,27 @@ def _name(model: object) -> str:
     return f"{package}.{kind.__name__}" if kind.__name__ == "Booster" else kind.__name__
 
 
-def _cells(answer: object, n: int, labels: tuple[Any, ...]) -> npt.NDArray[Any] | None:
-    """An answer for n rows in columns, named ones in the order of the labels; nothing where it has none."""
-    if isinstance(answer, Tensor):
-        answer = (answer.double() if answer.is_floating_point() else answer).detach().cpu().numpy()
-    if isinstance(answer, pd.DataFrame):
-        columns = list(map(plain, answer.columns))
-        if set(columns) == set(labels) and len(columns) == len(labels):
-            answer = answer.iloc[:, [columns.index(label) for label in labels]]
-        elif len(columns) > 1 and columns != list(range(len(columns))):
+def _as_columns(result: object, n: int, labels: tuple[Any, ...]) -> npt.NDArray[Any] | None:
+    """Return a result for n rows as a 2-D array, columns in the order of the labels; None if it is none."""
+    if isinstance(result, Tensor):
+        result = (result.double() if result.is_floating_point() else result).detach().cpu().numpy()
+    if isinstance(result, pd.DataFrame):
+        names = list(map(to_python, result.columns))
+        if set(names) == set(labels) and len(names) == len(labels):
+            result = result.iloc[:, [names.index(label) for label in labels]]
+        elif len(names) > 1 and names != list(range(len(names))):
             return None
     try:
-        cells = np.asarray(answer)
+        columns = np.asarray(result)
     except (TypeError, ValueError):
         return None
-    if cells.ndim < 2:
-        cells = cells.reshape(1, -1) if n == 1 else cells.reshape(-1, 1)
-    return cells if cells.ndim == 2 else None
+    if columns.ndim < 2:
+        columns = columns.reshape(1, -1) if n == 1 else columns.reshape(-1, 1)
+    return columns if columns.ndim == 2 else None
 
 
-def _codes(cells: npt.NDArray[Any], labels: tuple[Any, ...]) -> npt.NDArray[np.int64]:
-    """The places of the cells of one column among labels; -1 for one that is none."""
-    place = {label: i for i, label in enumerate(labels)}
-    codes = [place.get(cell, -1) if isinstance(cell, Hashable) else -1 for cell in cells[:, 0].tolist()]
+def _label_codes(columns: npt.NDArray[Any], labels: tuple[Any, ...]) -> npt.NDArray[np.int64]:
+    """Return the class number of each cell of the first column; -1 for an unknown label."""
+    number = {label: i for i, label in enumerate(labels)}
+    codes = [number.get(cell, -1) if isinstance(cell, Hashable) else -1 for cell in columns[:, 0].tolist()]
     return np.array(codes, dtype=np.int64)

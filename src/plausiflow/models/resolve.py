@@ -1,14 +1,14 @@
-"""What a user's model is taken for.
+"""Resolve a user's model: find out what it is, and make it a model that a search can use.
 
 In this order: a classifier or regressor of encoded rows; a torch module of the table's columns; a
-scikit-learn model that can be converted exactly; and anything else that answers, with a likeness that has
-gradients. Each can be asked for by name.
+scikit-learn model that can be converted exactly; and any other model, with a differentiable surrogate.
+``model_type`` requires one of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import pandas as pd
 import torch
@@ -16,178 +16,204 @@ from sklearn.base import BaseEstimator, is_classifier, is_regressor
 from torch import Tensor, nn
 
 from plausiflow.core import Classifier, Regressor
-from plausiflow.errors import InvalidInputError, ShapeError
-from plausiflow.models.base import NetworkClassifier
-from plausiflow.models.black_box import BlackBox, black_box
-from plausiflow.models.encoded import EncodedModel, as_model, as_regressor, column_of, is_measured, labels_of
-from plausiflow.models.predictor import Predictor, asked
-from plausiflow.models.sklearn.columns import Refused
-from plausiflow.models.sklearn.conversion import SAMPLE, convert, convert_regressor
+from plausiflow.errors import InvalidInputError
+from plausiflow.models.black_box import BlackBox, make_black_box
+from plausiflow.models.networks import NetworkClassifier
+from plausiflow.models.outcomes import (
+    encode_known_labels,
+    encode_labels,
+    is_continuous,
+    parse_values,
+    reorder_classes,
+)
+from plausiflow.models.predictor import Predictor, make_predictor
+from plausiflow.models.sklearn.columns import UnsupportedModelError
+from plausiflow.models.sklearn.conversion import SAMPLE_ROWS, convert_classifier, convert_regressor
+from plausiflow.models.table_model import TableModel, encoded_classifier, encoded_regressor
 from plausiflow.models.torch_module import torch_classifier, torch_regressor
-from plausiflow.tables import Encoder, plain
+from plausiflow.tables import Encoder, to_python
 
-ModelType: TypeAlias = Literal["auto", "logits", "probabilities", "exact", "trees", "student"]
-"""``auto``: the first that fits. ``logits`` or ``probabilities``: what a torch module returns. ``exact``: a
-conversion. ``trees``: the model's own trees, relaxed. ``student``: trees that imitate it, relaxed."""
+ModelType: TypeAlias = Literal["auto", "logits", "probabilities", "exact", "trees", "surrogate"]
+"""``auto``: the first that fits. ``logits`` or ``probabilities``: what a torch module returns. ``exact``: an
+exact conversion. ``trees``: the model's own trees with soft splits. ``surrogate``: trees that are trained to
+imitate the model, with soft splits."""
+
+LabelSource: TypeAlias = Literal["given", "model", "bayes"]
+"""Where the outcomes of training rows come from: ``y``, or the model's predictions."""
 
 
-def predicts_numbers(model: object, y: object) -> bool:
-    """Whether a model is a regressor; where it does not say, whether outcomes look like measured numbers."""
-    if _of_encoded_rows(model):
+def resolve_model(
+    model: object,
+    model_type: ModelType,
+    encoder: Encoder,
+    frame: pd.DataFrame,
+    x: Tensor,
+    y: Sequence[Any] | pd.Series | None,
+    labels: LabelSource,
+    random_state: int,
+) -> tuple[TableModel, Tensor]:
+    """Return a user's model as a model of the table, and the outcomes of the training rows.
+
+    Args:
+        model: The user's model.
+        model_type: What the model must be.
+        encoder: Encoder of the table.
+        frame: Training rows.
+        x: The same rows, encoded.
+        y: Their outcomes. If ``labels`` is not ``"given"``, some or all may be missing.
+        labels: Whether ``y`` or the model tells the outcomes.
+        random_state: Seed of everything that is trained.
+
+    Returns:
+        The model, and for each row its class number (long) or, for a regressor, its value (double), ``(n,)``.
+    """
+    if model_type not in get_args(ModelType):
+        raise InvalidInputError(
+            f"`model_type` must be one of {', '.join(get_args(ModelType))}; got {model_type!r}."
+        )
+    resolver = _Resolver(model, model_type, encoder, frame, x, random_state)
+    if _is_regressor(model, y):
+        regressor = resolver.regressor()
+        return regressor, parse_values(
+            y if labels == "given" else regressor.predict_outputs(x, frame).numpy(), len(x)
+        )
+    classifier, classes = resolver.classifier(*_read_classes(model, y, len(x), required=labels == "given"))
+    return classifier, classes if labels == "given" else classifier.predict_outputs(x, frame).argmax(dim=1)
+
+
+def _is_regressor(model: object, y: object) -> bool:
+    """Return whether a model is a regressor; if it does not say so, whether ``y`` is continuous."""
+    if _takes_encoded_rows(model):
         return isinstance(model, Regressor) and not isinstance(model, Classifier)
     if isinstance(model, BaseEstimator):
         if is_regressor(model):
             return True
         if is_classifier(model):
             return False
-    if getattr(model, "_estimator_type", None) == "regressor":  # CatBoost has `classes_` all the same
+    if getattr(model, "_estimator_type", None) == "regressor":  # CatBoost regressors also have `classes_`
         return True
     if hasattr(model, "predict_proba") or hasattr(model, "classes_"):
         return False
-    return y is not None and is_measured(y)
+    return y is not None and is_continuous(y)
 
 
-def _of_encoded_rows(model: object) -> bool:
-    """Whether a model takes encoded rows; a torch module is one of the table unless it is a classifier."""
+def _takes_encoded_rows(model: object) -> bool:
+    """Return whether a model takes encoded rows; a torch module only if it is a classifier."""
     if isinstance(model, Classifier | NetworkClassifier):
         return True
     return isinstance(model, Regressor) and not isinstance(model, nn.Module)
 
 
-class ModelResolver:
-    """A model on its way to be one that a search can use.
-
-    Args:
-        model: As it came.
-        model_type: What it must be taken for.
-        encoder: Of the table.
-        frame: Training rows.
-    """
-
-    def __init__(self, model: object, model_type: ModelType, encoder: Encoder, frame: pd.DataFrame) -> None:
-        if model_type not in get_args(ModelType):
+def _read_classes(
+    model: object, y: Sequence[Any] | pd.Series | None, n_rows: int, *, required: bool
+) -> tuple[tuple[Any, ...], Tensor, Tensor]:
+    """Return the labels, the class of each row, and which rows have one; the others get class 0."""
+    everyone = torch.ones(n_rows, dtype=torch.bool)
+    if y is None:
+        if required:
             raise InvalidInputError(
-                f"`model_type` must be one of {', '.join(get_args(ModelType))}; got {model_type!r}."
+                '`y` must hold the outcomes of the rows; it is None. Pass it, or set labels="model" or '
+                '"bayes" to use the model\'s predictions.'
             )
-        self.model, self.model_type, self.encoder, self.frame = model, model_type, encoder, frame
-        self.reason = ""
-        self._asked: Predictor | None = None
-        self._exact: Any = None
+        return _labels_of_model(model), torch.zeros(n_rows, dtype=torch.long), everyone
+    if required:
+        return (*encode_labels(y, n_rows), everyone)
+    return encode_known_labels(y, n_rows)
 
-    def own_labels(self) -> tuple[Any, ...]:
-        """The outcomes that the model itself names, where none are given."""
-        classes = getattr(self.model, "classes_", None)
-        if classes is not None:
-            return tuple(map(plain, classes))
-        count = int(getattr(self.model, "n_classes", 0))
-        if count:
-            return tuple(range(count))
-        raise InvalidInputError(
-            f"`y` must tell the outcomes that {type(self.model).__name__} decides between; the model does "
-            "not name them itself. Give the outcomes of some rows, and None for the others."
-        )
 
-    def outcomes(
-        self, y: Sequence[Any] | pd.Series | None, n: int, *, needed: bool
-    ) -> tuple[tuple[Any, ...], Tensor, Tensor]:
-        """Labels, the class of each of n rows, and which have one; those without are of the first class.
+def _labels_of_model(model: object) -> tuple[Any, ...]:
+    classes = getattr(model, "classes_", None)
+    if classes is not None:
+        return tuple(map(to_python, classes))
+    n_classes = int(getattr(model, "n_classes", 0))
+    if n_classes:
+        return tuple(range(n_classes))
+    raise InvalidInputError(
+        f"`y` must name the outcomes that {type(model).__name__} decides between; the model does not. Pass "
+        "the outcomes of some rows, and None for the others."
+    )
 
-        Args:
-            y: Outcomes; where they are not ``needed``, some may be missing, or all.
-            n: How many rows there are.
-            needed: Every row must have one.
-        """
-        everyone = torch.ones(n, dtype=torch.bool)
-        if needed:
-            if y is None:
-                raise InvalidInputError(
-                    '`y` must hold the outcomes of the rows; it was left out. Give it, or set labels="model" '
-                    'or "bayes"; the density then learns from what the model decides.'
-                )
-            return (*labels_of(y, n), everyone)
-        if y is None:
-            return self.own_labels(), torch.zeros(n, dtype=torch.long), everyone
-        column = column_of(y)
-        if len(column) != n:
-            raise ShapeError(f"`y` must have {n} outcomes, one for each row; got {len(column)}.")
-        known = torch.tensor(column.notna().to_numpy())
-        classes = torch.zeros(n, dtype=torch.long)
-        labels, classes[known] = labels_of(column[column.notna()], int(known.sum()))
-        return labels, classes, known
 
-    def labels(self, labels: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
-        """The outcomes in the model's own order, where it has one; none for a regressor.
+class _Resolver:
+    """The arguments of :func:`resolve_model` that both kinds of models share."""
 
-        Args:
-            labels: Those of the training rows, sorted; nothing for a regressor.
-        """
-        if _of_encoded_rows(self.model) or isinstance(self.model, nn.Module):
-            return labels
-        if isinstance(self.model, BaseEstimator) and self.model_type in ("auto", "exact"):
-            sample = self.frame.iloc[:SAMPLE]
-            if labels is None:
-                made = convert_regressor(self.model, self.encoder, sample)
-                self._exact, self.reason = made.regressor, made.reason
-            else:
-                conversion = convert(self.model, self.encoder, sample)
-                self._exact, self.reason = conversion.classifier, conversion.reason
-        if self._exact is not None:
-            return None if labels is None else cast(tuple[Any, ...], self._exact.classes)
-        if self.model_type == "exact":
-            raise InvalidInputError(
-                f"`model` is to be converted exactly, and {type(self.model).__name__} cannot: "
-                f"{self.reason or 'only scikit-learn models can'}. Leave `model_type` out: it is then "
-                "explained without gradients."
-            )
-        self._asked = asked(self.model, self.frame, labels)
-        return None if labels is None else self._asked.labels
+    def __init__(
+        self,
+        model: object,
+        model_type: ModelType,
+        encoder: Encoder,
+        frame: pd.DataFrame,
+        x: Tensor,
+        random_state: int,
+    ) -> None:
+        self.model, self.model_type, self.encoder = model, model_type, encoder
+        self.frame, self.x, self.random_state = frame, x, random_state
+        self.sample = frame.iloc[:SAMPLE_ROWS]
 
     def classifier(
-        self, x: Tensor, classes: Tensor, known: Tensor, labels: tuple[Any, ...], seed: int
-    ) -> EncodedModel | BlackBox:
-        """The model, which decides between labels.
-
-        Args:
-            x: Training rows, encoded.
-            classes: Their labels, by number.
-            known: Which rows have one, shape ``(n,)`` bool.
-            labels: In the model's order.
-            seed: Of what is learned.
-        """
-        if self._asked is not None:
-            return self._black_box(x, seed)
-        rows, own = x[known], classes[known]
-        if self._exact is not None:
-            return as_model(self._exact, rows, own, labels, f"{self._exact.kind}, converted exactly")
-        if isinstance(self.model, nn.Module) and not _of_encoded_rows(self.model):
-            output = self.model_type if self.model_type in ("logits", "probabilities") else "auto"
-            made = torch_classifier(self.model, self.encoder, self.frame, len(labels), output)
-            return as_model(made, rows, own, labels, made.description)
-        return as_model(self.model, rows, own, labels)
-
-    def regressor(self, x: Tensor, seed: int) -> EncodedModel | BlackBox:
-        """The model, which predicts a number."""
-        if self._asked is not None:
-            return self._black_box(x, seed)
-        if self._exact is not None:
-            return as_regressor(self._exact, x, f"{self._exact.kind}, converted exactly")
-        if isinstance(self.model, nn.Module) and not _of_encoded_rows(self.model):
-            made = torch_regressor(self.model, self.encoder, self.frame)
-            return as_regressor(made, x, made.description)
-        return as_regressor(self.model, x)
-
-    def _black_box(self, x: Tensor, seed: int) -> BlackBox:
-        assert self._asked is not None
-        outputs = self._asked.outputs(self.frame)
-        # Segments of the student's rows lead to another class, or of a number to the other half.
-        classes = outputs.argmax(dim=1) if outputs.ndim == 2 else (outputs > outputs.median()).long()
-        student = {"trees": False, "student": True}.get(self.model_type)
+        self, labels: tuple[Any, ...], classes: Tensor, known: Tensor
+    ) -> tuple[TableModel, Tensor]:
+        """Return the classifier, and the classes ``(n,)`` in its order of the labels."""
+        x, model = self.x[known], self.model
+        if _takes_encoded_rows(model):
+            return encoded_classifier(model, x, classes[known], labels), classes
+        if isinstance(model, nn.Module):
+            output: Any = self.model_type if self.model_type in ("logits", "probabilities") else "auto"
+            module = torch_classifier(model, self.encoder, self.frame, len(labels), output)
+            return encoded_classifier(module, x, classes[known], labels, module.description), classes
         try:
-            return black_box(
-                self.model, self._asked, self.encoder, self.frame, x, classes, student=student, seed=seed
-            )
-        except Refused as refusal:
+            self._require_convertible()
+            exact = convert_classifier(model, self.encoder, self.sample)
+        except UnsupportedModelError as error:
+            predictor = self._predictor(labels, error)
+            _, classes = reorder_classes(labels, classes, predictor.labels)
+            return self._black_box(predictor), classes
+        labels, classes = reorder_classes(labels, classes, exact.classes)
+        description = f"{exact.kind}, converted exactly"
+        return encoded_classifier(exact, x, classes[known], labels, description), classes
+
+    def regressor(self) -> TableModel:
+        """Return the regressor."""
+        if _takes_encoded_rows(self.model):
+            return encoded_regressor(self.model, self.x)
+        if isinstance(self.model, nn.Module):
+            module = torch_regressor(self.model, self.encoder, self.frame)
+            return encoded_regressor(module, self.x, module.description)
+        try:
+            self._require_convertible()
+            exact = convert_regressor(self.model, self.encoder, self.sample)
+        except UnsupportedModelError as error:
+            return self._black_box(self._predictor(None, error))
+        return encoded_regressor(exact, self.x, f"{exact.kind}, converted exactly")
+
+    def _require_convertible(self) -> None:
+        if not isinstance(self.model, BaseEstimator) or self.model_type not in ("auto", "exact"):
+            raise UnsupportedModelError("only scikit-learn models can")
+
+    def _predictor(self, labels: tuple[Any, ...] | None, error: UnsupportedModelError) -> Predictor:
+        """Return the user's model as a predictor; ``error`` says why it cannot be converted exactly."""
+        if self.model_type == "exact":
             raise InvalidInputError(
-                f"`model` is to be taken for its trees, and {type(self.model).__name__} cannot: {refusal}. "
-                "Leave `model_type` out: a student of trees then leads the search."
-            ) from refusal
+                f"`model_type` 'exact' needs a model that can be converted exactly; "
+                f"{type(self.model).__name__} cannot: {error}. Leave `model_type` out to explain it without "
+                "gradients."
+            ) from error
+        return make_predictor(self.model, self.frame, labels)
+
+    def _black_box(self, predictor: Predictor) -> BlackBox:
+        trained = {"trees": False, "surrogate": True}.get(self.model_type)
+        try:
+            return make_black_box(
+                self.model,
+                predictor,
+                self.encoder,
+                self.frame,
+                self.x,
+                trained=trained,
+                random_state=self.random_state,
+            )
+        except UnsupportedModelError as error:
+            raise InvalidInputError(
+                f"`model_type` 'trees' needs a model whose trees can be read; {type(self.model).__name__} "
+                f"cannot: {error}. Leave `model_type` out to train a surrogate of trees."
+            ) from error

@@ -1,4 +1,10 @@
-"""Models that users bring, as classifiers. This is the one place where a user's torch module is called."""
+"""A user's torch module as a classifier. A user's torch module is called only here.
+
+:func:`detect_output` finds out whether a module returns logits or probabilities. Values in [0, 1] are not
+enough: the logits of a barely trained module are small, too. But probabilities stay in [0, 1] for rows far
+from the training rows, where logits grow; and a single output of a linear map is a logit, even if its inputs
+are bounded.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +19,18 @@ from plausiflow.core import Frozen
 from plausiflow.errors import InvalidInputError, ModelError
 
 _TOLERANCE = 1e-3
+_FAR_SCALES = (-1e6, -10.0, 10.0, 1e6)
+"""Factors by which rows are moved away from their mean, on both sides."""
+_RESHAPING = ("NanToNum", "Cat", "Squeeze", "Unsqueeze", "View", "UnsafeView", "Select", "Slice", "Clone")
+_LINEAR = ("Addmm", "Mm", "Addmv", "Mv")
 
 
 @dataclass(eq=False, repr=False)
 class TorchClassifier:
     """Any torch module as a classifier.
 
-    The module is copied when it is wrapped and left alone: it stays in its mode, and training it further does
-    not change this classifier. The copy runs in evaluation mode, in the precision and on the device of its
-    input.
+    The module is copied and not changed: it stays in its mode, and training it further does not change this
+    classifier. The copy runs in evaluation mode, in the precision and on the device of its input.
 
     Attributes:
         module: The model, ``(n, d) -> (n, k)``; with two classes also ``(n, 1)`` or ``(n,)``, the logit or
@@ -63,13 +72,13 @@ class TorchClassifier:
             self._frozen = Frozen(copy.deepcopy(self.module))
         except Exception as error:
             raise ModelError(
-                f"The module could not be copied ({type(error).__name__}: {error}). "
-                "Let it hold parameters, buffers and plain values only, and call `detach()` on other tensors."
+                f"The module could not be copied ({type(error).__name__}: {error}). It may hold only "
+                "parameters, buffers and plain values; call `detach()` on other tensors."
             ) from error
 
     def logits(self, x: Tensor) -> Tensor:
-        """Unnormalised log-probabilities, ``(n, d) -> (n, k)``; keeps the graph."""
-        output = self._called(x)
+        """Return unnormalised log-probabilities, ``(n, d) -> (n, k)``; differentiable."""
+        output = self._call(x)
         if output.ndim == 1 and self.n_classes == 2:
             output = output[:, None]
         single = self.n_classes == 2 and output.shape[1:] == (1,)
@@ -82,7 +91,8 @@ class TorchClassifier:
             )
         self._check(output, x)
         if self.output == "probabilities":
-            return _log_probabilities(output, single)
+            proba = torch.cat([1 - output, output], dim=1) if single else output
+            return proba.clamp_min(torch.finfo(proba.dtype).tiny).log()
         if single:
             output = torch.cat([torch.zeros_like(output), output], dim=1)
         largest = torch.finfo(output.dtype).max ** 0.5  # infinite logits would make softmax NaN
@@ -92,19 +102,19 @@ class TorchClassifier:
         name = type(self.module).__name__
         return f"TorchClassifier({name}, n_classes={self.n_classes}, output={self.output!r})"
 
-    def _called(self, x: Tensor) -> Tensor:
+    def _call(self, x: Tensor) -> Tensor:
         try:
             output = self._frozen(x)(x)
         except Exception as error:
             raise ModelError(
                 f"The module raised {type(error).__name__} for rows of shape {tuple(x.shape)} and {x.dtype}: "
-                f"{error}. Call it on such rows by hand; it must take any number of rows, and double "
-                "precision too (tensors that it makes itself must follow `x.dtype`)."
+                f"{error}. It must accept any number of rows, also in double precision: tensors that it "
+                "creates must follow `x.dtype`. Call it on such rows to see."
             ) from error
         if not isinstance(output, Tensor):
             raise ModelError(
                 f"The module must return a tensor; got {type(output).__name__}. Wrap it in a module that "
-                "returns the logits only."
+                "returns only the logits."
             )
         if x.requires_grad and torch.is_grad_enabled() and not output.requires_grad:
             raise ModelError(
@@ -115,12 +125,12 @@ class TorchClassifier:
 
     def _check(self, output: Tensor, x: Tensor) -> None:
         output, finite = output.detach(), torch.isfinite(x).all(dim=1)
-        bad = output.isnan().any(dim=1) & finite
-        if bad.any():
+        invalid = output.isnan().any(dim=1) & finite
+        if invalid.any():
             raise ModelError(
-                f"The module returned NaN for {int(bad.sum())} of {len(x)} rows although their values are "
-                f"finite (first: row {int(bad.nonzero()[0])}). Look for logarithms, divisions and values far "
-                "outside the training data."
+                f"The module returned NaN for {int(invalid.sum())} of {len(x)} rows although their values "
+                f"are finite (first: row {int(invalid.nonzero()[0])}). Check logarithms, divisions and values "
+                "far outside the training data."
             )
         if self.output == "logits":
             return
@@ -134,7 +144,69 @@ class TorchClassifier:
             )
 
 
-def _log_probabilities(proba: Tensor, single: bool) -> Tensor:
-    if single:
-        proba = torch.cat([1 - proba, proba], dim=1)
-    return proba.clamp_min(torch.finfo(proba.dtype).tiny).log()
+def detect_output(model: TorchClassifier, rows: Tensor) -> Literal["logits", "probabilities"]:
+    """Return whether a module returns logits or probabilities.
+
+    Args:
+        model: The module, wrapped with ``output="logits"``.
+        rows: Inputs of the module, shape ``(n, d)``; NaN where a cell is missing.
+
+    Returns:
+        "probabilities" if all outputs are in [0, 1] (and sum to one, if there is more than one column), also
+        for rows ten and a million times as far from the mean, and a single output does not come from a linear
+        map. Otherwise "logits".
+
+    Raises:
+        ModelError: If the module fails on the rows.
+    """
+    rows = rows.detach().requires_grad_()
+    logits = model.logits(rows)
+    if not _look_like_probabilities(logits) or (_is_single_output(logits) and _ends_in_linear_map(logits)):
+        return "logits"
+    mean = rows.nanmean(dim=0)
+    for scale in _FAR_SCALES:
+        try:
+            if not _look_like_probabilities(model.logits(mean + scale * (rows - mean))):
+                return "logits"
+        except ModelError:  # a failure so far away says nothing
+            continue
+    return "probabilities"
+
+
+def check_gradient(outputs: Tensor, x: Tensor) -> None:
+    """Check that outputs ``(n,)`` or ``(n, k)`` have a gradient with respect to rows.
+
+    Raises:
+        ModelError: If no row has a finite, nonzero gradient.
+    """
+    columns = outputs[:, None] if outputs.ndim == 1 else outputs
+    weights = torch.arange(columns.shape[1]).to(columns) + 1
+    (gradient,) = torch.autograd.grad((columns.nan_to_num() @ weights).sum(), x)
+    if not (gradient.isfinite().all(dim=1) & (gradient != 0).any(dim=1)).any():
+        raise ModelError(
+            f"The module has no finite, nonzero gradient at any of {len(x)} training rows. "
+            "Remove rounding, comparisons and `argmax` from its `forward`. If it is saturated, scale its "
+            "input, and let it return logits instead of probabilities."
+        )
+
+
+def _is_single_output(logits: Tensor) -> bool:
+    """Return whether the module has one output, to which a column of zeros was added."""
+    return logits.shape[1] == 2 and not bool(logits[:, 0].any())
+
+
+def _look_like_probabilities(logits: Tensor) -> bool:
+    """Return whether all rows without NaN are in [0, 1] and sum to one."""
+    known = logits.detach()[~logits.isnan().any(dim=1)]
+    inside = ((known >= -_TOLERANCE) & (known <= 1 + _TOLERANCE)).all()
+    sums = ((known.sum(dim=1) - 1).abs() <= _TOLERANCE).all()
+    return bool(inside and (sums or _is_single_output(known)))
+
+
+def _ends_in_linear_map(logits: Tensor) -> bool:
+    """Return whether the last operation, apart from reshaping, is a matrix product."""
+    node = logits.grad_fn
+    while node is not None and node.name().startswith(_RESHAPING):
+        parents = [parent for parent, _ in node.next_functions if parent is not None]
+        node = parents[0] if len(parents) == 1 else None
+    return node is not None and node.name().startswith(_LINEAR)

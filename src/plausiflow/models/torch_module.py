@@ -1,8 +1,7 @@
 """A user's torch module of the table's columns, in original units, as a model of encoded rows.
 
-Encoded rows are mapped back to the numbers of the table, with gradients, and the module is called on those.
-What a module must do, and what is said where it does not, is the business of :class:`TorchClassifier`: it
-makes the frozen copies, and it is the one place where the module is called.
+Encoded rows are mapped back to the numbers of the table, differentiably, and the module is called on these.
+:class:`TorchClassifier` makes the frozen copies of the module, calls it and checks its output.
 """
 
 from __future__ import annotations
@@ -19,45 +18,44 @@ from torch import Tensor, nn
 
 from plausiflow.core import Frozen
 from plausiflow.errors import InvalidInputError, ModelError
-from plausiflow.models.sklearn.columns import Affine, Basis, Column, matrix, table_columns
+from plausiflow.models.sklearn.columns import Affine, Basis, ModelColumn, table_columns, weight_matrix
 from plausiflow.models.sklearn.conversion import check_encoded
-from plausiflow.models.torch_classifier import TorchClassifier
-from plausiflow.models.torch_outputs import check_gradient, found_output
+from plausiflow.models.torch_classifier import TorchClassifier, check_gradient, detect_output
 from plausiflow.tables import Encoder
 
-_ROWS = 4096
+_MAX_ROWS = 4096
 
 Output = Literal["logits", "probabilities", "numbers"]
 
 
 class OriginalUnits(nn.Module):
-    """The table's columns at encoded rows, ``(n, width) -> (n, number of columns)``; NaN where missing."""
+    """Map from encoded rows to the table's columns, ``(n, width) -> (n, columns)``; NaN where missing."""
 
-    def __init__(self, columns: Sequence[Column], basis: Basis) -> None:
+    def __init__(self, columns: Sequence[ModelColumn], basis: Basis) -> None:
         super().__init__()
         self.basis = basis
-        self.cells = Affine(matrix([_filled(column) for column in columns], basis.size))
-        self.missing = Affine(matrix([_absence(column) for column in columns], basis.size))
+        self.cells = Affine(weight_matrix([_fill_missing(column) for column in columns], basis.size))
+        self.missing = Affine(weight_matrix([_missing_indicator(column) for column in columns], basis.size))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Keeps the graph; a missing cell has no gradient."""
+        """Return the columns; differentiable. A missing cell has no gradient."""
         basis = self.basis(x)
         cells: Tensor = self.cells(basis)
         return cells.masked_fill(self.missing(basis) > 0.5, torch.nan)
 
 
-def _filled(column: Column) -> Column:
-    """The column with zero where it is missing."""
-    return column.mapped(lambda cell: np.nan_to_num(column.as_number(cell)))
+def _fill_missing(column: ModelColumn) -> ModelColumn:
+    """Return the column with zero where it is missing."""
+    return column.map_states(lambda cell: np.nan_to_num(column.to_number(cell)))
 
 
-def _absence(column: Column) -> Column:
-    """One where the column is missing, else zero."""
-    return replace(column.mapped(lambda cell: float(pd.isna(cell))), number=None)
+def _missing_indicator(column: ModelColumn) -> ModelColumn:
+    """Return one where the column is missing, else zero."""
+    return replace(column.map_states(lambda cell: float(pd.isna(cell))), number=None)
 
 
 class _OneNumber(nn.Module):
-    """A module that must give one number for each row, as a column."""
+    """A module whose output must be one number per row, as a column."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -77,17 +75,17 @@ class TableModule:
     """A torch module of the table as a model of encoded rows.
 
     Attributes:
-        kind: The module's class.
+        kind: Name of the module's class.
         n_features: Width of an encoded row.
-        output: What the module gives.
-        rows: From encoded rows to the table's columns in original units.
-        model: The module, and what is checked of it.
+        output: What the module returns.
+        original_units: Map from encoded rows to the table's columns.
+        model: The wrapped module.
     """
 
     kind: str
     n_features: int
     output: Output
-    rows: Frozen[OriginalUnits]
+    original_units: Frozen[OriginalUnits]
     model: TorchClassifier
 
     differentiable = True
@@ -95,22 +93,22 @@ class TableModule:
     @property
     def description(self) -> str:
         """What it is, in words."""
-        return f"a torch module that gives {self.output}"
+        return f"a torch module that returns {self.output}"
 
-    def _answers(self, x: Tensor) -> Tensor:
+    def _outputs(self, x: Tensor) -> Tensor:
         check_encoded(x, self.n_features)
-        return self.model.logits(self.rows(x)(x))
+        return self.model.logits(self.original_units(x)(x))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TableClassifier(TableModule):
-    """A module that decides; made by :func:`torch_classifier`."""
+    """A classifier made by :func:`torch_classifier`."""
 
     n_classes: int
 
     def logits(self, x: Tensor) -> Tensor:
-        """Unnormalised log-probabilities, ``(n, width) -> (n, k)``; in x's dtype, keeps the graph."""
-        return self._answers(x)
+        """Return unnormalised log-probabilities, ``(n, width) -> (n, k)``, in x's dtype; differentiable."""
+        return self._outputs(x)
 
     def __repr__(self) -> str:
         return f"TableModule({self.kind}, {self.n_classes} classes; {self.output})"
@@ -118,11 +116,11 @@ class TableClassifier(TableModule):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TableRegressor(TableModule):
-    """A module that predicts a number; made by :func:`torch_regressor`."""
+    """A regressor made by :func:`torch_regressor`."""
 
     def values(self, x: Tensor) -> Tensor:
-        """Predictions, ``(n, width) -> (n,)``; in x's dtype, keeps the graph."""
-        return self._answers(x)[:, 1]  # a single number is the logit of class 1, beside a zero
+        """Return predictions, ``(n, width) -> (n,)``, in x's dtype; differentiable."""
+        return self._outputs(x)[:, 1]  # a single output is the logit of class 1, after zeros
 
     def __repr__(self) -> str:
         return f"TableModule({self.kind}; {self.output})"
@@ -135,26 +133,24 @@ def torch_classifier(
     n_classes: int,
     output: Literal["auto", "logits", "probabilities"] = "auto",
 ) -> TableClassifier:
-    """A torch module that decides about rows of a table, as a classifier of encoded rows.
+    """Return a torch module of the table's columns as a classifier of encoded rows.
 
-    The module takes all columns of the table in the table's order, as floats ``(n, number of columns)`` in
-    original units: numbers as they are, booleans as zero and one, NaN where a cell is missing. It is copied
-    and left alone; the copy runs in evaluation mode, in the precision and on the device of the encoded rows.
+    The module takes all columns of the table in the table's order, as floats ``(n, columns)`` in original
+    units: numbers unchanged, booleans as zero and one, NaN where a cell is missing. It is copied and not
+    changed. The copy runs in evaluation mode, in the precision and on the device of the encoded rows.
 
     Args:
         module: Returns ``(n, k)``; with two classes also ``(n, 1)`` or ``(n,)``, for class 1.
-        encoder: Of the table.
-        frame: Training rows, to try the module on.
+        encoder: Encoder of the table.
+        frame: Training rows to check the module on.
         n_classes: Number of classes.
-        output: What the module returns. ``"auto"`` finds out: these are probabilities where all of them are
-            in [0, 1], and sum to one where there is more than one column; and where that is still so for rows
-            ten and a million times as far from the mean as the training rows, on both sides; and where a
-            single column is not made by a linear map. Otherwise they are logits.
+        output: What the module returns. ``"auto"`` finds out; see
+            :func:`~plausiflow.models.torch_classifier.detect_output`.
 
     Raises:
-        InvalidInputError: Some column is not a number in encoded rows, or a setting is not allowed.
-        ModelError: The module fails on the training rows: it raises, or what it returns has another shape,
-            is NaN in a row that misses nothing, is no probability where it should be, or has no gradient.
+        InvalidInputError: If a column is not a number in encoded rows, or an argument is not allowed.
+        ModelError: If the module fails on the training rows: it raises, or its output has another shape, is
+            NaN in a row without missing cells, is not a probability where it should be, or has no gradient.
 
     Example:
         >>> from plausiflow.tables.schema import Schema
@@ -164,37 +160,37 @@ def torch_classifier(
         TableModule(Linear, 3 classes; logits)
     """
     model = TorchClassifier(module, n_classes=n_classes, output="logits" if output == "auto" else output)
-    rows, x = _original_units(
+    original_units, x = _make_original_units(
         encoder,
         frame,
         "a function `DataFrame -> probabilities`, or a module of encoded rows in `TorchClassifier`",
     )
-    with torch.enable_grad(), _told_of(encoder):
+    with torch.enable_grad(), _naming_columns(encoder):
         if output == "auto":
-            model.output = found_output(model, rows(x))
-        made = TableClassifier(
+            model.output = detect_output(model, original_units(x))
+        classifier = TableClassifier(
             kind=type(module).__name__,
             n_features=encoder.layout.width,
             output=model.output,
-            rows=Frozen(rows),
+            original_units=Frozen(original_units),
             model=model,
             n_classes=n_classes,
         )
-        check_gradient(made.logits(x.requires_grad_()), x)
-    return made
+        check_gradient(classifier.logits(x.requires_grad_()), x)
+    return classifier
 
 
 def torch_regressor(module: nn.Module, encoder: Encoder, frame: pd.DataFrame) -> TableRegressor:
-    """A torch module that predicts a number for rows of a table, as a regressor of encoded rows.
+    """Return a torch module of the table's columns as a regressor of encoded rows.
 
     Args:
         module: Takes rows as in :func:`torch_classifier`, and returns ``(n,)`` or ``(n, 1)``.
-        encoder: Of the table.
-        frame: Training rows, to try the module on.
+        encoder: Encoder of the table.
+        frame: Training rows to check the module on.
 
     Raises:
-        InvalidInputError: Some column is not a number in encoded rows, or there is no module.
-        ModelError: The module fails on the training rows, as in :func:`torch_classifier`.
+        InvalidInputError: If a column is not a number in encoded rows, or ``module`` is not a torch module.
+        ModelError: If the module fails on the training rows, as in :func:`torch_classifier`.
 
     Example:
         >>> from plausiflow.tables.schema import Schema
@@ -204,55 +200,55 @@ def torch_regressor(module: nn.Module, encoder: Encoder, frame: pd.DataFrame) ->
     """
     if not isinstance(module, nn.Module):
         raise InvalidInputError(f"`module` must be a torch.nn.Module; got {type(module).__name__}.")
-    rows, x = _original_units(
+    original_units, x = _make_original_units(
         encoder, frame, "a function `DataFrame -> numbers`, or an object with `values(x)` of encoded rows"
     )
-    made = TableRegressor(
+    regressor = TableRegressor(
         kind=type(module).__name__,
         n_features=encoder.layout.width,
         output="numbers",
-        rows=Frozen(rows),
+        original_units=Frozen(original_units),
         model=TorchClassifier(_OneNumber(module), n_classes=2),
     )
-    with torch.enable_grad(), _told_of(encoder):
-        check_gradient(made.values(x.requires_grad_()), x)
-    return made
+    with torch.enable_grad(), _naming_columns(encoder):
+        check_gradient(regressor.values(x.requires_grad_()), x)
+    return regressor
 
 
-def _original_units(encoder: Encoder, frame: pd.DataFrame, instead: str) -> tuple[OriginalUnits, Tensor]:
-    """The map to original units, and encoded training rows, spread over the table."""
+def _make_original_units(encoder: Encoder, frame: pd.DataFrame, instead: str) -> tuple[OriginalUnits, Tensor]:
+    """Return the map to original units, and encoded training rows from all over the table."""
     encoded, basis = encoder.encode(frame), Basis(encoder.layout)
     columns = table_columns(encoder, frame, encoder.schema.names, None, basis)
     text = [c.name for c in columns if any(isinstance(cell, str) for cell in c.states.values())]
     problems = [
         f"`{column.name}` is {column.unknown}. Drop the column and train the module without it, or declare "
-        "what it is with `kinds`"
+        "its kind with `kinds`"
         for column in columns
         if column.unknown is not None
     ]
     if text:
         problems.append(
-            f"{', '.join(f'`{name}`' for name in text)}: text. Drop what the module does not take; where it "
-            f"takes text, give {instead} instead"
+            f"{', '.join(f'`{name}`' for name in text)}: text. Drop columns that the module does not take; "
+            f"if it takes text, use {instead} instead"
         )
     usable = np.flatnonzero(encoded.usable)
     if not len(usable):
-        problems.append("no training row can be encoded, to try the module on. Give rows of the table")
+        problems.append("no training row can be encoded to check the module on. Pass rows of the table")
     if problems:
-        raise InvalidInputError("A torch module must be given numbers only:\n- " + "\n- ".join(problems))
-    spread = usable[np.linspace(0, len(usable) - 1, min(len(usable), _ROWS)).astype(np.int64)]
+        raise InvalidInputError("A torch module takes only numbers:\n- " + "\n- ".join(problems))
+    spread = usable[np.linspace(0, len(usable) - 1, min(len(usable), _MAX_ROWS)).astype(np.int64)]
     return OriginalUnits(columns, basis), encoded.x[spread]
 
 
 @contextmanager
-def _told_of(encoder: Encoder) -> Iterator[None]:
-    """Say in an error of the module what it is given."""
+def _naming_columns(encoder: Encoder) -> Iterator[None]:
+    """Add the columns that the module takes to its errors."""
     try:
         yield
     except ModelError as error:
         names = encoder.schema.names
         listed = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
         raise ModelError(
-            f"{error} It is given the {len(names)} columns of the table, in original units and in this "
-            f"order: {listed}."
+            f"{error} It takes the {len(names)} columns of the table, in original units and in this order: "
+            f"{listed}."
         ) from error

@@ -8,8 +8,7 @@ from blackboxes import CASES, TREES
 from plausiflow import explainer as explainer_module
 from plausiflow.core.training import Training
 from plausiflow.densities import mixed
-from plausiflow.models import black_box as blackbox
-from plausiflow.models import surrogate as standins
+from plausiflow.models import black_box, surrogate
 from plausiflow.search import black_box as verified
 from plausiflow.search import fit as fitting
 from plausiflow.search.evolution import Evolution
@@ -37,13 +36,15 @@ def known():
 
 @pytest.fixture(scope="module", autouse=True)
 def brief(known):
-    """Densities and students that learn for a moment only, once for the same rows; short searches."""
+    """Densities and surrogates that learn for a moment only, once for the same rows; short searches."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mixed, "FLOW_TRAINING", Training(epochs=1, learning_rate=1e-2))
         patch.setattr(mixed, "LEVELS_TRAINING", Training(epochs=1, learning_rate=1e-2))
         patch.setattr(fitting, "MEMBERS", 2)
-        patch.setattr(blackbox, "FEWEST", 2000)
-        patch.setattr(standins, "student", partial(standins.student, n_trees=TREES, n_leaves=15))
+        patch.setattr(black_box, "MIN_SURROGATE_ROWS", 2000)
+        patch.setattr(
+            surrogate, "imitate_classifier", partial(surrogate.imitate_classifier, n_trees=TREES, n_leaves=15)
+        )
         patch.setattr(explainer_module, "densities", remembered(explainer_module.densities, known))
         patch.setattr(verified, "ITERATIONS", 8)
         short = partial(verified.VerifiedSearch, evolution=Evolution(rounds=4))

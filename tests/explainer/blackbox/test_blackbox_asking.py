@@ -79,7 +79,7 @@ def test_the_model_is_asked_in_the_dtypes_of_the_table():
 def test_a_small_budget_is_kept_and_every_row_has_a_verdict(recorded, cap):
     model, frame, explainer = recorded
     few = Explainer(model, model_rows=cap, **SETTINGS)
-    small = replace(explainer.engine_, itself=replace(explainer.engine_.itself, budget=cap))
+    small = replace(explainer.engine_, true_model=replace(explainer.engine_.true_model, budget=cap))
     few.encoder_, few.model_, few.engine_ = explainer.encoder_, explainer.model_, small
     few.criterion_, few.context_ = explainer.criterion_, explainer.context_
     finalists = small.search.finalists

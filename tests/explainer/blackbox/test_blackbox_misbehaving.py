@@ -19,10 +19,10 @@ def raising(frame):
     [
         (raising, r"raised KeyError for rows of shape .*no such column"),
         (lambda rows: np.full(len(rows), np.nan), r"are not finite"),
-        (lambda rows: np.random.default_rng().random(len(rows)), r"changes its answers between calls"),
-        (lambda rows: score(rows).rank(pct=True), r"depends on the rows asked with it"),
-        (lambda rows: np.zeros((len(rows), 3)), r"must answer n = "),
-        (lambda rows: None, r"must answer n = "),
+        (lambda rows: np.random.default_rng().random(len(rows)), r"changes its predictions between calls"),
+        (lambda rows: score(rows).rank(pct=True), r"depends on the other rows of the batch"),
+        (lambda rows: np.zeros((len(rows), 3)), r"must return .* for n = "),
+        (lambda rows: None, r"must return .* for n = "),
         (lambda rows: score(rows) * 9, r"are outside \[0, 1\]"),
     ],
 )

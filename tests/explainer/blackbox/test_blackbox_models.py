@@ -1,4 +1,4 @@
-"""Models that only answer: whatever one is taken for, it decides itself as wanted what is called found."""
+"""Black boxes: whatever a model resolves to, its own decision for a found counterfactual is the target."""
 
 import json
 
@@ -126,14 +126,14 @@ def test_results_can_be_passed_on(cases, name):
     assert len(document["rows"]) == case.asked
 
 
-# What the model is taken for
+# What the model resolves to
 
 
 @pytest.mark.parametrize(
     ("model_type", "says"),
-    [("student", "a student of 25 trees"), ("trees", "its own 15 trees"), ("auto", "its own 15 trees")],
+    [("surrogate", "a surrogate of 25 trees"), ("trees", "its own 15 trees"), ("auto", "its own 15 trees")],
 )
-def test_trees_can_be_taken_for_themselves_or_for_a_student(cases, model_type, says):
+def test_trees_can_be_relaxed_or_imitated(cases, model_type, says):
     case = cases("boosting")
     explainer = Explainer(case.model, model_type=model_type, **SETTINGS).fit(case.frame, case.y)
     assert says in repr(explainer)
@@ -143,11 +143,11 @@ def test_trees_can_be_taken_for_themselves_or_for_a_student(cases, model_type, s
     assert case.model.predict(result.answers).tolist() == wanted.tolist()
 
 
-def test_a_model_that_could_be_converted_may_be_asked_instead():
+def test_a_model_that_could_be_converted_may_have_a_surrogate_instead():
     frame = people()
     model = LogisticRegression(max_iter=1000).fit(frame / 1000, outcomes(frame))
-    explainer = Explainer(model, model_type="student", **SETTINGS).fit(frame / 1000, outcomes(frame))
-    assert "a student of 25 trees" in repr(explainer)
+    explainer = Explainer(model, model_type="surrogate", **SETTINGS).fit(frame / 1000, outcomes(frame))
+    assert "a surrogate of 25 trees" in repr(explainer)
     exact = Explainer(model, model_type="exact", **SETTINGS).fit(frame / 1000, outcomes(frame))
     assert "converted exactly" in repr(exact)
     rows = frame[:4] / 1000
@@ -163,14 +163,14 @@ def test_a_model_that_could_be_converted_may_be_asked_instead():
 @pytest.mark.parametrize(
     ("name", "model_type", "message"),
     [
-        ("forest", "exact", r"to be converted exactly.*RandomForestClassifier"),
-        ("forest", "trees", r"taken for its trees, and RandomForestClassifier cannot"),
-        ("function", "trees", r"taken for its trees, and function cannot"),
+        ("forest", "exact", r"needs a model that can be converted exactly; RandomForestClassifier cannot"),
+        ("forest", "trees", r"needs a model whose trees can be read; RandomForestClassifier cannot"),
+        ("function", "trees", r"needs a model whose trees can be read; function cannot"),
         ("function", "exact", r"only scikit-learn models can"),
         ("forest", "wood", r"`model_type` must be one of auto, .*got 'wood'"),
     ],
 )
-def test_what_a_model_cannot_be_taken_for_is_said(cases, name, model_type, message):
+def test_a_model_type_that_does_not_fit_is_an_error(cases, name, model_type, message):
     case = cases(name)
     with pytest.raises(InvalidInputError, match=message):
         Explainer(case.model, model_type=model_type, **SETTINGS).fit(case.frame, case.y)

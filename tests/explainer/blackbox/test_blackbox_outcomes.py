@@ -120,9 +120,9 @@ def test_a_network_learns_from_the_labelled_rows_alone():
 
 def test_outcomes_that_nobody_names_are_asked_for(cases):
     case = cases("function")
-    with pytest.raises(InvalidInputError, match=r"`y` must tell the outcomes that function decides between"):
+    with pytest.raises(InvalidInputError, match=r"`y` must name the outcomes that function decides between"):
         Explainer(probabilities, labels="model", **SETTINGS).fit(case.frame)
-    with pytest.raises(InvalidInputError, match=r"`y` must hold the outcomes of the rows; it was left out"):
+    with pytest.raises(InvalidInputError, match=r"`y` must hold the outcomes of the rows; it is None"):
         Explainer(probabilities, **SETTINGS).fit(case.frame)
     with pytest.raises(InvalidInputError, match=r"`labels` must be 'given'"):
         Explainer(probabilities, labels="mine", **SETTINGS)

@@ -15,7 +15,7 @@ from sklearn.base import is_regressor
 from torch import Tensor, nn
 
 from plausiflow.core import Frozen
-from plausiflow.models.base import check_columns
+from plausiflow.models.networks import check_columns
 from plausiflow.models.sklearn.columns import Basis, Fitted, InputFormat, UnsupportedModelError, table_columns
 from plausiflow.models.sklearn.comparison import check_predictions
 from plausiflow.models.sklearn.estimators import convert_estimator

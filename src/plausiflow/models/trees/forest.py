@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from plausiflow.errors import InvalidInputError
-from plausiflow.models.base import check_columns
+from plausiflow.models.networks import check_columns
 
 _CACHED_CELLS = 100_000  # Splits times rows in one batch, so that a batch fits into the cache.
 _MIN_BATCH = 16

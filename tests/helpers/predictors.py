@@ -1,4 +1,4 @@
-"""What the tests of asked models share: a table, scores and outcomes of its rows, outputs compared."""
+"""Shared by the tests of predictors: a table, scores and outcomes of its rows, a comparison of outputs."""
 
 import numpy as np
 import pandas as pd

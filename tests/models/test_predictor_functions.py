@@ -1,4 +1,4 @@
-"""Functions that are only asked: answers of many forms are read, and rows without an answer are NaN."""
+"""Predictors of functions: results of many forms are read, and rows without a prediction are NaN."""
 
 import pickle
 import warnings
@@ -15,7 +15,9 @@ from sklearn.ensemble import (
     RandomForestClassifier,
 )
 
-from asking import (
+from plausiflow.errors import ModelError
+from plausiflow.models.predictor import Predictor, make_predictor
+from predictors import (
     FRAME,
     NAMES,
     NEW,
@@ -30,8 +32,6 @@ from asking import (
     table,
     two,
 )
-from plausiflow.errors import ModelError
-from plausiflow.models.predictor import Predictor, asked
 
 FORMS = {
     "array": lambda frame: two(chance(frame)),
@@ -54,8 +54,8 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_function_may_answer_with_probabilities_in_many_forms(form):
-    made = asked(FORMS[form], FRAME, NO_YES)
-    assert made.answers == "probabilities"
+    made = make_predictor(FORMS[form], FRAME, NO_YES)
+    assert made.output_kind == "probabilities"
     outputs = made.outputs(NEW)
     np.testing.assert_allclose(outputs.numpy(), two(chance(NEW)), atol=0.01 if "half" in form else 1e-7)
     torch.testing.assert_close(outputs.sum(dim=1), torch.ones(len(NEW)), atol=1e-12, rtol=0)
@@ -70,41 +70,41 @@ def test_a_function_may_answer_with_labels(labels, form):
     def label(frame):
         return form([labels[int(age) % len(labels)] for age in frame["age"]])
 
-    made = asked(label, FRAME, labels)
-    assert made.answers == "labels"
+    made = make_predictor(label, FRAME, labels)
+    assert made.output_kind == "labels"
     assert repr(made) == f"Predictor(a function `label`, {len(labels)} classes; labels)"
     assert_equal(made.outputs(NEW), np.eye(len(labels))[NEW["age"] % len(labels)])
 
 
 def test_zeros_and_ones_stay_probabilities_where_a_sure_model_becomes_unsure():
     model = ExtraTreesClassifier(8, random_state=0).fit(NUMBERS, outcomes(FRAME, (0, 1)))
-    made = asked(lambda frame: model.predict_proba(frame[NUMBERS.columns])[:, 1], FRAME, (0, 1))
+    made = make_predictor(lambda frame: model.predict_proba(frame[NUMBERS.columns])[:, 1], FRAME, (0, 1))
     truth = model.predict_proba(NEW[NUMBERS.columns])
-    assert made.answers == "labels"
+    assert made.output_kind == "labels"
     assert ((truth > 0) & (truth < 1)).any()
     assert_equal(made.outputs(NEW), truth)
 
 
 def test_zeros_and_ones_are_probabilities_of_the_second_of_two_names():
-    made = asked(lambda frame: frame["owns"], FRAME, NO_YES)
-    assert made.answers == "probabilities"
+    made = make_predictor(lambda frame: frame["owns"], FRAME, NO_YES)
+    assert made.output_kind == "probabilities"
     assert made.outputs(NEW).argmax(dim=1).bool().tolist() == NEW["owns"].tolist()
 
 
 @pytest.mark.parametrize("form", [np.asarray, list, pd.Series, torch.as_tensor, lambda found: found[:, None]])
 def test_a_function_may_answer_with_numbers(form):
-    made = asked(lambda frame: form(score(frame) - 4), FRAME, None)
+    made = make_predictor(lambda frame: form(score(frame) - 4), FRAME, None)
     assert_equal(made.outputs(NEW), score(NEW) - 4)
 
 
-def test_a_function_is_given_every_column_as_in_training_and_numbered_anew():
+def test_a_function_gets_every_column_as_in_training_with_a_range_index():
     seen = []
 
     def positions(frame):
         seen.append(frame)
         return frame.to_numpy()[:, 0].astype(float) / 100
 
-    made = asked(positions, FRAME, NO_YES)
+    made = make_predictor(positions, FRAME, NO_YES)
     assert_equal(made.outputs(NEW[NEW.columns[::-1]])[:, 1], NEW["age"] / 100)
     pd.testing.assert_frame_equal(seen[-1], NEW.reset_index(drop=True))
 
@@ -114,31 +114,33 @@ def test_what_a_function_is_called():
         def __call__(self, frame):
             return chance(frame)
 
-    assert asked(chance, FRAME, NO_YES).name == "a function `chance`"
-    assert asked(Scorer(), FRAME, NO_YES).name == "a function `Scorer`"
-    assert asked(partial(chance), FRAME, NO_YES).name == "a function `partial`"
-    assert asked(lambda frame: chance(frame), FRAME, NO_YES).name == "a function `<lambda>`"
+    assert make_predictor(chance, FRAME, NO_YES).name == "a function `chance`"
+    assert make_predictor(Scorer(), FRAME, NO_YES).name == "a function `Scorer`"
+    assert make_predictor(partial(chance), FRAME, NO_YES).name == "a function `partial`"
+    assert make_predictor(lambda frame: chance(frame), FRAME, NO_YES).name == "a function `<lambda>`"
 
 
 def test_calls_and_rows_are_counted_from_zero_and_an_empty_table_costs_none():
-    made = asked(chance, FRAME, NO_YES)
-    assert (made.calls, made.rows) == (0, 0)
+    made = make_predictor(chance, FRAME, NO_YES)
+    assert (made.n_calls, made.n_rows) == (0, 0)
     assert made.outputs(NEW.iloc[:0]).shape == (0, 2)
-    assert asked(score, FRAME, None).outputs(NEW.iloc[:0]).shape == (0,)
-    assert made.calls == 0
+    assert make_predictor(score, FRAME, None).outputs(NEW.iloc[:0]).shape == (0,)
+    assert made.n_calls == 0
     made.outputs(NEW)
     made.outputs(NEW.iloc[:7])
-    assert (made.calls, made.rows) == (2, 57)
+    assert (made.n_calls, made.n_rows) == (2, 57)
 
 
-def test_an_asked_model_can_be_made_of_any_respond():
-    made = Predictor(name="mine", answers="scores", labels=NO_YES, respond=lambda frame: score(frame) - 5)
+def test_a_predictor_can_be_created_from_any_function():
+    made = Predictor(
+        name="mine", output_kind="scores", labels=NO_YES, function=lambda frame: score(frame) - 5
+    )
     assert_equal(made.outputs(NEW), two(chance(NEW)))
 
 
-def test_an_asked_model_can_be_sent_to_another_process():
+def test_a_predictor_can_be_pickled():
     model = pipeline(RandomForestClassifier(3, random_state=0)).fit(FRAME, outcomes(FRAME, NO_YES))
-    made = asked(model, FRAME, NO_YES)
+    made = make_predictor(model, FRAME, NO_YES)
     assert_equal(pickle.loads(pickle.dumps(made)).outputs(NEW), model.predict_proba(NEW))
 
 
@@ -149,7 +151,7 @@ def changing(change):
 
 @pytest.mark.parametrize("change", [np.nan, np.inf, [-0.5, 1.5], [0.3, 0.3], [1.2, -0.2], [0.5, np.nan]])
 def test_a_row_without_an_answer_is_nan_and_the_others_are_not(change):
-    made = asked(changing(change), FRAME, NO_YES)
+    made = make_predictor(changing(change), FRAME, NO_YES)
     rows = NEW.assign(age=NEW["age"].where(np.arange(len(NEW)) != 3, 17))
     outputs = made.outputs(rows)
     assert outputs[3].isnan().all()
@@ -161,15 +163,15 @@ def test_a_little_outside_is_put_inside_and_more_is_none_in_every_class():
     def three(frame):
         return np.array([[1.0005, -0.0005, 0.0], [1.2, -0.2, 0.0], [0.2, 0.3, 0.5]])[frame["age"] % 3]
 
-    made = asked(three, FRAME[FRAME["age"] % 3 != 1], THREE)
+    made = make_predictor(three, FRAME[FRAME["age"] % 3 != 1], THREE)
     outputs = made.outputs(NEW.iloc[:3].assign(age=[30, 31, 32]))
     assert_equal(outputs[::2], [[1, 0, 0], [0.2, 0.3, 0.5]])
     assert outputs[1].isnan().all()
 
 
 def test_a_value_that_is_not_finite_and_a_label_that_is_unknown_are_nan():
-    values = asked(lambda frame: np.where(frame["age"] < 18, np.inf, 2.0), FRAME, None)
-    labels = asked(lambda frame: np.where(frame["age"] < 18, "never", "no"), FRAME, NO_YES)
+    values = make_predictor(lambda frame: np.where(frame["age"] < 18, np.inf, 2.0), FRAME, None)
+    labels = make_predictor(lambda frame: np.where(frame["age"] < 18, "never", "no"), FRAME, NO_YES)
     rows = NEW.iloc[:2].assign(age=[17, 30])
     assert values.outputs(rows).isnan().tolist() == [True, False]
     assert labels.outputs(rows).isnan().all(dim=1).tolist() == [True, False]
@@ -184,30 +186,34 @@ def raising(frame):
 @settings(max_examples=40)
 @given(st.sets(st.integers(0, 49), max_size=2))
 def test_rows_that_raise_are_nan_and_no_others(bad):
-    made = asked(raising, FRAME, NO_YES)
+    made = make_predictor(raising, FRAME, NO_YES)
     rows = NEW.assign(age=[17 if i in bad else age for i, age in enumerate(NEW["age"])])
     outputs = made.outputs(rows)
     assert set(outputs.isnan().any(dim=1).nonzero()[:, 0].tolist()) == bad
     good = [i for i in range(len(NEW)) if i not in bad]
     assert_equal(outputs[good], two(chance(NEW))[good])
-    assert made.calls <= 1 + 2 * 6 * len(bad)
+    assert made.n_calls <= 1 + 2 * 6 * len(bad)
 
 
 def test_a_model_that_raises_for_most_rows_is_asked_at_most_65_times():
-    made = asked(raising, FRAME, NO_YES)
+    made = make_predictor(raising, FRAME, NO_YES)
     rows = table(1000, seed=3)
     rows.iloc[100:900, 0] = 17
     outputs = made.outputs(rows)
-    assert made.calls == 65
+    assert made.n_calls == 65
     assert outputs[100:900].isnan().all()
     assert not outputs[:60].isnan().any()
     assert not outputs[940:].isnan().any()
 
 
 @pytest.mark.parametrize("wrong", [lambda p: two(p)[:-1], lambda p: np.zeros((len(p), 3)), lambda p: None])
-def test_an_answer_of_a_wrong_shape_raises_later_too(wrong):
-    made = asked(lambda f: wrong(chance(f)) if (f["age"] < 18).any() else two(chance(f)), FRAME, NO_YES)
-    with pytest.raises(ModelError, match=r"a function `<lambda>` must answer n = 50 rows with probabilities"):
+def test_a_result_of_a_wrong_shape_raises_later_too(wrong):
+    made = make_predictor(
+        lambda f: wrong(chance(f)) if (f["age"] < 18).any() else two(chance(f)), FRAME, NO_YES
+    )
+    with pytest.raises(
+        ModelError, match=r"a function `<lambda>` must return probabilities of shape .* for n = 50 rows"
+    ):
         made.outputs(NEW.assign(age=17))
 
 
@@ -216,7 +222,7 @@ def test_a_model_s_warnings_are_not_shown():
         warnings.warn("do not look", stacklevel=1)
         return chance(frame)
 
-    assert_equal(asked(warning, FRAME, NO_YES).outputs(NEW), two(chance(NEW)))
+    assert_equal(make_predictor(warning, FRAME, NO_YES).outputs(NEW), two(chance(NEW)))
 
 
 def test_a_model_in_single_precision_may_differ_a_little_between_batches():
@@ -226,7 +232,7 @@ def test_a_model_in_single_precision_may_differ_a_little_between_batches():
         with torch.no_grad():
             return layers(torch.tensor(frame[["age", "the income"]].to_numpy()).float()) * 1e5
 
-    assert_equal(asked(value, FRAME, None).outputs(NEW), value(NEW)[:, 0].double())
+    assert_equal(make_predictor(value, FRAME, None).outputs(NEW), value(NEW)[:, 0].double())
 
 
 def test_a_model_that_writes_into_its_rows_harms_no_one():
@@ -246,23 +252,23 @@ def test_a_model_that_writes_into_its_rows_harms_no_one():
             return answer
 
     before, numbers = FRAME.copy(), NUMBERS.astype(float)
-    assert_equal(asked(writing, FRAME, NO_YES).outputs(FRAME), two(chance(FRAME)))
+    assert_equal(make_predictor(writing, FRAME, NO_YES).outputs(FRAME), two(chance(FRAME)))
     pd.testing.assert_frame_equal(FRAME, before)
-    assert_equal(asked(WritesIntoArrays(), numbers, None).outputs(numbers), FRAME["age"] * 2.0)
+    assert_equal(make_predictor(WritesIntoArrays(), numbers, None).outputs(numbers), FRAME["age"] * 2.0)
     pd.testing.assert_frame_equal(numbers, NUMBERS.astype(float))
 
 
 def test_one_training_row_is_enough():
-    assert asked(chance, FRAME.iloc[:1], NO_YES).outputs(NEW).shape == (50, 2)
+    assert make_predictor(chance, FRAME.iloc[:1], NO_YES).outputs(NEW).shape == (50, 2)
 
 
-def test_a_large_table_is_asked_about_a_few_of_its_rows():
+def test_a_large_table_is_checked_on_a_few_of_its_rows():
     sizes = []
 
     def counting(frame):
         sizes.append(len(frame))
         return chance(frame)
 
-    asked(counting, table(5000), NO_YES)
+    make_predictor(counting, table(5000), NO_YES)
     assert max(sizes) == 256
     assert len(sizes) <= 10

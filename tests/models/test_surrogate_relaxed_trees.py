@@ -1,4 +1,4 @@
-"""Trees taken for themselves: cold, they answer as the model; warm, they have the right gradients."""
+"""Relaxed trees: hard splits predict as the model does, soft splits have the right gradients."""
 
 import warnings
 
@@ -19,7 +19,11 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
-from likenesses import (
+from plausiflow.errors import InvalidInputError
+from plausiflow.models.surrogate import relax_trees
+from plausiflow.tables.encoder import Encoder
+from plausiflow.tables.schema import Schema
+from surrogates import (
     LIBRARIES,
     NUMBERS,
     TAKEN,
@@ -34,27 +38,23 @@ from likenesses import (
     scaled,
     table,
 )
-from plausiflow.errors import InvalidInputError
-from plausiflow.models.surrogate import own_trees
-from plausiflow.tables.encoder import Encoder
-from plausiflow.tables.schema import Schema
 
 
 def assert_same_answers(model, frame, columns=TAKEN, as_array=False):
     """The coldest stand-in, on encoded rows, against the model on the rows themselves."""
     encoder = Encoder(Schema.infer(frame))
-    stand_in = own_trees(model, encoder, frame.iloc[:200])
+    surrogate = relax_trees(model, encoder, frame.iloc[:200])
     rows = pd.concat([frame, new_rows(frame)], ignore_index=True)
     encoded = encoder.encode(rows)
     assert encoded.usable.all()
     taken = rows[columns].to_numpy() if as_array else rows[columns]
     own = answers(model, taken)
-    assert stand_in.n_outputs == own.shape[1]
+    assert surrogate.n_outputs == own.shape[1]
     single = in_singles(model)
     np.testing.assert_allclose(
-        answers_at(stand_in, encoded.x), own, rtol=1e-6 if single else 1e-12, atol=1e-6 if single else 1e-12
+        answers_at(surrogate, encoded.x), own, rtol=1e-6 if single else 1e-12, atol=1e-6 if single else 1e-12
     )
-    return stand_in
+    return surrogate
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -62,9 +62,9 @@ def assert_same_answers(model, frame, columns=TAKEN, as_array=False):
 def test_trees_answer_as_the_model_with_missing_cells_booleans_and_whole_numbers(library, task):
     frame = table()
     model = fitted(booster(library, task), frame[TAKEN], outcomes(frame, task))
-    stand_in = assert_same_answers(model, frame)
+    surrogate = assert_same_answers(model, frame)
     n_trees = 45 if task == "three classes" else 15
-    assert stand_in.description == f"its own {n_trees} trees, relaxed"
+    assert surrogate.description == f"its own {n_trees} trees with soft splits"
 
 
 @pytest.mark.parametrize("library", [*LIBRARIES, "gradient"])
@@ -132,8 +132,8 @@ def test_of_a_model_that_stopped_early_only_its_best_trees_are_read(library):
             model = booster(library, n_estimators=300, early_stopping_round=3).fit(**shown)
         else:
             model = booster(library, iterations=300, early_stopping_rounds=3).fit(**shown)
-    stand_in = assert_same_answers(model, frame)
-    assert len(stand_in.forest.output) < 300
+    surrogate = assert_same_answers(model, frame)
+    assert len(surrogate.forest.output) < 300
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -141,10 +141,10 @@ def test_the_likeness_approaches_the_model_as_it_cools(library):
     frame = table()
     model = fitted(booster(library, "three classes"), frame[TAKEN], outcomes(frame, "three classes"))
     encoder = Encoder(Schema.infer(frame))
-    stand_in = own_trees(model, encoder, frame)
+    surrogate = relax_trees(model, encoder, frame)
     fresh = new_rows(frame)
     x, own = encoder.encode(fresh).x, answers(model, fresh[TAKEN])
-    errors = [np.abs(answers_at(stand_in, x, t) - own).mean() for t in (0.1, 0.03, 0.01, 1e-3, 1e-4, 1e-6)]
+    errors = [np.abs(answers_at(surrogate, x, t) - own).mean() for t in (0.1, 0.03, 0.01, 1e-3, 1e-4, 1e-6)]
     assert errors == sorted(errors, reverse=True)
     assert errors[1] < 0.15
     assert errors[-1] < 1e-3
@@ -158,7 +158,7 @@ def test_gradients_agree_with_finite_differences(library, behind):
     columns = list(frame) if behind else TAKEN
     model = fitted(model, frame[columns], outcomes(frame, "two classes"))
     encoder = Encoder(Schema.infer(frame))
-    outputs = own_trees(model, encoder, frame).at(0.05)
+    outputs = relax_trees(model, encoder, frame).at(0.05)
     x = encoder.encode(frame.iloc[:6]).x
     numbers = torch.tensor(encoder.layout.numbers)
 
@@ -182,11 +182,11 @@ def test_a_temperature_is_in_units_of_the_encoded_range(scaler, heavy_tail):
     assert encoder.layout.blocks[0].scale.log == heavy_tail
     stump = HistGradientBoostingRegressor(max_iter=1, max_leaf_nodes=2)
     model = make_pipeline(scaler, stump).fit(frame, values > np.quantile(values, 0.7))
-    stand_in = own_trees(model, encoder, frame)
+    surrogate = relax_trees(model, encoder, frame)
     temperature = 0.01
     left, right = np.unique(model.predict(frame))
     x = torch.linspace(0, 1, 20001)[:, None].requires_grad_()
-    outputs = stand_in.at(temperature)(x)
+    outputs = surrogate.at(temperature)(x)
     (slope,) = torch.autograd.grad(outputs.sum(), x)
     middle = (outputs - (left + right) / 2).abs().argmin()
     assert slope[middle].item() == pytest.approx((right - left) / (4 * temperature), rel=1e-3)
@@ -207,7 +207,7 @@ def test_states_and_levels_are_decided_however_soft_the_splits(library):
     encoder = Encoder(Schema.infer(frame))
     assert len(encoder.layout.block("gain").levels) == 2
     zero = frame[frame["gain"] == 0]
-    found = answers_at(own_trees(model, encoder, frame), encoder.encode(zero).x, 0.3)
+    found = answers_at(relax_trees(model, encoder, frame), encoder.encode(zero).x, 0.3)
     np.testing.assert_allclose(found, answers(model, zero), rtol=0, atol=1e-6)
 
 
@@ -215,8 +215,8 @@ def test_answers_follow_the_rows_dtype_and_do_not_depend_on_their_batch():
     frame = table()
     model = fitted(booster("hist", "three classes"), frame[TAKEN], outcomes(frame, "three classes"))
     encoder = Encoder(Schema.infer(frame))
-    stand_in = own_trees(model, encoder, frame)
-    outputs, x = stand_in.at(0.03), encoder.encode(frame).x
+    surrogate = relax_trees(model, encoder, frame)
+    outputs, x = surrogate.at(0.03), encoder.encode(frame).x
     together = outputs(x)
     assert together.dtype == torch.float64
     assert outputs(x.float()).dtype == torch.float32
@@ -227,5 +227,5 @@ def test_answers_follow_the_rows_dtype_and_do_not_depend_on_their_batch():
     assert not together.requires_grad
     assert outputs(x.clone().requires_grad_()).requires_grad
     with pytest.raises(InvalidInputError, match="temperature"):
-        stand_in.at(0.0)
-    assert repr(stand_in) == "Surrogate(its own 45 trees, relaxed; 3 outputs)"
+        surrogate.at(0.0)
+    assert repr(surrogate) == "Surrogate(its own 45 trees with soft splits; 3 outputs)"

@@ -1,4 +1,4 @@
-"""What cannot be asked, or does not answer for itself, is refused with the reason."""
+"""Models that cannot be predictors raise an error that says why."""
 
 import numpy as np
 import pandas as pd
@@ -13,9 +13,9 @@ from sklearn.multioutput import MultiOutputClassifier
 from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
-from asking import FRAME, NO_YES, NUMBERS, THREE, chance, outcomes, pipeline, score, two
 from plausiflow.errors import InvalidInputError, ModelError
-from plausiflow.models.predictor import asked, non_deterministic
+from plausiflow.models.predictor import make_predictor, outputs_differ
+from predictors import FRAME, NO_YES, NUMBERS, THREE, chance, outcomes, pipeline, score, two
 
 
 def poor(frame):
@@ -63,12 +63,15 @@ BAD = {
         r"raised ZeroDivisionError for rows of shape \(120, 4\), first columns age int64",
     ),
     "alone": (of_several_rows, r"raised IndexError for rows of shape \(1, 4\).* any number of rows"),
-    "NaN": (poor, r"of its answers for 120 training rows \d+ are not finite"),
+    "NaN": (poor, r"of its predictions for 120 training rows \d+ are not finite"),
     "infinite": (lambda f: two(chance(f)) * np.inf, "120 are not finite"),
     "negative": (lambda f: two(-chance(f)), "120 are outside"),
     "logits": (lambda f: score(f) - 5, r"are outside \[0, 1\]"),
     "sum": (lambda f: two(chance(f)) * 0.9, "120 do not sum to one"),
-    "rows": (lambda f: two(chance(f))[1:], r"must answer n = 120 rows .*got ndarray of shape \(119, 2\)"),
+    "rows": (
+        lambda f: two(chance(f))[1:],
+        r"must return .* for n = 120 rows; got ndarray of shape \(119, 2\)",
+    ),
     "columns": (
         lambda f: np.full((len(f), 3), 1 / 3),
         r"shape \(n, 2\), in the order 'no', 'yes', or \(n,\)",
@@ -80,13 +83,13 @@ BAD = {
     "other names": (lambda f: pd.DataFrame({"a": chance(f), "b": 1 - chance(f)}), "with columns 'a', 'b'"),
     "other labels": (
         lambda f: np.where(f["owns"], "Yes", "no"),
-        r"out of 'no', 'yes'; .* are none of the outc",
+        r"out of 'no', 'yes'; .* are not known outcomes",
     ),
-    "random": (noisy, "changes its answers between calls: .* random state"),
-    "counting": (Counting(), "a function `Counting` changes its answers between calls: those for 120 of 120"),
-    "centred": (centred, "depends on the rows asked with it"),
-    "comparing": (comparing, "depends on the rows asked with it"),
-    "sorting": (sorting, "depends on the rows asked with it"),
+    "random": (noisy, "changes its predictions between calls .* random state"),
+    "counting": (Counting(), "a function `Counting` must be deterministic; .* between calls for 120 of 120"),
+    "centred": (centred, "depends on the other rows of the batch"),
+    "comparing": (comparing, "depends on the other rows of the batch"),
+    "sorting": (sorting, "depends on the other rows of the batch"),
 }
 
 
@@ -94,7 +97,7 @@ BAD = {
 def test_a_bad_function_is_refused_with_the_reason(bad):
     function, reason = BAD[bad]
     with pytest.raises(ModelError, match=reason):
-        asked(function, FRAME, NO_YES)
+        make_predictor(function, FRAME, NO_YES)
 
 
 @pytest.mark.parametrize(
@@ -102,21 +105,21 @@ def test_a_bad_function_is_refused_with_the_reason(bad):
     [
         (
             lambda f: two(chance(f)),
-            r"must answer n = 120 rows with finite numbers of shape \(n,\); got ndarray",
+            r"must return finite numbers of shape \(n,\), for n = 120 rows; got ndarray",
         ),
         (lambda f: f["job"], "120 are not finite"),
         (lambda f: score(f) / np.where(f["owns"], 1, 0), "are not finite"),
-        (lambda f: score(f) - score(f).mean(), "depends on the rows"),
+        (lambda f: score(f) - score(f).mean(), "depends on the other rows"),
     ],
 )
 def test_a_bad_function_of_a_number_is_refused_with_the_reason(function, reason):
     with np.errstate(divide="ignore"), pytest.raises(ModelError, match=reason):
-        asked(function, FRAME, None)
+        make_predictor(function, FRAME, None)
 
 
 def test_a_label_that_depends_on_the_other_rows_is_refused():
-    with pytest.raises(ModelError, match="depends on the rows asked with it"):
-        asked(lambda f: np.where(score(f) > score(f).mean(), "yes", "no"), FRAME, NO_YES)
+    with pytest.raises(ModelError, match="depends on the other rows of the batch"):
+        make_predictor(lambda f: np.where(score(f) > score(f).mean(), "yes", "no"), FRAME, NO_YES)
 
 
 REFUSED = {
@@ -163,26 +166,26 @@ REFUSED = {
 def test_what_is_no_model_of_the_table_is_refused(case):
     model, labels, reason = REFUSED[case]
     with pytest.raises(InvalidInputError, match=reason):
-        asked(model, FRAME, labels)
+        make_predictor(model, FRAME, labels)
 
 
 @pytest.mark.parametrize("model", [RandomForestClassifier(), pipeline(SVC()), LinearRegression()])
 def test_a_model_that_is_not_fitted_is_refused(model):
     labels = None if isinstance(model, LinearRegression) else NO_YES
     with pytest.raises(ModelError, match=r"raised NotFittedError .*It must be fitted"):
-        asked(model, FRAME, labels)
+        make_predictor(model, FRAME, labels)
 
 
 def test_a_table_without_rows_is_refused():
     with pytest.raises(InvalidInputError, match="must hold training rows"):
-        asked(chance, FRAME.iloc[:0], NO_YES)
+        make_predictor(chance, FRAME.iloc[:0], NO_YES)
 
 
 def test_rows_with_other_outputs_are_told_from_the_same():
     first = torch.tensor([[0.5, 0.5], [0.2, 0.8], [torch.nan] * 2, [torch.nan] * 2, [0.1, 0.9]])
     again = torch.tensor([[0.5, 0.5], [0.3, 0.7], [torch.nan] * 2, [0.4, 0.6], [0.1 + 1e-8, 0.9 - 1e-8]])
-    assert non_deterministic(first, again).tolist() == [False, True, False, True, False]
-    assert non_deterministic(first, again, tolerance=1e-9).tolist() == [False, True, False, True, True]
+    assert outputs_differ(first, again).tolist() == [False, True, False, True, False]
+    assert outputs_differ(first, again, tolerance=1e-9).tolist() == [False, True, False, True, True]
     values = torch.tensor([1e6, 1e6, 0.0])
-    assert non_deterministic(values, values + torch.tensor([0.1, 10, 0.1])).tolist() == [False, True, True]
-    assert non_deterministic(torch.zeros(0, 2), torch.zeros(0, 2)).tolist() == []
+    assert outputs_differ(values, values + torch.tensor([0.1, 10, 0.1])).tolist() == [False, True, True]
+    assert outputs_differ(torch.zeros(0, 2), torch.zeros(0, 2)).tolist() == []

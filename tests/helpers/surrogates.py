@@ -1,4 +1,4 @@
-"""What the tests of likenesses share: a table, models of it, and what a model and its likeness answer."""
+"""Shared by the tests of surrogates: a table, models of it, and the predictions of model and surrogate."""
 
 import warnings
 
@@ -115,9 +115,9 @@ def answers(model, rows) -> np.ndarray:
         return model.predict_proba(rows) if hasattr(model, "predict_proba") else model.predict(rows)[:, None]
 
 
-def answers_at(stand_in, x, temperature=COLDEST) -> np.ndarray:
-    outputs = stand_in.at(temperature)(x).detach()
-    return (outputs.softmax(dim=1) if stand_in.n_outputs > 1 else outputs).numpy()
+def answers_at(surrogate, x, temperature=COLDEST) -> np.ndarray:
+    outputs = surrogate.at(temperature)(x).detach()
+    return (outputs.softmax(dim=1) if surrogate.n_outputs > 1 else outputs).numpy()
 
 
 def preprocessing(number, level=None) -> ColumnTransformer:
