@@ -21,7 +21,7 @@ BAD_CELLS = {
         (10**30, None),
         (np.inf, "`age` is inf, which is infinite"),
         ("-inf", "which is infinite"),
-        (None, '`age` is None, which no training row misses; missing="impute" fills it with 38'),
+        (None, '`age` is None, but no training row has a missing value; missing="impute" fills it with 38'),
     ],
     "rate": [(np.nan, 'missing="impute" fills it with 0.3'), ("", "`rate` is '', which is not a number")],
     "score": [(1e100, None), (1.7e308, "`score` is 1.7e+308, too far from the training range, 0.12")],
@@ -31,7 +31,11 @@ BAD_CELLS = {
         (["Male"], "a level that no training row has"),
         (None, "fills it with 'Female'"),
     ],
-    "owns": [("yes", "known: False, True"), (2, "`owns` is 2, a level"), (pd.NA, "no training row misses")],
+    "owns": [
+        ("yes", "known: False, True"),
+        (2, "`owns` is 2, a level"),
+        (pd.NA, "no training row has a missing value"),
+    ],
     "size": [("XL", "`size` is 'XL', a level"), (3, "a level")],
     "debt": [(None, None), ("1e3", None), ("lots", "`debt` is 'lots', which is not a number")],
     "job": [(None, None), ("cook ", None), ("king", "known: 'clerk', 'cook', 'none'")],
@@ -84,10 +88,10 @@ BAD_FRAMES = {
     "not a frame": (TABLE.to_dict(), ["expected a pandas DataFrame; got dict"]),
     "columns": (
         TABLE.drop(columns=["age", "id"]).assign(more=1, target=0),
-        ["not there: 'age', 'id'", "did not have the columns 'more', 'target'; drop them"],
+        ["are missing: 'age', 'id'", "did not have the columns 'more', 'target'; drop them"],
     ),
-    "names": (pd.concat([TABLE, TABLE[["age"]]], axis=1), ["more than once: 'age'"]),
-    "numbers as names": (TABLE.rename(columns={"age": 0}), ["must be text; got 0", "not there: 'age'"]),
+    "names": (pd.concat([TABLE, TABLE[["age"]]], axis=1), ["repeated: 'age'"]),
+    "numbers as names": (TABLE.rename(columns={"age": 0}), ["must be text; got 0", "are missing: 'age'"]),
 }
 
 

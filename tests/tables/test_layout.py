@@ -114,7 +114,6 @@ def test_columns_are_counted_and_found():
     assert LAYOUT.numbers == [0, 4]
     assert [block.name for block in LAYOUT.with_levels] == ["job", "gain"]
     assert LAYOUT.block("gain").columns == [4, 5, 6, 7]
-    assert LAYOUT.columns_of(["gain", "age"]) == [0, 4, 5, 6, 7]
     assert [block.nominal for block in LAYOUT.blocks] == [False, True, False]
 
 

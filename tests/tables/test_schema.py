@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from plausiflow.errors import InvalidInputError
 from plausiflow.tables.features import Feature
-from plausiflow.tables.grids import find_grid, to_grid
+from plausiflow.tables.grids import find_grid, round_to_grid
 from plausiflow.tables.schema import Schema, SchemaWarning
 
 RNG = np.random.default_rng(0)
@@ -84,7 +84,7 @@ IDENTIFIERS = {
 @pytest.mark.parametrize("case", IDENTIFIERS)
 def test_an_identifier_is_kept_out_with_a_warning_that_says_how_to_have_it(case):
     name, column = IDENTIFIERS[case]
-    with pytest.warns(SchemaWarning, match=rf"`{name}` is taken for an identifier.*kinds={{'{name}': '"):
+    with pytest.warns(SchemaWarning, match=rf"`{name}` is treated as an identifier.*kinds={{'{name}': '"):
         assert Schema.infer(pd.DataFrame({name: column})).features[0].kind == "identifier"
 
 
@@ -118,7 +118,7 @@ def test_the_grid_that_made_the_numbers_is_found(grid, multiples, dtype):
     written = [float(f"{k * step:.{decimals}f}") for k in [*multiples, 0, 1, -1]]
     values = np.array(written, dtype=dtype).astype(np.float64)
     assert find_grid(values, np.dtype(dtype)) == (step, decimals)
-    assert to_grid(np.array(written) + 0.2 * step, step, decimals).tolist() == written
+    assert round_to_grid(np.array(written) + 0.2 * step, step, decimals).tolist() == written
 
 
 def test_the_step_is_the_largest_that_fits():
@@ -217,7 +217,7 @@ BAD = {
     "names": (
         pd.DataFrame([[1, 2, 3]], columns=[0, "b", "b"]),
         {},
-        ["must be text; got 0", "more than once: 'b'"],
+        ["must be text; got 0", "repeated: 'b'"],
     ),
     "columns": (
         pd.DataFrame(
@@ -238,8 +238,8 @@ BAD = {
         ),
         {},
         [
-            "`nothing` holds no value",
-            "`infinite` holds infinite",
+            "`nothing` has no values",
+            "`infinite` has infinite",
             "`dates` has dtype datetime64",
             "Timestamp",
             "`durations` has dtype timedelta64",
@@ -248,8 +248,8 @@ BAD = {
             "`bins` has dtype category with values of type Interval",
             "`sparse` has dtype Sparse",
             "`wide` ranges from -1.7e+308",
-            "`huge` holds integers too large",
-            "`text` holds infinite",
+            "`huge` has integers too large",
+            "`text` has infinite",
         ],
     ),
     "settings": (
@@ -277,14 +277,14 @@ BAD = {
             "orders": {"sized": ["S", "S"], "other": ["x"]},
         },
         [
-            "`word` cannot be of kind 'continuous': it holds text",
-            "`number` cannot be of kind 'integer': no grid",
+            "`word` cannot be of kind 'continuous': it has text",
+            "`number` cannot be of kind 'integer': its values have no grid",
             "`count` cannot be of kind 'continuous': dtype int64",
             "`three` cannot be of kind 'constant': it has 2 distinct",
-            "`flag` cannot be of kind 'integer': it holds boolean",
-            "`kinds` says that it is 'category'",
+            "`flag` cannot be of kind 'integer': it has boolean",
+            "`kinds` has 'category' for it",
             "`kinds` names 'absent'",
-            "`kinds` says 'nominal' for 'odd'; expected one of continuous, integer",
+            "`kinds` has 'nominal' for 'odd'; expected one of continuous, integer",
             "`orders` for 'sized' must list its levels, each once",
             "`orders` names 'other'",
         ],
@@ -293,9 +293,9 @@ BAD = {
         pd.DataFrame({"a": ["S", "M", "L"], "b": ["S", "M", "L"], "c": ["S", "M", "L"]}),
         {"kinds": {"a": "ordered", "c": "boolean"}, "orders": {"b": ["S", "L"]}},
         [
-            "`a` cannot be of kind 'ordered': the order of its levels is not known",
-            "Give it: orders={'a': [...]}",
-            "`b` has levels that its order lacks: 'M'",
+            "`a` cannot be of kind 'ordered': the order of its levels is unknown",
+            "Set it: orders={'a': [...]}",
+            "`b` has levels that are not in its order: 'M'",
             "`c` cannot be of kind 'boolean': it has 3 distinct",
         ],
     ),

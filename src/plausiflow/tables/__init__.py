@@ -1,4 +1,4 @@
-"""Tables: what each column is, and encoded rows."""
+"""Tables: their schema, and the encoding of their rows."""
 
 from plausiflow.tables.cells import (
     UNKNOWN,

@@ -1,9 +1,8 @@
-"""Reading the cells of a column as numbers or as levels, and writing some of them anew.
+"""Read a column as numbers or as level codes, and replace some of its cells.
 
-A column may come in any dtype that holds the same values: whole numbers as floats, booleans or numbers as
-objects, numbers as text, text as categories. It is read all at once; Python looks at single cells only where
-they are objects. What is written goes into the column's own dtype, or into the next wider one where that
-cannot hold it.
+A column may have any dtype that holds the same values: whole numbers as floats, booleans or numbers as
+objects, numbers as text, text as categories. New values keep the column's dtype if it can hold them, and
+widen it if not.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ ObjectArray: TypeAlias = npt.NDArray[np.object_]
 
 
 def level_key(value: Any) -> Any:  # noqa: ANN401
-    """What levels are compared by: text without surrounding spaces, numbers without NumPy's wrapping."""
+    """Return the form in which levels are compared: text without outer spaces, other values as Python's."""
     return value.strip() if isinstance(value, str) else to_python(value)
 
 
 def is_missing(column: pd.Series) -> Mask:
-    """Which cells are missing, in whatever way the dtype says so."""
+    """Return which cells are missing: None, NaN, NaT or NA."""
     missing = column.isna().to_numpy(dtype=bool)
     if is_float_dtype(column.dtype):
         missing = missing | np.isnan(column.to_numpy(dtype=np.float64, na_value=np.nan))
@@ -55,7 +54,7 @@ def is_missing(column: pd.Series) -> Mask:
 
 
 def read_numbers(column: pd.Series) -> tuple[FloatArray, Mask]:
-    """The cells as numbers, NaN where missing or not a number, and which are not a number."""
+    """Return the cells as numbers, NaN if missing or unreadable, and which cells are not numbers."""
     if is_numeric_dtype(column.dtype) and not is_complex_dtype(column.dtype):
         values = column.to_numpy(dtype=np.float64, na_value=np.nan)
         return values, np.zeros(len(values), dtype=bool)
@@ -73,18 +72,20 @@ def _is_readable(cell: object) -> bool:
 
 
 def read_level_codes(column: pd.Series, levels: Sequence[CellValue]) -> IntArray:
-    """The number of each cell's level, ``MISSING`` or ``UNKNOWN`` where it has none."""
+    """Return the level code of each cell, or ``MISSING``, or ``UNKNOWN``."""
     types = tuple(map(type, levels))
-    known = _known(tuple(levels), types, float_dtype(column.dtype))
+    known = _codes_by_key(tuple(levels), types, float_dtype(column.dtype))
     codes, uniques = factorize(column)
-    as_numbers = all(own in (int, float) for own in types)
+    as_numbers = all(each in (int, float) for each in types)
     found = [_look_up(value, known, as_numbers) for value in uniques]
     return np.array([*found, MISSING], dtype=np.int64)[codes]
 
 
 @lru_cache(maxsize=1024)
-def _known(levels: tuple[CellValue, ...], types: tuple[type, ...], dtype: np.dtype[Any]) -> Mapping[Any, int]:
-    """Codes of levels by key; ``types`` tells levels apart that Python finds equal, such as 1 and True."""
+def _codes_by_key(
+    levels: tuple[CellValue, ...], types: tuple[type, ...], dtype: np.dtype[Any]
+) -> Mapping[Any, int]:
+    """Return level codes by key; ``types`` keeps cache entries of equal levels apart, such as 1 and True."""
     return {
         level_key(dtype.type(level)) if isinstance(level, float) else level_key(level): code
         for code, level in enumerate(levels)
@@ -92,9 +93,9 @@ def _known(levels: tuple[CellValue, ...], types: tuple[type, ...], dtype: np.dty
 
 
 def factorize(column: pd.Series) -> tuple[IntArray, list[Any]]:
-    """For each cell the number of its value, -1 where it is missing, and the values.
+    """Return the index of each cell's value, -1 if missing, and the distinct values.
 
-    Values that cannot be compared (lists, say) count as one, ``INCOMPARABLE``.
+    Values that are not hashable, such as lists, count as one value, ``INCOMPARABLE``.
     """
     try:
         codes, uniques = pd.factorize(column)
@@ -114,7 +115,7 @@ def _is_hashable(cell: object) -> bool:
 
 
 def _look_up(value: object, known: Mapping[Any, int], as_numbers: bool) -> int:
-    """The code of a value; where levels are numbers, text may spell one."""
+    """Return the code of a value; if the levels are numbers, text is parsed as a number."""
     if as_numbers and isinstance(value, str):
         try:
             value = float(value)
@@ -126,17 +127,17 @@ def _look_up(value: object, known: Mapping[Any, int], as_numbers: bool) -> int:
 def replace_cells(
     column: pd.Series, where: Mask, values: FloatArray | ObjectArray, levels: Sequence[CellValue] = ()
 ) -> pd.Series:
-    """A copy in which the cells at ``where`` hold ``values``; the others are untouched, bit for bit.
+    """Return a copy with some cells replaced; the other cells keep their bits.
 
-    Among objects, a number goes in as text where there was text.
+    In a column of objects, a number replaces text as text.
 
     Args:
-        column: To copy.
+        column: The column to copy.
         where: Which cells to replace.
-        values: One for each of them: floats, NaN where missing, or objects.
-        levels: All that a value may be; in their order go categories that the dtype lacks.
+        values: One new value for each of them: floats, NaN if missing, or objects.
+        levels: All levels of the feature; categories that the dtype lacks are added in this order.
     """
-    for dtype in _candidates(column.dtype, values, levels):
+    for dtype in _wider_dtypes(column.dtype, values, levels):
         new = _cast(values, dtype)
         fits = dtype == column.dtype or _cast(column[~where].to_numpy(object), dtype, exact=True) is not None
         if new is not None and fits:
@@ -145,27 +146,29 @@ def replace_cells(
             break
     else:
         cells = column.to_numpy(object, copy=True)
-        written_as_text = not any(isinstance(level, str) for level in levels)
-        cells[where] = _as_objects(values, cells[where] if written_as_text else None)
-    written: pd.Series = pd.Series(cells, column.index, cells.dtype, column.name, copy=False)
-    return written
+        has_text_levels = any(isinstance(level, str) for level in levels)
+        cells[where] = _as_objects(values, None if has_text_levels else cells[where])
+    result: pd.Series = pd.Series(cells, column.index, cells.dtype, column.name, copy=False)
+    return result
 
 
 def column_from_values(values: FloatArray | ObjectArray, dtype: Dtype) -> pd.Series:
-    """A column that holds ``values``, in this dtype or, where that cannot hold them, in a wider one."""
-    for candidate in _candidates(dtype, values, ()):
+    """Return a column of ``values`` in this dtype, or in a wider one if it cannot hold them."""
+    for candidate in _wider_dtypes(dtype, values, ()):
         cells = _cast(values, candidate)
         if cells is not None:
             return pd.Series(cells, copy=False)
     return pd.Series(_as_objects(values), dtype=object, copy=False)
 
 
-def _candidates(dtype: Dtype, values: FloatArray | ObjectArray, levels: Sequence[CellValue]) -> Iterator[Dtype]:
-    """Dtypes that may hold the values, the column's own first; objects hold them if none of these does."""
+def _wider_dtypes(
+    dtype: Dtype, values: FloatArray | ObjectArray, levels: Sequence[CellValue]
+) -> Iterator[Dtype]:
+    """Yield dtypes that may hold the values, narrowest first; if none does, the column becomes objects."""
     if isinstance(dtype, pd.CategoricalDtype):
         yield _with_categories(dtype, values, levels)
     elif isinstance(dtype, pd.SparseDtype):
-        yield from _candidates(dtype.subtype, values, levels)
+        yield from _wider_dtypes(dtype.subtype, values, levels)
     elif not is_object_dtype(dtype):
         yield dtype
         nullable = is_extension_array_dtype(dtype)
@@ -178,7 +181,7 @@ def _candidates(dtype: Dtype, values: FloatArray | ObjectArray, levels: Sequence
 def _with_categories(
     dtype: pd.CategoricalDtype, values: FloatArray | ObjectArray, levels: Sequence[CellValue]
 ) -> pd.CategoricalDtype:
-    """The dtype, with the categories that the values need, in the order of the levels where that tells it."""
+    """Return the dtype with the categories of the values, in the order of the levels if these cover them."""
     old = list(dtype.categories)
     new = [value for value in pd.unique(_as_objects(values)) if not pd.isna(value) and value not in old]
     if not new:
@@ -190,7 +193,7 @@ def _with_categories(
 
 
 def _cast(values: FloatArray | ObjectArray, dtype: Dtype, *, exact: bool = False) -> ExtensionArray | None:
-    """The values in a dtype; nothing where it cannot hold them. Floats may be rounded unless ``exact``."""
+    """Return the values in a dtype, or None if they do not fit; floats may be rounded unless ``exact``."""
     into: Any = dtype
     if is_string_dtype(dtype):
         text: Any = _as_objects(values, np.full(len(values), "", dtype=object))
@@ -203,14 +206,14 @@ def _cast(values: FloatArray | ObjectArray, dtype: Dtype, *, exact: bool = False
         return None
     if not np.array_equal(new.isna(), missing):
         return None
-    held = new[~missing].to_numpy(object if values.dtype == object else None)
+    stored = new[~missing].to_numpy(object if values.dtype == object else None)
     if is_float_dtype(dtype) and not exact:
-        return new if np.isfinite(held.astype(np.float64)).all() else None
-    return new if (held == values[~missing]).all() else None
+        return new if np.isfinite(stored.astype(np.float64)).all() else None
+    return new if (stored == values[~missing]).all() else None
 
 
 def _as_objects(values: FloatArray | ObjectArray, old: ObjectArray | None = None) -> ObjectArray:
-    """Python's own values, whole numbers as ``int``; as text where the old value was text."""
+    """Return Python values, whole numbers as ``int``; as text if the old value was text."""
     objects = values.astype(object)
     if values.dtype != object:
         whole = np.isfinite(values) & (values == np.rint(values))

@@ -1,7 +1,7 @@
-"""How one feature is encoded and decoded: numbers, with their states, and levels.
+"""Codecs that encode and decode one feature: a number with its states, or a category.
 
-A codec reads a whole column at once. What it cannot read gets a stand-in and is reported as a fault: which
-cells, and why.
+A codec reads a whole column at once. A cell that it cannot read is encoded as the feature's filling and
+reported as a fault: which cells, and why.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ Fault: TypeAlias = tuple[Mask, str]
 
 @dataclass(frozen=True)
 class NumberCodec:
-    """A number in one column, and its states, if it has any, in more.
+    """A number in one column, followed by one column for each of its states.
 
     Attributes:
-        feature: Of kind continuous or integer.
-        start: Its first column in an encoded row.
-        keep_missing: "Is missing" is a state, where training rows miss it; else missing numbers are filled.
+        feature: A feature of kind continuous or integer.
+        start: First column in an encoded row.
+        keep_missing: Whether "missing" is a state if training rows have missing values; otherwise missing
+            numbers are filled.
     """
 
     feature: Feature
@@ -47,14 +48,14 @@ class NumberCodec:
 
     @cached_property
     def level_names(self) -> tuple[CellValue, ...]:
-        """The states; none where there would be only one."""
+        """The states; empty if there is only one."""
         missing = ("missing",) if self.keep_missing and self.feature.can_miss else ()
         states = (("positive", "zero") if self.feature.zero_state else ("present",)) + missing
         return states if len(states) > 1 else ()
 
     @cached_property
     def block(self) -> Block:
-        """Its columns."""
+        """The block of the feature."""
         first = self.start + 1
         zero, filling = self._scale(np.array([0.0, self._filling])).tolist()
         pins = {"zero": zero, "missing": filling}
@@ -68,7 +69,7 @@ class NumberCodec:
         )
 
     def encode(self, column: pd.Series) -> tuple[Tensor, list[Fault]]:
-        """Its columns of every row, and what could not be read."""
+        """Return the encoded columns, shape ``(n, columns)``, and the faults."""
         feature = self.feature
         values, unreadable = read_numbers(column)
         missing, infinite = np.isnan(values) & ~unreadable, np.isinf(values)
@@ -93,10 +94,11 @@ class NumberCodec:
         return torch.cat([number[:, None], one_hot(codes, len(self.level_names))], dim=1), faults
 
     def decode(self, x: Tensor) -> FloatArray:
-        """The numbers that its columns hold, on their grid, NaN where missing.
+        """Return the numbers, shape ``(n,)``; NaN if missing.
 
-        Off a grid a number is rounded to 12 digits of the range, which brings back bounds such as 0.3, unless
-        its scale is logarithmic; one that is inside the training range stays inside.
+        A number with a step is rounded to its grid. Without one, it is rounded to 12 digits of the range,
+        which restores bounds such as 0.3, unless its scale is logarithmic. A number inside the training range
+        stays inside.
         """
         feature, number = self.feature, x[:, 0].double()
         values = feature.scale.decode(number).numpy()
@@ -104,7 +106,7 @@ class NumberCodec:
             values = round_to_grid(values, feature.step, feature.decimals)
         else:
             encoded = number.numpy()
-            clipped = np.clip(self._rounded(values), feature.minimum, feature.maximum)
+            clipped = np.clip(self._round(values), feature.minimum, feature.maximum)
             values = np.where((encoded > 0) & (encoded < 1), clipped, values)
             values = np.select([encoded == 0, encoded == 1], [feature.minimum, feature.maximum], values)
         if self.level_names:
@@ -115,7 +117,7 @@ class NumberCodec:
 
     @cached_property
     def _filling(self) -> float:
-        """What stands in for a number, as a multiple of the step."""
+        """The filling as a multiple of the step."""
         filling, step = float(cast(float, self.feature.filling)), self.feature.step
         return round(filling / step) * step if step else filling
 
@@ -123,18 +125,18 @@ class NumberCodec:
         return self.feature.scale.encode(torch.from_numpy(values))
 
     def _on_grid(self, values: FloatArray, column: pd.Series) -> FloatArray:
-        """Numbers written as multiples of the step as these multiples, others as they are; never -0.
+        """Return numbers on the grid as exact multiples of the step, other numbers unchanged; never -0.
 
-        So a number on the grid is encoded to the very bits that snapping gives, in single precision too.
+        A number on the grid is then encoded to the bits that ``Layout.snap`` returns, also in single precision.
         """
         step = self.feature.step
         if not step:
             return values + 0.0
         with np.errstate(all="ignore"):
-            written = round_to_grid(values, step, self.feature.decimals).astype(float_dtype(column.dtype))
-            return np.where(written == values, np.rint(values / step) * step, values) + 0.0
+            rounded = round_to_grid(values, step, self.feature.decimals).astype(float_dtype(column.dtype))
+            return np.where(rounded == values, np.rint(values / step) * step, values) + 0.0
 
-    def _rounded(self, values: FloatArray) -> FloatArray:
+    def _round(self, values: FloatArray) -> FloatArray:
         span = self.feature.maximum - self.feature.minimum
         if self.feature.log or not 1e-9 < span < 1e15:
             return values
@@ -145,12 +147,13 @@ class NumberCodec:
 
 @dataclass(frozen=True)
 class LevelCodec:
-    """Levels, one column each.
+    """A category, one column for each level.
 
     Attributes:
-        feature: Of kind boolean, category or ordered.
-        start: Its first column in an encoded row.
-        keep_missing: "Is missing" is a level, where training rows miss it; else missing levels are filled.
+        feature: A feature of kind boolean, category or ordered.
+        start: First column in an encoded row.
+        keep_missing: Whether "missing" is a level if training rows have missing values; otherwise missing
+            levels are filled.
     """
 
     feature: Feature
@@ -159,7 +162,7 @@ class LevelCodec:
 
     @cached_property
     def level_names(self) -> tuple[CellValue, ...]:
-        """The levels, and perhaps "missing"."""
+        """The levels, followed by "missing" if rows may be missing."""
         return (*self.feature.levels, *(("missing",) if self._has_missing else ()))
 
     @property
@@ -168,7 +171,7 @@ class LevelCodec:
 
     @cached_property
     def block(self) -> Block:
-        """Its columns."""
+        """The block of the feature."""
         n = len(self.feature.levels)
         return Block(
             name=self.feature.name,
@@ -178,7 +181,7 @@ class LevelCodec:
         )
 
     def encode(self, column: pd.Series) -> tuple[Tensor, list[Fault]]:
-        """Its columns of every row, and what could not be read."""
+        """Return the encoded columns, shape ``(n, columns)``, and the faults."""
         levels = self.feature.levels
         codes = read_level_codes(column, levels)
         missing, unknown = codes == MISSING, codes == UNKNOWN
@@ -192,21 +195,21 @@ class LevelCodec:
         return one_hot(codes, len(self.level_names)), faults
 
     def decode(self, x: Tensor) -> ObjectArray:
-        """The levels that its columns hold, in their most common spelling; NaN where missing."""
+        """Return the levels in their most common spelling, shape ``(n,)``; NaN if missing."""
         values = np.array([*self.feature.levels, np.nan], dtype=object)
         return cast(ObjectArray, values[x.argmax(dim=1).numpy()])
 
 
 def missing_text(feature: Feature) -> str:
-    """The fault of a missing value that no training row misses."""
+    """Return the fault of a missing value if no training row has one."""
     filling = feature.filling
     if isinstance(filling, float) and filling.is_integer():
         filling = int(filling)
-    return f'which no training row misses; missing="impute" fills it with {filling!r}'
+    return f'but no training row has a missing value; missing="impute" fills it with {filling!r}'
 
 
 def one_hot(codes: IntArray, n: int) -> Tensor:
-    """A column for each of ``n`` levels, one at the row's level."""
+    """Return a column for each of ``n`` levels, one at the row's level."""
     x = torch.zeros(len(codes), n, dtype=torch.float64)
     if n:
         x[torch.arange(len(codes)), torch.from_numpy(codes)] = 1.0

@@ -1,12 +1,12 @@
-"""Between tables and encoded rows, exactly and both ways.
+"""Encode the rows of a table as tensors, and decode them exactly.
 
 A number is scaled to [0, 1] over the training rows; a boolean or a category is one-hot. A number that is
-often zero, or that may be missing, has states as well: "positive" (or "present"), "zero", "missing".
-Constants and identifiers are not encoded: a row keeps what it holds there.
+often zero, or that may be missing, also has states: "positive" (or "present"), "zero", "missing". Constants
+and identifiers are not encoded and never change.
 
-Decoding starts from the rows that were encoded. A cell whose encoded columns are what they were is kept bit
-for bit, with its spelling, off the grid or out of range as it may be; only the others are written anew,
-numbers on their grid and levels in their most common spelling.
+Decoding starts from the original rows. A cell whose encoded columns did not change keeps its bits and its
+spelling, even off the grid or out of range. Other cells get a number on the grid, or a level in its most
+common spelling.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Encoded:
     """Encoded rows.
 
     Attributes:
-        x: Double precision, shape ``(n, width)``. A cell that cannot be read has a stand-in: all is finite.
-        problems: For each row why it cannot be explained, or ``None``; objects, shape ``(n,)``.
+        x: Finite values in double precision, shape ``(n, width)``; a filling where a cell cannot be read.
+        problems: For each row, why it cannot be explained, or None; objects, shape ``(n,)``.
     """
 
     x: Tensor
@@ -42,19 +42,19 @@ class Encoded:
 
     @property
     def usable(self) -> Mask:
-        """Which rows have no problem."""
+        """Which rows have no problem, shape ``(n,)``."""
         return np.array([problem is None for problem in self.problems], dtype=bool)
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """Encodes the rows of a table, and decodes them.
+    """An encoder of the rows of a table.
 
     Attributes:
-        schema: Of the table.
-        missing: ``"keep"``: a missing value stays missing, and a row that misses what no training row misses
-            has a problem. ``"impute"``: it is filled with the median of a number, or the most common level,
-            and the decoded row shows it.
+        schema: Schema of the table.
+        missing: ``"keep"``: a missing value stays missing; a row has a problem if no training row has a
+            missing value in that column. ``"impute"``: a missing value is replaced by the median of a number
+            or by the most common level, also in the decoded row.
 
     Example:
         >>> frame = pd.DataFrame({"age": [31, 54, 47], "owns": [True, False, True]})
@@ -77,7 +77,7 @@ class Encoder:
 
     @cached_property
     def layout(self) -> Layout:
-        """Where each feature lies in an encoded row."""
+        """The layout of encoded rows."""
         return Layout(tuple(codec.block for codec in self._codecs.values()))
 
     @cached_property
@@ -86,33 +86,33 @@ class Encoder:
         start = 0
         for feature in self.schema.features:
             if feature.is_number or feature.has_levels:
-                made = NumberCodec if feature.is_number else LevelCodec
-                codecs[feature.name] = codec = made(feature, start, self.missing == "keep")
+                codec_type = NumberCodec if feature.is_number else LevelCodec
+                codecs[feature.name] = codec = codec_type(feature, start, self.missing == "keep")
                 start += len(codec.block.columns)
         return codecs
 
     def level_names(self, name: str) -> tuple[CellValue, ...]:
-        """What the levels of a feature's block are called: the states of a number, or a category's levels.
+        """Return the names of a feature's levels: the states of a number, or a category's levels.
 
-        Where the block has a level for missing values it is the last, and called "missing".
+        If the block has a level for missing values, it comes last and is called "missing".
         """
         return self._codecs[self.layout.block(name).name].level_names
 
     def encode(self, frame: pd.DataFrame) -> Encoded:
-        """Encode rows; columns may come in any order, and in any dtype that holds the same values.
+        """Encode rows. Columns may have any order, and any dtype that holds the same values.
 
         Raises:
-            InvalidInputError: This is no table with the columns of the schema; the message lists everything.
-                A row that cannot be encoded raises nothing: it has a problem.
+            InvalidInputError: The frame does not have the columns of the schema; the message lists every
+                problem. A row that cannot be encoded does not raise: it has a problem in the result.
         """
         self._check_columns(frame)
         x = torch.zeros(len(frame), self.layout.width, dtype=torch.float64)
         problems = np.full(len(frame), None, dtype=object)
         for name, codec in self._codecs.items():
-            x[:, _span(codec)], faults = codec.encode(frame[name])
+            x[:, _columns(codec)], faults = codec.encode(frame[name])
             for fault in faults:
                 if fault[0].any():
-                    _note(problems, frame[name], fault)
+                    _add_fault(problems, frame[name], fault)
         return Encoded(x, problems)
 
     def decode(
@@ -121,16 +121,16 @@ class Encoder:
         """Decode rows.
 
         Args:
-            x: Shape ``(n, width)``, finite, in any precision and on any device.
-            like: The rows that these came from. The answer has their index, column order and dtypes, and
-                their cells wherever ``x`` is what they are encoded to; a dtype that cannot hold a new value
-                is widened. Without it, the answer has the dtypes of the training table: levels and numbers on
-                a grid are exact, other numbers within 1e-9 of their range (and to their dtype's precision),
-                constants are the training rows', identifiers are missing.
-            encoded: What ``like`` is encoded to, where that is known already.
+            x: Finite encoded rows, shape ``(n, width)``, in any precision and on any device.
+            like: The original rows. The result has their index, column order and dtypes, and their cells
+                wherever ``x`` equals their encoding; a dtype that cannot hold a new value is widened. Without
+                it, the result has the dtypes of the training table: levels and numbers on a grid are exact,
+                other numbers within 1e-9 of their range (and to their dtype's precision), constants have
+                their training value, identifiers are missing.
+            encoded: The encoding of ``like``, if it is known.
 
         Raises:
-            ShapeError: ``x`` has another width, or another number of rows than ``like``.
+            ShapeError: ``x`` has the wrong width, or not as many rows as ``like``.
             InvalidInputError: ``x`` is not finite, or ``like`` cannot be encoded.
         """
         x = self._check_rows(x.detach().cpu(), like)
@@ -139,12 +139,12 @@ class Encoder:
         before = (self.encode(like).x if encoded is None else encoded).to(x.dtype)
         result = like.copy()
         for name, codec in self._codecs.items():
-            own = x[:, _span(codec)]
-            changed = (own != before[:, _span(codec)]).any(dim=1).numpy()
+            encoded_cells = x[:, _columns(codec)]
+            changed = (encoded_cells != before[:, _columns(codec)]).any(dim=1).numpy()
             if self.missing == "impute":
                 changed |= is_missing(like[name])
             if changed.any():
-                values = codec.decode(own[torch.from_numpy(changed)])
+                values = codec.decode(encoded_cells[torch.from_numpy(changed)])
                 result[name] = replace_cells(like[name], changed, values, codec.feature.levels)
         return result
 
@@ -154,7 +154,7 @@ class Encoder:
             codec = self._codecs.get(feature.name)
             cell = feature.levels[0] if feature.kind == "constant" else np.nan
             values = (
-                np.full(len(x), cell, dtype=object) if codec is None else codec.decode(x[:, _span(codec)])
+                np.full(len(x), cell, dtype=object) if codec is None else codec.decode(x[:, _columns(codec)])
             )
             columns[feature.name] = column_from_values(values, feature.dtype)
         return pd.DataFrame(columns, index=pd.RangeIndex(len(x)))
@@ -166,7 +166,7 @@ class Encoder:
             absent = [repr(name) for name in names if name not in frame.columns]
             extra = [repr(name) for name in frame.columns.unique() if name not in names]
             if absent:
-                problems.append(f"columns of the training table are not there: {', '.join(absent)}")
+                problems.append(f"columns of the training table are missing: {', '.join(absent)}")
             if extra:
                 problems.append(f"the training table did not have the columns {', '.join(extra)}; drop them")
         if problems:
@@ -182,18 +182,18 @@ class Encoder:
         wrong = int((~torch.isfinite(x)).any(dim=1).sum())
         if wrong:
             raise InvalidInputError(
-                f"`x` must be finite; {wrong} of {n} rows are not. Decode found rows only."
+                f"`x` must be finite; {wrong} of {n} rows are not. Decode only rows that were found."
             )
         return x
 
 
-def _span(codec: NumberCodec | LevelCodec) -> slice:
-    """The columns of a codec's feature, which lie side by side."""
+def _columns(codec: NumberCodec | LevelCodec) -> slice:
+    """Return the columns of a codec's feature, which are adjacent."""
     return slice(codec.start, codec.start + len(codec.block.columns))
 
 
-def _note(problems: ObjectArray, column: pd.Series, fault: Fault) -> None:
-    """Add a fault to the problems of the rows that have it."""
+def _add_fault(problems: ObjectArray, column: pd.Series, fault: Fault) -> None:
+    """Append a fault to the problems of the rows that have it."""
     where, why = fault
     for row, cell in zip(np.flatnonzero(where), column[where].tolist(), strict=True):
         text = f"`{column.name}` is {cell!r}, {why}"

@@ -1,4 +1,4 @@
-"""What is known of one column of a table: its kind, its values, and how to write it to JSON and back."""
+"""The description of one column of a table: its kind, its values, and its JSON form."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ Dtype: TypeAlias = np.dtype[Any] | ExtensionDtype
 
 @dataclass(frozen=True, kw_only=True)
 class Feature:
-    """One column.
+    """One column of a table.
 
     Attributes:
-        name: Of the column.
-        kind: ``integer`` is any number on a grid: whole numbers, or whole multiples of a step such as 0.5 or
-            100. A ``constant`` or an ``identifier`` is kept as it is and never encoded.
-        dtype: As it came.
+        name: Name of the column.
+        kind: ``integer`` is any number on a grid: whole numbers, or multiples of a step such as 0.5 or 100. A
+            ``constant`` or an ``identifier`` never changes and is not encoded.
+        dtype: The dtype in the training table.
         levels: The values of a boolean, a category or an ordered category, in order, each in its most common
-            spelling; the one value of a constant.
+            spelling; the single value of a constant.
         minimum: Smallest training value of a number.
         maximum: Largest training value of a number.
-        step: The largest number that all values are whole multiples of; zero where there is no grid.
-        decimals: With how many decimals a number on the grid is written.
-        log: Has a heavy tail, so it is scaled by ``log1p``.
-        zero_state: So often zero that "is zero" is a state of its own.
-        can_miss: Some training row misses it.
-        filling: Stands in where a value is missing: the (lower) median of a number, the most common level.
+        step: The largest number that all values are multiples of; zero without a grid.
+        decimals: Number of decimals of a number on the grid.
+        log: Whether the number has a heavy tail and is scaled by ``log1p``.
+        zero_state: Whether the number is zero so often that "zero" is a state.
+        can_miss: Whether some training row has a missing value.
+        filling: The value that replaces a missing one: the (lower) median, or the most common level.
     """
 
     name: str
@@ -56,12 +56,12 @@ class Feature:
 
     @property
     def is_number(self) -> bool:
-        """Has a column for its number in an encoded row."""
+        """Whether an encoded row has a column for its number."""
         return self.kind in ("continuous", "integer")
 
     @property
     def has_levels(self) -> bool:
-        """Is one of its levels."""
+        """Whether its value is one of its levels."""
         return self.kind in ("boolean", "category", "ordered")
 
     @property
@@ -84,29 +84,29 @@ class Feature:
 
     @property
     def scale(self) -> Scale:
-        """How its number is scaled; its ends are multiples of the step, as all numbers on a grid."""
+        """The scale of its number; on a grid, the ends are multiples of the step."""
         low, high = self.minimum, self.maximum
         if self.step:
             low, high = round(low / self.step) * self.step, round(high / self.step) * self.step
         return Scale(minimum=low, maximum=high, step=self.step, log=self.log)
 
     def to_dict(self) -> dict[str, Any]:
-        """Only what JSON can hold; levels keep their types, and dtypes are restored exactly.
+        """Return a JSON object that keeps the types of levels and the dtype.
 
-        But for one: an identifier with categories such as intervals becomes one of objects.
+        One dtype is not kept: an identifier with categories such as intervals becomes a column of objects.
         """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return values | {"dtype": _dtype_to_json(self.dtype), "levels": list(self.levels)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Feature:
-        """The feature that ``to_dict`` wrote."""
+        """Return the feature that ``to_dict`` wrote."""
         restored = {"dtype": _dtype_from_json(values["dtype"]), "levels": tuple(values["levels"])}
         return cls(**{**values, **restored})
 
 
 def to_python(value: Any) -> Any:  # noqa: ANN401
-    """A value as Python's own type, where NumPy wraps it."""
+    """Return a NumPy scalar as a Python value; other values unchanged."""
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -125,14 +125,14 @@ def _dtype_to_json(dtype: Dtype) -> str | dict[str, Any]:
     return str(dtype)
 
 
-def _dtype_from_json(written: str | Mapping[str, Any]) -> Dtype:
-    if isinstance(written, str):
-        return pandas_dtype(written)
-    if "categories" in written:
-        categories = pd.Index(written["categories"], dtype=_dtype_from_json(written["of"]))
-        return pd.CategoricalDtype(categories, ordered=written["ordered"])
-    missing = pd.NA if written["missing"] == "NA" else np.nan
+def _dtype_from_json(entry: str | Mapping[str, Any]) -> Dtype:
+    if isinstance(entry, str):
+        return pandas_dtype(entry)
+    if "categories" in entry:
+        categories = pd.Index(entry["categories"], dtype=_dtype_from_json(entry["of"]))
+        return pd.CategoricalDtype(categories, ordered=entry["ordered"])
+    missing = pd.NA if entry["missing"] == "NA" else np.nan
     try:
-        return pd.StringDtype(written["storage"], na_value=missing)
-    except ImportError:  # written where pyarrow is installed
+        return pd.StringDtype(entry["storage"], na_value=missing)
+    except ImportError:  # saved where pyarrow is installed
         return pd.StringDtype("python", na_value=missing)

@@ -1,7 +1,7 @@
 """Numbers on a grid: whole multiples of a step such as 1, 0.5, 0.01 or 100.
 
-A decimal such as 0.3 is not 3 × 0.1 in binary. A number is *written* as the float nearest to its decimals, as
-people and files write it, and *computed with* as a multiple of the step.
+In binary, 0.3 is not 3 × 0.1. Tables hold the float nearest to the decimal, as people and files write it;
+computations use the multiple of the step.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ MAX_DECIMALS = 6
 
 
 def float_dtype(dtype: Dtype) -> np.dtype[Any]:
-    """The floats that numbers of a dtype are rounded to: its own if it is a float, else double."""
+    """Return the float type that numbers of a dtype are rounded to: itself if it is a float, else double."""
     own = getattr(dtype, "numpy_dtype", dtype)
     return own if isinstance(own, np.dtype) and own.kind == "f" else np.dtype(np.float64)
 
 
 def round_to_grid(values: FloatArray, step: float, decimals: int) -> FloatArray:
-    """The nearest multiples of a step, as written with so many decimals: 0.3, not 3 × 0.1; never -0.
+    """Return the nearest multiples of a step, rounded to ``decimals``: 0.3, not 3 × 0.1; never -0.
 
     Example:
         >>> round_to_grid(np.array([0.28, -0.01]), 0.1, 1)
@@ -34,11 +34,11 @@ def round_to_grid(values: FloatArray, step: float, decimals: int) -> FloatArray:
     return np.round(np.rint(values / step) * step, decimals) + 0.0
 
 
-def find_grid(values: FloatArray, held_in: np.dtype[Any]) -> tuple[float, int] | None:
-    """The largest step that all values are whole multiples of, and their decimals, six at most.
+def find_grid(values: FloatArray, dtype: np.dtype[Any]) -> tuple[float, int] | None:
+    """Return the largest step that all values are multiples of, and their decimals; None if there is none.
 
-    Nothing where there is none, or where so fine a grid could not be told from rounding: a step must stay
-    above the 2^-20-th part of the largest value in single precision, the 2^-45-th in double.
+    Values may have at most six decimals. A grid must be coarser than rounding: the step must be at least
+    2^-20 of the largest value in single precision, and 2^-45 in double precision.
 
     Example:
         >>> find_grid(np.array([0.5, 2.0, 3.5]), np.dtype(np.float64))
@@ -49,10 +49,10 @@ def find_grid(values: FloatArray, held_in: np.dtype[Any]) -> tuple[float, int] |
         if np.abs(values).max() * factor > 2**50:
             return None
         with np.errstate(over="ignore"):
-            rounded = np.round(values, decimals).astype(held_in)
+            rounded = np.round(values, decimals).astype(dtype)
         if (rounded == values).all():
             whole = np.abs(np.rint(values * factor)).astype(np.int64)
             step = int(np.gcd.reduce(whole))
-            finest = 2.0 ** min(np.finfo(held_in).nmant - 3, 45)
+            finest = 2.0 ** min(np.finfo(dtype).nmant - 3, 45)
             return (step / factor, decimals) if step and whole.max() <= finest * step else None
     return None

@@ -1,11 +1,16 @@
-"""From a column to its feature: the rules by which a kind is chosen and a kind that a user chose is checked.
+"""Infer the feature of a column, or check the kind that a user chose.
 
-Rules, in this order. One distinct value: constant. Booleans: boolean. Text, objects and categories: ordered
-if the dtype says so; else category, unless there are 50 rows or more and at least 95 % of them differ:
-identifier (never for a categorical dtype). Numbers with at most 10 distinct values and 5 rows for each:
-ordered. Integers that all differ in 50 rows or more, and are sorted, consecutive or named like an id, or that
-are too large for a float: identifier. Numbers on a grid of at most two decimals (six, where at most half of
-them differ): integer. Other numbers: continuous.
+The rules, in this order:
+
+1. One distinct value: constant.
+2. Booleans: boolean.
+3. Text, objects and categories: ordered if the dtype is ordered. Otherwise category, but identifier if there
+   are at least 50 rows and 95 % of the values are distinct (never for a categorical dtype).
+4. Numbers with at most 10 distinct values and at least 5 rows for each: ordered.
+5. Integers that are too large for a float, or that are distinct in at least 50 rows and sorted, consecutive
+   or named like an id: identifier.
+6. Numbers on a grid of at most two decimals (six if at most half of the values are distinct): integer.
+7. Other numbers: continuous.
 """
 
 from __future__ import annotations
@@ -37,7 +42,12 @@ _ID = re.compile(r"(?i:(^|[\W_])(id|uuid|guid)$)|[a-z]I[dD]$")
 def describe(
     cells: pd.Series, kind: Kind | None = None, order: Sequence[CellValue] | None = None
 ) -> tuple[Feature, str | None]:
-    """The feature of a column, and a warning where its kind is a guess that people may regret.
+    """Return the feature of a column, and a warning if its inferred kind may be wrong.
+
+    Args:
+        cells: The column.
+        kind: The kind that the user chose, or None to infer it.
+        order: The levels of an ordered category, lowest first.
 
     Raises:
         InvalidInputError: The column cannot be used, or not as this kind.
@@ -54,14 +64,14 @@ def describe(
     if kind in ("continuous", "integer"):
         details = _number(column, on_grid=kind == "integer")
     elif kind != "identifier":
-        levels = tuple(_in_order(column, order))
+        levels = tuple(_ordered_levels(column, order))
         counts = [column.spellings[level_key(level)][1] for level in levels]
         details = {"levels": levels, "filling": levels[int(np.argmax(counts))]}
     return Feature(name=name, kind=kind, dtype=cells.dtype, can_miss=can_miss, **details), warning
 
 
 class _Column:
-    """A column's distinct values, how often each occurs, and what sort of values they are."""
+    """The distinct values of a column, their counts and their type."""
 
     def __init__(self, cells: pd.Series) -> None:
         self.cells = cells
@@ -69,10 +79,10 @@ class _Column:
         self.counts = np.bincount(codes[codes >= 0], minlength=len(self.values))
         self.present = int(self.counts.sum())
         if not self.present:
-            raise self.problem("holds no value at all. Drop it, or keep it as an 'identifier' with `kinds`")
+            raise self.problem("has no values. Drop it, or keep it as an 'identifier' with `kinds`")
         self.family = self._family()
         if np.inf in self.values or -np.inf in self.values:
-            raise self.problem("holds infinite values. Replace or drop them")
+            raise self.problem("has infinite values. Replace or drop them")
 
     def _family(self) -> Family:
         dtype = self.cells.dtype
@@ -82,20 +92,20 @@ class _Column:
             names = ", ".join(sorted({type(value).__name__ for value in self.cells.dropna()}))
             raise self.problem(
                 f"has dtype {dtype} with values of type {names}; expected numbers, booleans, text or "
-                "categories of these. Convert it (dates to days since another, intervals to text, a sparse "
-                "column to a dense one), or keep it as it is with the kind 'identifier'"
+                "categories of these. Convert it (dates to days since a date, intervals to text, a sparse "
+                "column to a dense one), or keep it unchanged with the kind 'identifier'"
             )
         if types == {bool}:
             return "boolean"
         return "number" if types <= {int, float} and not categories else "text"
 
     def problem(self, text: str) -> InvalidInputError:
-        """An error about this column."""
+        """Return an error about this column."""
         return InvalidInputError(f"`{self.cells.name}` {text}.")
 
     @cached_property
     def spellings(self) -> dict[Any, tuple[CellValue, int]]:
-        """For each level, by its key: its most common spelling, and how often it occurs in any."""
+        """For each level, by its key: its most common spelling, and its count over all spellings."""
         found: dict[Any, list[tuple[int, Any]]] = {}
         for value, count in zip(self.values, self.counts.tolist(), strict=True):
             found.setdefault(level_key(value), []).append((-count, value))
@@ -106,12 +116,12 @@ class _Column:
 
     @cached_property
     def distinct(self) -> int:
-        """How many values differ; spaces around text do not count."""
+        """Number of distinct values; spaces around text do not count."""
         return len(set(map(level_key, self.values))) if self.family == "text" else len(self.values)
 
     @cached_property
     def whole(self) -> bool:
-        """Holds only integers, by type."""
+        """Whether all values are of type int."""
         return set(map(type, self.values)) == {int}
 
     @cached_property
@@ -120,22 +130,22 @@ class _Column:
         try:
             return np.array(self.values, dtype=np.float64)
         except OverflowError:
-            raise self.problem("holds integers too large for a float. Use the kind 'identifier'") from None
+            raise self.problem("has integers too large for a float. Use the kind 'identifier'") from None
 
     @cached_property
     def grid(self) -> tuple[float, int] | None:
-        """The step of its numbers and their decimals, where they lie on a grid."""
+        """The step of its numbers and their decimals, or None without a grid."""
         return find_grid(self.numbers, float_dtype(self.cells.dtype))
 
     def median(self, among: Mask) -> float:
-        """The lower median of some of the distinct values, each as often as it occurs."""
+        """Return the lower median of some of the distinct values, weighted by their counts."""
         order = np.argsort(self.numbers[among])
         reached = np.cumsum(self.counts[among][order])
         return float(self.numbers[among][order][np.searchsorted(reached, (reached[-1] - 1) // 2, "right")])
 
 
 def _guess(column: _Column) -> tuple[Kind, str | None]:
-    """A kind by the rules of this module, and a warning where it is an identifier."""
+    """Return a kind by the rules of this module, and a warning if it is an identifier."""
     if column.distinct == 1:
         return "constant", None
     if column.family == "boolean":
@@ -147,16 +157,16 @@ def _guess(column: _Column) -> tuple[Kind, str | None]:
         return "ordered", None
     if _is_identifier(column):
         return "identifier", (
-            f"`{name}` is taken for an identifier and never changed: it has {column.distinct} distinct "
-            f"values in {column.present} rows. Where it is not one, name its kind: kinds={{{name!r}: "
+            f"`{name}` is treated as an identifier and never changed: it has {column.distinct} distinct "
+            f"values in {column.present} rows. If it is not one, set its kind: kinds={{{name!r}: "
             f"{'integer' if column.family == 'number' else 'category'!r}}}."
         )
     if column.family == "text":
         return "category", None
     if column.grid is None and column.whole:
         return "identifier", (
-            f"`{name}` is taken for an identifier and never changed: its integers are too large to be told "
-            f"apart as floats. Make them smaller, or name its kind: kinds={{{name!r}: 'category'}}."
+            f"`{name}` is treated as an identifier and never changed: its integers are too large for floats. "
+            f"Make them smaller, or set its kind: kinds={{{name!r}: 'category'}}."
         )
     repeated = 2 * column.distinct <= column.present
     if column.grid is not None and (column.whole or column.grid[1] <= FEW_DECIMALS or repeated):
@@ -179,28 +189,26 @@ def _is_identifier(column: _Column) -> bool:
 
 
 def _objection(column: _Column, kind: Kind, order: Sequence[CellValue] | None) -> str | None:
-    """Why a column cannot be of the kind that a user named, if it cannot."""
+    """Return why a column cannot be of the kind that the user chose, or None."""
     n, dtype = column.distinct, column.cells.dtype
     if kind in ("continuous", "integer") and column.family != "number":
-        return f"it holds {column.family} values of dtype {dtype}, not numbers. Use 'category' or 'ordered'"
+        return f"it has {column.family} values of dtype {dtype}, not numbers. Use 'category' or 'ordered'"
     if kind == "constant" and n > 1:
-        return f"it has {n} distinct values. To leave it as it is, use 'identifier'"
+        return f"it has {n} distinct values. To keep it unchanged, use 'identifier'"
     if kind == "boolean" and n > 2:
         return f"it has {n} distinct values. Use 'category'"
     if kind == "continuous" and column.whole:
-        return f"dtype {dtype} holds only integers. Cast it to float, or use 'integer'"
+        return f"dtype {dtype} has only integers. Cast it to float, or use 'integer'"
     if kind == "integer" and column.grid is None:
-        return (
-            f"no grid of at most {MAX_DECIMALS} decimals holds all its values. Round it, or use 'continuous'"
-        )
+        return f"its values have no grid of at most {MAX_DECIMALS} decimals. Round it, or use 'continuous'"
     has_order = order is not None or column.family != "text" or bool(getattr(dtype, "ordered", False))
     if kind == "ordered" and not has_order:
-        return f"the order of its levels is not known. Give it: orders={{{column.cells.name!r}: [...]}}"
+        return f"the order of its levels is unknown. Set it: orders={{{column.cells.name!r}: [...]}}"
     return None
 
 
-def _in_order(column: _Column, order: Sequence[CellValue] | None) -> list[CellValue]:
-    """The levels: as ordered by the user, else by the dtype, else sorted."""
+def _ordered_levels(column: _Column, order: Sequence[CellValue] | None) -> list[CellValue]:
+    """Return the levels in the order of the user, else of the dtype, else sorted."""
     seen = [level for level, _ in column.spellings.values()]
     dtype = column.cells.dtype
     if order is None and isinstance(dtype, pd.CategoricalDtype):
@@ -210,21 +218,21 @@ def _in_order(column: _Column, order: Sequence[CellValue] | None) -> list[CellVa
     ranks = {level: rank for rank, level in enumerate(dict.fromkeys(map(level_key, order)))}
     absent = [level for level in seen if level_key(level) not in ranks]
     if absent:
-        raise column.problem(f"has levels that its order lacks: {', '.join(map(repr, absent))}")
+        raise column.problem(f"has levels that are not in its order: {', '.join(map(repr, absent))}")
     return sorted(seen, key=lambda level: ranks[level_key(level)])
 
 
 def _number(column: _Column, *, on_grid: bool) -> dict[str, Any]:
-    """Range, grid, tail and zeros of a number.
+    """Return the range, grid, tail and zero state of a number.
 
-    A tail is heavy where no value is negative and the largest is more than 10 times the median of the
-    positive ones: scaled linearly, half of these would share a tenth of the range. "Is zero" is a state where
-    no value is negative, at least 20 % are zero, and more than 10 positive values differ.
+    A tail is heavy if no value is negative and the largest is more than 10 times the median of the positive
+    values: on a linear scale, half of these would share a tenth of the range. "Zero" is a state if the
+    smallest value is zero, at least 20 % are zero, and more than 10 positive values are distinct.
     """
     values, counts = column.numbers, column.counts
     minimum, maximum, positive = float(values.min()), float(values.max()), values > 0
     if not np.isfinite(maximum - minimum):
-        raise column.problem(f"ranges from {minimum} to {maximum}, too far for a float. Rescale it")
+        raise column.problem(f"ranges from {minimum} to {maximum}, which is too wide for a float. Rescale it")
     step, decimals = column.grid if on_grid and column.grid is not None else (0.0, 0)
     ends = np.array([minimum, maximum, column.median(values == values)])
     if step:

@@ -1,16 +1,15 @@
-"""Where the features of a table lie in an encoded row.
+"""The layout of encoded rows: which columns belong to which feature.
 
-An encoded row is a vector of floats. Each feature owns a :class:`Block` of it: a *number* in one column,
-scaled to [0, 1] over the training rows; or *levels*, one column each, of which exactly one is one (one-hot);
-or both, when a number has states, such as "is zero", "is positive" or "is missing". At some levels a number
-is pinned: a zero is zero, and a missing number sits at a stated filling.
+An encoded row is a vector of floats. Each feature has a :class:`Block` of columns: a *number* in one column,
+scaled to [0, 1] over the training rows; or *levels*, one-hot; or both, for a number with states such as
+"zero", "positive" or "missing". Some levels pin the number: a zero is zero, and a missing number has the
+value of its filling.
 
-Searches, densities and rules read a layout; only the encoder knows the table behind it.
+Searches, densities and rules use the layout; only the encoder knows the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,13 +21,13 @@ from plausiflow.errors import InvalidInputError
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """How a number is scaled, and the grid its values lie on.
+    """The scale of a number, and its grid.
 
     Attributes:
         minimum: Smallest training value.
         maximum: Largest training value.
-        step: Values are whole multiples of it; zero where any value is possible.
-        log: Scaled by ``log1p``, odd about zero (``-log1p(-value)`` below it), for heavy tails.
+        step: Values are multiples of it; zero allows any value.
+        log: Whether values are scaled by ``log1p``, odd about zero (``-log1p(-value)`` below it).
     """
 
     minimum: float
@@ -37,57 +36,57 @@ class Scale:
     log: bool = False
 
     def encode(self, values: Tensor) -> Tensor:
-        """Original units to [0, 1] (beyond it for values that training rows do not reach)."""
+        """Map original units to [0, 1]; values outside the training range are mapped outside."""
         start, span = self.ends
         return ((_log(values) if self.log else values) - start) / span
 
     def decode(self, encoded: Tensor) -> Tensor:
-        """Back to original units, not on the grid yet."""
+        """Map back to original units, without rounding to the grid."""
         start, span = self.ends
         values = encoded * span + start
         return _exp(values) if self.log else values
 
     def snap(self, encoded: Tensor, shift: int = 0) -> Tensor:
-        """The nearest encoded value on the grid, or the ``shift``-th one above or below that."""
+        """Return the nearest encoded value on the grid, or the ``shift``-th one above or below it."""
         if not self.step:
             return encoded
         return self.encode((torch.round(self.decode(encoded) / self.step) + shift) * self.step)
 
     @property
     def encoded_step(self) -> float:
-        """The grid's step on the encoded scale; zero where there is none, or where it varies."""
+        """The step on the encoded scale; zero without a grid, or if the step varies."""
         return 0.0 if self.log else self.step / self.ends[1]
 
     @cached_property
     def ends(self) -> tuple[float, float]:
-        """Where the scale starts, and its length; one where there is only one value."""
+        """Start and length of the scale; the length is one if there is only one value."""
         ends = torch.tensor([self.minimum, self.maximum], dtype=torch.float64)
         start, end = (_log(ends) if self.log else ends).tolist()
         return start, (end - start) or 1.0
 
 
 def _log(values: Tensor) -> Tensor:
-    """``log1p``, odd about zero; written so that its gradient at zero is one, not ``sign(0)``."""
+    """Return ``log1p``, odd about zero; its gradient at zero is one, not ``sign(0)``."""
     return torch.where(values >= 0, torch.log1p(values.clamp_min(0)), -torch.log1p((-values).clamp_min(0)))
 
 
 def _exp(values: Tensor) -> Tensor:
-    """The inverse of ``_log``."""
+    """Return the inverse of ``_log``."""
     return torch.where(values >= 0, torch.expm1(values.clamp_min(0)), -torch.expm1((-values).clamp_min(0)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """One feature's columns in an encoded row.
+    """The columns of one feature in an encoded row.
 
     Attributes:
-        name: The feature.
-        number: Column of its number; nothing for a category.
-        scale: Of its number.
-        levels: Columns of its levels; empty for a plain number.
-        ordered: Levels have an order: the cost of a change counts steps.
-        pinned: The encoded number at each level; nothing where it is free.
-        closed: For each level whether rows can neither enter nor leave it, as "is missing".
+        name: Name of the feature.
+        number: Column of its number; None for a category.
+        scale: Scale of its number.
+        levels: Columns of its levels; empty for a number without states.
+        ordered: Whether the levels have an order; the cost of a change then counts steps.
+        pinned: The encoded number at each level; None if it is free.
+        closed: For each level, whether rows can neither enter nor leave it, such as "missing".
     """
 
     name: str
@@ -100,7 +99,7 @@ class Block:
 
     @property
     def columns(self) -> list[int]:
-        """All of them, in order."""
+        """All columns, in order."""
         return sorted([*([] if self.number is None else [self.number]), *self.levels])
 
     @property
@@ -110,7 +109,7 @@ class Block:
 
     @property
     def nominal(self) -> bool:
-        """A category without an order: any change of it costs the same."""
+        """Whether it is a category without an order: every change costs the same."""
         return self.number is None and not self.ordered
 
 
@@ -132,11 +131,11 @@ class Layout:
 
     @cached_property
     def with_levels(self) -> tuple[Block, ...]:
-        """Blocks that have levels: categories, and numbers with states."""
+        """Blocks with levels: categories, and numbers with states."""
         return tuple(block for block in self.blocks if len(block.levels))
 
     def block(self, name: str) -> Block:
-        """The block of a feature.
+        """Return the block of a feature.
 
         Raises:
             InvalidInputError: No feature with columns has this name.
@@ -151,14 +150,14 @@ class Layout:
         )
 
     def codes(self, x: Tensor) -> Tensor:
-        """Which level each block with levels is at, shape ``(n, blocks with levels)``."""
+        """Return the level of each block with levels, shape ``(n, blocks with levels)``."""
         codes = torch.zeros(len(x), len(self.with_levels), dtype=torch.long, device=x.device)
         for j, block in enumerate(self.with_levels):
             codes[:, j] = x[:, block.level_slice].argmax(dim=1)
         return codes
 
     def with_codes(self, x: Tensor, codes: Tensor) -> Tensor:
-        """A copy of ``x`` at these levels, numbers pinned where their level says so."""
+        """Return a copy of ``x`` at these levels, with the numbers that they pin."""
         x, free = x.clone(), self.free(codes)
         for j, block in enumerate(self.with_levels):
             one_hot = torch.nn.functional.one_hot(codes[:, j], len(block.levels))
@@ -169,7 +168,7 @@ class Layout:
         return x
 
     def free(self, codes: Tensor) -> Tensor:
-        """Which numbers may move at these levels, shape ``(n, width)``; false for level columns."""
+        """Return which numbers are free at these levels, shape ``(n, width)``; false for level columns."""
         free = torch.zeros(len(codes), self.width, dtype=torch.bool, device=codes.device)
         free[:, self.numbers] = True
         for j, block in enumerate(self.with_levels):
@@ -179,13 +178,13 @@ class Layout:
         return free
 
     def snap(self, x: Tensor, shift: int = 0) -> Tensor:
-        """A copy with every number on its grid, or on the ``shift``-th point above or below the nearest."""
+        """Return a copy with every number at its nearest grid point, or ``shift`` points above or below."""
         x = x.clone()
         columns, start, span, step = self._even_grids
         if columns:
             start, span, step = start.to(x), span.to(x), step.to(x)
-            own = x[:, columns] * span + start
-            x[:, columns] = ((torch.round(own / step) + shift) * step - start) / span
+            values = x[:, columns] * span + start
+            x[:, columns] = ((torch.round(values / step) + shift) * step - start) / span
         for block in self.blocks:
             if block.scale is not None and block.scale.log:
                 x[:, block.number] = block.scale.snap(x[:, block.number], shift)
@@ -193,16 +192,16 @@ class Layout:
 
     @cached_property
     def gridded(self) -> list[int]:
-        """Columns of numbers that lie on a grid."""
+        """Columns of numbers with a grid."""
         return [
             b.number for b in self.blocks if b.number is not None and b.scale is not None and b.scale.step
         ]
 
     @cached_property
     def _even_grids(self) -> tuple[list[int], Tensor, Tensor, Tensor]:
-        """Columns of numbers on a grid of equal steps, and their scales' starts, spans and steps."""
-        own = [(b.number, b.scale) for b in self.blocks if b.number is not None and b.scale is not None]
-        even = [(number, scale) for number, scale in own if scale.step and not scale.log]
+        """Columns of numbers on a grid of equal steps, and the start, length and step of their scales."""
+        scales = [(b.number, b.scale) for b in self.blocks if b.number is not None and b.scale is not None]
+        even = [(number, scale) for number, scale in scales if scale.step and not scale.log]
         ends = torch.tensor([[*scale.ends, scale.step] for _, scale in even], dtype=torch.float64)
         start, span, step = ends.reshape(-1, 3).unbind(dim=1)
         return [number for number, _ in even], start, span, step
@@ -212,13 +211,9 @@ class Layout:
         return torch.tensor([0.0 if pin is None else pin for pin in block.pinned], dtype=like.dtype).to(like)
 
     def changed(self, x_cf: Tensor, x: Tensor) -> Tensor:
-        """Which features differ, shape ``(n, number of blocks)``."""
+        """Return which features differ, shape ``(n, blocks)``."""
         differs = x_cf != x
         changed = torch.zeros(len(x), len(self.blocks), dtype=torch.bool, device=x.device)
         for j, block in enumerate(self.blocks):
             changed[:, j] = differs[:, block.columns].any(dim=1)
         return changed
-
-    def columns_of(self, names: Sequence[str]) -> list[int]:
-        """Every column of the named features, in order."""
-        return sorted(column for block in self.blocks if block.name in names for column in block.columns)

@@ -1,4 +1,4 @@
-"""The schema of a table: what each column is, guessed from training rows or named by the user."""
+"""The schema of a table: what each column is, inferred from training rows or chosen by the user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Feature", "Kind", "Schema", "SchemaWarning", "frame_problems"]
 
 
 class SchemaWarning(UserWarning):
-    """A column was taken for something that its owner may see otherwise."""
+    """The inferred kind of a column may be wrong."""
 
 
 @dataclass(frozen=True)
@@ -41,20 +41,20 @@ class Schema:
         kinds: Mapping[str, Kind] | None = None,
         orders: Mapping[str, Sequence[CellValue]] | None = None,
     ) -> Schema:
-        """Guess what each column is, from its dtype and its values.
+        """Infer the kind of each column from its dtype and its values.
 
-        The rules are those of :mod:`plausiflow.tables.inference`.
+        :mod:`plausiflow.tables.inference` has the rules.
 
         Args:
             frame: Training rows, features only.
-            kinds: What some columns are, where the guess would be wrong.
-            orders: The levels of ordered categories, lowest first. Levels that no row has are left out.
+            kinds: Kinds of columns, to override the inferred ones.
+            orders: Levels of ordered categories, lowest first. Levels that no row has are left out.
 
         Raises:
-            InvalidInputError: The frame, a column or a setting cannot be used; the message lists them all.
+            InvalidInputError: The frame, a column or a setting cannot be used; the message lists all.
 
         Warns:
-            SchemaWarning: A column is taken for an identifier.
+            SchemaWarning: A column is treated as an identifier.
         """
         kinds, orders = dict(kinds or {}), dict(orders or {})
         problems = frame_problems(frame)
@@ -77,11 +77,11 @@ class Schema:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Of the columns."""
+        """Names of the columns."""
         return tuple(feature.name for feature in self.features)
 
     def feature(self, name: str) -> Feature:
-        """The feature of a column.
+        """Return the feature of a column.
 
         Raises:
             InvalidInputError: There is no column of this name.
@@ -91,17 +91,17 @@ class Schema:
         return self.features[self.names.index(name)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Only what JSON can hold, types of levels and dtypes included."""
+        """Return a JSON object that keeps the types of levels and the dtypes."""
         return {"features": [feature.to_dict() for feature in self.features]}
 
     @classmethod
-    def from_dict(cls, written: Mapping[str, Any]) -> Schema:
-        """The schema that ``to_dict`` wrote."""
-        return cls(tuple(Feature.from_dict(feature) for feature in written["features"]))
+    def from_dict(cls, entry: Mapping[str, Any]) -> Schema:
+        """Return the schema that ``to_dict`` wrote."""
+        return cls(tuple(Feature.from_dict(feature) for feature in entry["features"]))
 
 
 def frame_problems(frame: object) -> list[str]:
-    """What keeps an object from being a table at all: its type, or the names of its columns."""
+    """Return why an object is not a table: its type, or the names of its columns."""
     if not isinstance(frame, pd.DataFrame):
         return [f"expected a pandas DataFrame; got {type(frame).__name__}"]
     unnamed = [name for name in frame.columns if not isinstance(name, str)]
@@ -109,11 +109,11 @@ def frame_problems(frame: object) -> list[str]:
     if unnamed:
         problems.append(
             f"column names must be text; got {', '.join(map(repr, unnamed[:10]))}. "
-            "Rename them, such as frame.columns.map(str)"
+            "Rename them, for example with frame.columns.map(str)"
         )
     twice = frame.columns[frame.columns.duplicated()].unique()
     if len(twice):
-        problems.append(f"column names must differ; more than once: {', '.join(map(repr, twice))}")
+        problems.append(f"column names must be unique; repeated: {', '.join(map(repr, twice))}")
     return problems
 
 
@@ -127,13 +127,13 @@ def _setting_problems(
     frame: pd.DataFrame, kinds: Mapping[str, Kind], orders: Mapping[str, Sequence[CellValue]]
 ) -> list[str]:
     problems = [
-        f"`{setting}` names {name!r}, which is no column"
+        f"`{setting}` names {name!r}, which is not a column"
         for setting, given in (("kinds", kinds), ("orders", orders))
         for name in given
         if name not in frame.columns
     ]
     problems += [
-        f"`kinds` says {kind!r} for {name!r}; expected one of {', '.join(KINDS)}"
+        f"`kinds` has {kind!r} for {name!r}; expected one of {', '.join(KINDS)}"
         for name, kind in kinds.items()
         if kind not in KINDS
     ]
@@ -142,7 +142,7 @@ def _setting_problems(
         if not listed or len(set(map(repr, order))) < len(order):
             problems.append(f"`orders` for {name!r} must list its levels, each once; got {order!r}")
         if kinds.get(name, "ordered") != "ordered":
-            problems.append(f"`orders` has {name!r}, but `kinds` says that it is {kinds[name]!r}")
+            problems.append(f"`orders` has {name!r}, but `kinds` has {kinds[name]!r} for it")
     return problems
 
 

@@ -1,8 +1,8 @@
-"""Cells of a CSV file, all of them text, as columns with the dtypes that people mean.
+"""Parse the cells of a CSV file, which are text, into columns with dtypes.
 
-An empty cell is missing. Where every other cell of a column is a number or a boolean, ``NA``, ``NaN``,
-``null`` and the like are missing, too; in a column of text they are text, for somebody may be called so.
-Numbers are those that would be written so again: ``007``, ``+49`` and integers of twenty digits stay text.
+An empty cell is missing. ``NA``, ``NaN``, ``null`` and similar marks are missing if all other cells of the
+column are numbers or booleans; in a column of text they are text. Numbers are texts that would be written the
+same way again: ``007``, ``+49`` and integers of twenty digits stay text.
 """
 
 from __future__ import annotations
@@ -20,25 +20,24 @@ from plausiflow.tables.cells import Mask, ObjectArray, column_from_values
 from plausiflow.tables.features import CellValue, Feature
 
 MARKS = frozenset({"NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None"})
-"""Stand for a missing number or boolean."""
+"""Marks of a missing number or boolean."""
 _INTEGER = re.compile(r"-?(0|[1-9]\d*)")
 _NUMBER = re.compile(r"-?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?|-?inf")
 _COMMA = re.compile(r"-?\d+,\d+")
 _BOOLEANS = {"true": True, "false": False}
 _EXACT = 2**53
-"""Floats hold all whole numbers below it."""
+"""Floats represent all whole numbers below it."""
 _DIGITS = 18
-"""Of a whole number that 64 bits hold, its sign among them."""
+"""Digits of a whole number that 64 bits can hold, including its sign."""
 
 
 def parse_column(name: str, texts: Sequence[str]) -> pd.Series:
-    """A column whose dtype is read off its cells.
+    """Return a column whose dtype is inferred from its cells.
 
-    Where some are missing, whole numbers are floats and booleans objects, as pandas reads them and models
-    expect them.
+    If cells are missing, whole numbers become floats and booleans become objects, as in pandas.
 
     Raises:
-        InvalidInputError: It holds numbers with a decimal comma.
+        InvalidInputError: The column has numbers with a decimal comma.
 
     Example:
         >>> parse_column("rooms", ["2", "", "3"]).tolist(), parse_column("zip", ["01067", "80331"]).tolist()
@@ -61,19 +60,19 @@ def parse_column(name: str, texts: Sequence[str]) -> pd.Series:
     commas = sorted(filter(_COMMA.fullmatch, present))
     if commas and all(_COMMA.fullmatch(text) or _NUMBER.fullmatch(text) for text in present):
         raise InvalidInputError(
-            f"`{name}` holds numbers with a decimal comma, such as {commas[0]!r}; a point is expected. Write "
+            f"`{name}` must have numbers with a decimal point; got {commas[0]!r} with a decimal comma. Write "
             f"{commas[0].replace(',', '.')!r}."
         )
     return text_column(name, texts)
 
 
 def text_column(name: str, texts: Sequence[str]) -> pd.Series:
-    """A column of text, as it is written; blank cells are missing."""
+    """Return a column of text; blank cells are missing."""
     return pd.Series([text if text.strip() else None for text in texts], name=name, dtype="str")
 
 
 def _integers(name: str, cells: ObjectArray, missing: Mask) -> pd.Series:
-    """Whole numbers; text where 64 bits do not hold them."""
+    """Return whole numbers, or text if 64 bits cannot hold them."""
     if max(map(len, cells)) > _DIGITS:
         return text_column(name, cells.tolist())
     values = [None if gone else int(cell) for cell, gone in zip(cells, missing, strict=True)]
@@ -84,36 +83,36 @@ def _integers(name: str, cells: ObjectArray, missing: Mask) -> pd.Series:
 
 
 def parse_column_as(feature: Feature, texts: Sequence[str]) -> pd.Series:
-    """A column in the dtype of the training table; a wider one where a cell does not fit.
+    """Return a column in the dtype of the training table, or in a wider one if a cell does not fit.
 
-    A cell that is no number, or no known level, stays as it is: its row is told so.
+    A cell that is not a number, or not a known level, stays text: the encoder reports it.
     """
     if feature.kind in ("identifier", "constant") and not feature.levels:
         return _identifiers(feature, texts)
-    known = _known(feature)
-    found = {text: _value(text, feature, known) for text in dict.fromkeys(texts)}
+    known = _levels_by_cell(feature)
+    found = {text: _parse_cell(text, feature, known) for text in dict.fromkeys(texts)}
     cells: ObjectArray = np.array([found[text] for text in texts], dtype=object)
     return column_from_values(cells, feature.dtype).rename(feature.name)
 
 
 def _identifiers(feature: Feature, texts: Sequence[str]) -> pd.Series:
-    """What is never changed: text where it was text, dates where they were dates, else what it looks like."""
+    """Return a column that never changes: text or dates as in training, otherwise with an inferred dtype."""
     if is_datetime64_any_dtype(feature.dtype):
         dates = pd.to_datetime(pd.Series([text or None for text in texts]), errors="coerce", format="ISO8601")
         if (dates.isna() == [not text for text in texts]).all():
             return dates.astype(feature.dtype).rename(feature.name)
-    if isinstance(feature.dtype, pd.CategoricalDtype) or is_datetime64_any_dtype(feature.dtype):
-        return text_column(feature.name, texts)
-    if is_string_dtype(feature.dtype) or is_object_dtype(feature.dtype):
+    dtype = feature.dtype
+    textual = isinstance(dtype, pd.CategoricalDtype) or is_string_dtype(dtype) or is_object_dtype(dtype)
+    if textual or is_datetime64_any_dtype(dtype):
         return text_column(feature.name, texts)
     column = parse_column(feature.name, texts)
-    return (
-        column if column.isna().any() else column_from_values(column.to_numpy(object), feature.dtype).rename(feature.name)
-    )
+    if column.isna().any():
+        return column
+    return column_from_values(column.to_numpy(object), dtype).rename(feature.name)
 
 
-def _known(feature: Feature) -> dict[Any, CellValue]:
-    """The levels by what a cell may hold for them: their text, and numbers and booleans by value."""
+def _levels_by_cell(feature: Feature) -> dict[Any, CellValue]:
+    """Return the levels by the cells that may stand for them: their text, and numbers by value."""
     known: dict[Any, CellValue] = {}
     for level in feature.levels:
         known[str(level).strip()] = level
@@ -124,8 +123,8 @@ def _known(feature: Feature) -> dict[Any, CellValue]:
     return known
 
 
-def _value(text: str, feature: Feature, known: dict[Any, CellValue]) -> Any:  # noqa: ANN401
-    """What a cell means in a column: a number, a level, nothing, or what it says."""
+def _parse_cell(text: str, feature: Feature, known: dict[Any, CellValue]) -> Any:  # noqa: ANN401
+    """Return the value of a cell: a number, a level, NaN if missing, or its text."""
     cell = text.strip()
     if not cell:
         return np.nan
@@ -133,8 +132,8 @@ def _value(text: str, feature: Feature, known: dict[Any, CellValue]) -> Any:  # 
         return known[cell]
     if cell.lower() in _BOOLEANS and cell.lower() in known:
         return known[cell.lower()]
-    of_text = any(isinstance(level, str) for level in feature.levels)
-    if cell in MARKS and not of_text:
+    has_text_levels = any(isinstance(level, str) for level in feature.levels)
+    if cell in MARKS and not has_text_levels:
         return np.nan
     if _INTEGER.fullmatch(cell) and len(cell) <= _DIGITS:
         number: float | int = int(cell)
@@ -144,4 +143,4 @@ def _value(text: str, feature: Feature, known: dict[Any, CellValue]) -> Any:  # 
         return text
     if feature.is_number:
         return number
-    return known.get(number, text if of_text else number)
+    return known.get(number, text if has_text_levels else number)
