@@ -1,6 +1,6 @@
-"""Shared by the tests of batch runs: a saved explainer, runs of it in this process, and files of rows.
+"""Fixtures of the tests of batch runs: a saved explainer, runs in this process, and files of rows.
 
-Batch runs need the extra ``files``: they are imported where a test asks for one.
+Batch runs need the extra ``files``, so fixtures import them.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ from plausiflow.workers import Inline
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory) -> Path:
-    """Of a saved explainer."""
+    """The directory of a saved explainer."""
     from batches import fitted
 
     path = tmp_path_factory.mktemp("explainer") / "credit"
@@ -28,17 +28,17 @@ def explainer(folder) -> Explainer:
 
 @pytest.fixture
 def run(folder):
-    """A run in this process, with units of ten rows unless they are said to be larger."""
+    """A function that runs a batch in this process, by default with units of ten rows."""
     from batches import GRANTED
-    from plausiflow.batch import Chosen, run_batch
+    from plausiflow.batch import RowSelection, run_batch
 
-    def ran(given, out, *, asked=GRANTED, rows_per_unit=10, resume=False, executor=None, **chosen):
+    def ran(given, out, *, request=GRANTED, rows_per_unit=10, resume=False, executor=None, **selection):
         return run_batch(
             folder,
             given,
             out,
-            asked=asked,
-            chosen=Chosen(rows_per_unit=rows_per_unit, **chosen),
+            request=request,
+            selection=RowSelection(rows_per_unit=rows_per_unit, **selection),
             executor=executor or Inline(),
             resume=resume,
         )

@@ -1,4 +1,4 @@
-"""What tests of batch runs share: applicants, an explainer of them, and what a run has written."""
+"""Helpers of the tests of batch runs: applicants, a fitted explainer, and the output of a run."""
 
 import json
 from pathlib import Path
@@ -16,12 +16,12 @@ JOBS = ("clerk", "nurse", "smith")
 
 
 def applicants(n: int, seed: int = 0, *, few: bool = False) -> pd.DataFrame:
-    """Rows of a table with an identifier, a number on a grid, a continuous one, a category and a boolean.
+    """Return rows with an identifier, a number on a grid, a continuous number, a category and a boolean.
 
     Args:
-        n: How many.
-        seed: Of what is drawn.
-        few: Whether most are granted a loan as they are, so that there is little to search for.
+        n: Number of rows.
+        seed: Seed of the random numbers.
+        few: Whether most rows are granted a loan already, so that few searches are needed.
     """
     rng = np.random.default_rng(seed)
     rich = rng.random(n) < (0.98 if few else 0.0)
@@ -52,12 +52,12 @@ def fitted() -> Explainer:
 
 
 def parts(out: Path) -> dict[str, bytes]:
-    """The bytes of every part, by name."""
+    """Return the bytes of every part, by name."""
     return {path.name: path.read_bytes() for path in sorted(out.glob("part-*.parquet"))}
 
 
 def answers(out: Path) -> pd.DataFrame:
-    """All lines of a run, in the order of the input."""
+    """Return all lines of a run, in the order of the input."""
     tables = [pq.read_table(path) for path in sorted(out.glob("part-*.parquet"))]
     frame = pd.concat([table.to_pandas() for table in tables], ignore_index=True)
     return frame.sort_values(["file", "row", "rank"], kind="stable", ignore_index=True)

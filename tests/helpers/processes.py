@@ -6,7 +6,7 @@ import warnings
 
 
 def forked(function) -> int:
-    """The number of a process that calls the function and ends, without the second that an import takes."""
+    """Call a function in a forked process, which needs no imports; return the process id."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
@@ -20,8 +20,8 @@ def forked(function) -> int:
 
 
 def wait_for(condition) -> None:
-    """Until the condition holds."""
-    given_up = time.monotonic() + 300  # far more than it takes anywhere: a bug does not hang the tests
+    """Wait until the condition is true."""
+    deadline = time.monotonic() + 300  # far more than needed, so that a bug does not hang the tests
     while not condition():
-        assert time.monotonic() < given_up
+        assert time.monotonic() < deadline
         time.sleep(0.005)

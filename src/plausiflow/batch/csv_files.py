@@ -1,74 +1,56 @@
-"""CSV files in pieces: where records begin, and the cells of a range of records.
+"""CSV files in slices of records.
 
-A file is read line by line, never whole, by Python's own reader: a quoted cell may hold line breaks, so where
-a record begins cannot be told from the bytes around it. To find the places of records, bytes are taken for
-characters one by one, which is right for every encoding that extends ASCII; what they mean is looked at when
-a range is read.
+A file is read line by line, never whole, with Python's own reader: a quoted cell may contain line breaks, so
+the bytes around a position do not show where a record begins. To find the records, each byte is read as one
+character, which is right for every encoding that extends ASCII. The text is decoded when a slice is read.
 """
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from plausiflow.batch.input_files import FileSlice
 from plausiflow.errors import InvalidInputError
 
-LONGEST_LINE = 1 << 24
-"""Bytes."""
+MAX_LINE_BYTES = 1 << 24
 _BOM = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Range:
-    """Records that follow each other.
-
-    Attributes:
-        first: Number of the first one in its file, from 1.
-        rows: How many.
-        start: Place of its first byte.
-        stop: Place after its last one.
-    """
-
-    first: int
-    rows: int
-    start: int
-    stop: int
-
-
 class _Lines:
-    """The lines of a file from here to ``stop``, and the place after the last one that was given."""
+    """The lines of a file from the current position to ``stop``, and the position after the last one."""
 
     def __init__(self, file: IO[bytes], encoding: str, stop: int | None = None) -> None:
         self.file, self.encoding, self.stop = file, encoding, stop
-        self.place = file.tell()
+        self.position = file.tell()
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
-        if self.stop is not None and self.place >= self.stop:
+        if self.stop is not None and self.position >= self.stop:
             raise StopIteration
-        line = self.file.readline(LONGEST_LINE)
+        line = self.file.readline(MAX_LINE_BYTES)
         if not line:
             raise StopIteration
-        if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
+        if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
             raise InvalidInputError(
-                f"a line has more than {LONGEST_LINE:,} bytes: is this CSV? End lines with a line feed"
+                f"a line has more than {MAX_LINE_BYTES:,} bytes. Check that this is CSV, and that lines end "
+                "with a line feed"
             )
-        if self.place == 0:
-            line, self.place = line.removeprefix(_BOM), len(line) - len(line.removeprefix(_BOM))
-        self.place += len(line)
+        self.position += len(line)
+        if self.position == len(line):
+            line = line.removeprefix(_BOM)
         return line.decode(self.encoding)
 
 
 def read_header(path: Path, separator: str, encoding: str) -> list[str]:
-    """Names of the columns; none where the file is empty.
+    """Return the names of the columns; an empty list for an empty file.
 
     Raises:
-        InvalidInputError: There is no header that can be used.
+        InvalidInputError: The header cannot be used.
     """
     with path.open("rb") as file:
         try:
@@ -77,25 +59,25 @@ def read_header(path: Path, separator: str, encoding: str) -> list[str]:
             raise InvalidInputError(f"its header cannot be read: {error}") from error
     header = [name.strip() for name in names]
     if header.count("") > 1 or "" in header[1:]:
-        raise InvalidInputError("a column has no name; give it one in the first line")
-    twice = sorted({name for name in header if header.count(name) > 1})
-    if twice:
-        raise InvalidInputError(f"there is more than one column named {', '.join(map(repr, twice))}")
+        raise InvalidInputError("a column has no name. Name it in the first line")
+    duplicates = sorted({name for name in header if header.count(name) > 1})
+    if duplicates:
+        raise InvalidInputError(f"it has more than one column named {', '.join(map(repr, duplicates))}")
     other = next((mark for mark in ";\t,|" if header and mark in header[0]), None)
     if len(header) == 1 and other is not None:
-        raise InvalidInputError(f"it has one column: its cells seem to be separated by {other!r}")
+        raise InvalidInputError(f"it has one column; its cells seem to be separated by {other!r}")
     return header
 
 
-def ranges(path: Path, separator: str, most: int) -> Iterator[Range]:
-    """The records of a file, at most so many in a range; the header and blank lines are none.
+def csv_slices(path: Path, separator: str, max_rows: int) -> Iterator[FileSlice]:
+    """Yield slices of at most ``max_rows`` records; the header and blank lines do not count.
 
-    A record that cannot be read counts as one, and whoever reads its range is told.
+    A record that cannot be read counts as one; reading its slice raises.
     """
     with path.open("rb") as file:
         lines = _Lines(file, "latin-1")
         records = _reader(lines, separator)
-        header, number, rows, start = False, 1, 0, 0
+        has_header, first, number, n, start = False, 1, 0, 0, 0
         while True:
             try:
                 record = next(records, None)
@@ -105,34 +87,34 @@ def ranges(path: Path, separator: str, most: int) -> Iterator[Range]:
                 break
             if not record:
                 continue
-            if not header:
-                header, start = True, lines.place
+            if not has_header:
+                has_header, start = True, lines.position
                 continue
-            rows += 1
-            if rows == most:
-                yield Range(first=number, rows=rows, start=start, stop=lines.place)
-                number, rows, start = number + rows, 0, lines.place
-        if rows:
-            yield Range(first=number, rows=rows, start=start, stop=lines.place)
+            n += 1
+            if n == max_rows:
+                yield FileSlice(first_row=first, n_rows=n, number=number, start=start, stop=lines.position)
+                first, number, n, start = first + n, number + 1, 0, lines.position
+        if n:
+            yield FileSlice(first_row=first, n_rows=n, number=number, start=start, stop=lines.position)
 
 
-def read_range(path: Path, own: Range, separator: str, encoding: str) -> list[list[str]]:
-    """The cells of the records of a range.
+def read_records(path: Path, rows: FileSlice, separator: str, encoding: str) -> list[list[str]]:
+    """Return the cells of the records of a slice.
 
     Raises:
         InvalidInputError: A record cannot be read.
     """
     with path.open("rb") as file:
-        file.seek(own.start)
-        lines = _Lines(file, encoding, own.stop)
+        file.seek(rows.start)
+        lines = _Lines(file, encoding, rows.stop)
         records: list[list[str]] = []
         try:
             for record in filter(None, _reader(lines, separator)):
                 records.append(record)
         except (csv.Error, UnicodeError) as error:
             raise InvalidInputError(
-                f"row {own.first + len(records)} cannot be read: {error}. Look for an unclosed double quote, "
-                f"and for text that is not {encoding}"
+                f"row {rows.first_row + len(records)} cannot be read: {error}. Look for an unclosed double "
+                f"quote, and for text that is not {encoding}"
             ) from error
     return records
 

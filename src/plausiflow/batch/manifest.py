@@ -1,4 +1,4 @@
-"""What a run is: all that its output depends on, and a fingerprint of it."""
+"""The manifest of a run: everything that its output depends on, with a fingerprint."""
 
 from __future__ import annotations
 
@@ -10,49 +10,52 @@ from typing import Any
 
 import torch
 
-from plausiflow.batch.columns import Output
-from plausiflow.batch.options import BatchRequest, Chosen, Saved
-from plausiflow.batch.units import Plan
+from plausiflow.batch.output_columns import OutputColumns
+from plausiflow.batch.plan import BatchPlan
+from plausiflow.batch.request import BatchRequest, ExplainerLocation, RowSelection
 
 LIBRARIES = ("plausiflow", "torch", "numpy", "pandas", "scikit-learn", "pyarrow")
-"""What the bytes of the output depend on."""
+"""Libraries on whose version the bytes of the output depend."""
 
 
-def manifest_of(
-    saved: Saved, asked: BatchRequest, chosen: Chosen, plan: Plan, output: Output
+def build_manifest(
+    explainer: ExplainerLocation,
+    request: BatchRequest,
+    selection: RowSelection,
+    plan: BatchPlan,
+    columns: OutputColumns,
 ) -> dict[str, Any]:
-    """All that the output depends on, its ``fingerprint``, and what there is to do.
+    """Return everything that the output depends on, its ``fingerprint``, and the units.
 
-    How many workers there are, and where, is no part of it: it changes nothing in the output.
+    The number of workers and where they run are left out: they do not change the output.
     """
     versions = {"python": platform.python_version()} | {name: metadata.version(name) for name in LIBRARIES}
     run = {
-        "explainer": saved.fingerprint(),
-        "question": asked.to_dict(),
-        "rows": chosen.to_dict(),
+        "explainer": explainer.fingerprint(),
+        "question": request.to_dict(),
+        "rows": selection.to_dict(),
         "versions": {**versions, "precision": str(torch.get_default_dtype())},
-        "files": [[source.path, source.size, source.modified] for source in plan.sources],
+        "files": [[file.path, file.size, file.modified] for file in plan.files],
     }
     text = json.dumps(run, sort_keys=True)
-    run = json.loads(text)  # as it is read again
     fingerprint = hashlib.sha256(text.encode()).hexdigest()
     units = [
         [
             unit.name(fingerprint),
-            unit.source.path,
-            unit.piece.group,
-            unit.piece.number,
-            unit.piece.first,
-            unit.piece.rows,
+            unit.file.path,
+            unit.rows.group,
+            unit.rows.number,
+            unit.rows.first_row,
+            unit.rows.n_rows,
         ]
         for unit in plan.units
     ]
     return {
         "fingerprint": fingerprint,
-        **run,
+        **json.loads(text),  # with the types that a reader of the file gets
         "input": str(plan.root),
-        "explainer_folder": str(saved.folder),
-        "columns": {field.name: str(field.type) for field in output.fields},
+        "explainer_folder": str(explainer.folder),
+        "columns": {field.name: str(field.type) for field in columns.schema},
         "unit": ["name", "file", "row group", "slice", "first row", "rows"],
         "units": units,
     }

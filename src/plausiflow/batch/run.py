@@ -1,7 +1,7 @@
 """A batch run: every row of the input exactly once in the output, however often the run is stopped.
 
-The manifest comes first and says what is to be done. Each unit that is done has its part, which is put in its
-place whole. A run that goes on does the units that have none, and ``_SUCCESS`` comes last.
+The manifest is written first and lists all units. Each finished unit has its part, which is written
+atomically. A resumed run does the units without a part, and ``_SUCCESS`` is written last.
 """
 
 from __future__ import annotations
@@ -14,153 +14,156 @@ from pathlib import Path
 
 import pandas as pd
 
-from plausiflow.batch.columns import output_of
-from plausiflow.batch.manifest import manifest_of
-from plausiflow.batch.options import BatchRequest, Chosen, Saved
-from plausiflow.batch.outcome import Outcome, shown
-from plausiflow.batch.outputs import LOCK, LOG, SUCCESS, Folder, Tally, tally
-from plausiflow.batch.rows import needed
-from plausiflow.batch.sources import find_sources
-from plausiflow.batch.units import Plan, Unit, make_plan
-from plausiflow.batch.work import Report, Work
+from plausiflow.batch.input_files import find_input_files
+from plausiflow.batch.input_rows import required_columns
+from plausiflow.batch.manifest import build_manifest
+from plausiflow.batch.output_columns import output_columns
+from plausiflow.batch.output_folder import LOCK, LOG, SUCCESS, OutputFolder, RowCounts, count_rows
+from plausiflow.batch.plan import BatchPlan, Unit, make_plan
+from plausiflow.batch.request import BatchRequest, ExplainerLocation, RowSelection
+from plausiflow.batch.summary import BatchSummary, unit_progress
+from plausiflow.batch.unit_explainer import UnitExplainer, UnitReport
 from plausiflow.errors import InvalidInputError
 from plausiflow.explainer import Explainer
 from plausiflow.explanations import Explanations
-from plausiflow.workers import Executor, LockedError, Lost, Processes, Returned, Started, WorkerError, locked
+from plausiflow.workers import Executor, LockedError, Processes, Returned, Started, WorkerError, hold_lock
 
 
 def run_batch(
-    explainer: Saved | Path | str,
-    given: Path | str,
+    explainer: ExplainerLocation | Path | str,
+    data: Path | str,
     out: Path | str,
     *,
-    asked: BatchRequest | None = None,
-    chosen: Chosen | None = None,
+    request: BatchRequest | None = None,
+    selection: RowSelection | None = None,
     executor: Executor | None = None,
     resume: bool = False,
     progress: bool = True,
-) -> Outcome:
-    """Explain every row of files, and write a Parquet file for each piece of them.
+) -> BatchSummary:
+    """Explain every row of files, and write a Parquet file for each unit.
 
     Args:
-        explainer: Where it was saved.
-        given: A Parquet or CSV file, or a directory of them.
-        out: A directory: new, empty or, with ``resume``, of this very run.
-        asked: What is asked about each row.
-        chosen: Which rows, and what is carried along.
-        executor: Where units run; one worker process by default.
-        resume: Go on with a run that was stopped; units that failed are tried again.
-        progress: Show a bar, on a terminal.
+        explainer: Directory of the saved explainer.
+        data: A Parquet or CSV file, or a directory of them.
+        out: Output directory: new, empty or, with ``resume``, that of the same run.
+        request: The arguments of ``explain``.
+        selection: The rows to explain, and the columns to copy.
+        executor: Where units run; by default in one worker process.
+        resume: Continue a run that was stopped; failed units are tried again.
+        progress: Whether to show a progress bar on a terminal.
 
     Raises:
-        InvalidInputError: Something cannot be used, or ``out`` holds another run.
+        InvalidInputError: An argument cannot be used, or ``out`` contains another run.
         WorkerError: Workers cannot be started, load the explainer, or write.
     """
     start = time.monotonic()
-    saved = explainer if isinstance(explainer, Saved) else Saved(folder=Path(explainer))
-    asked, chosen, out = asked or BatchRequest(), chosen or Chosen(), Path(out)
-    root, sources = find_sources(Path(given))
-    _check_place(Path(given), out)
-    loaded = saved.load()
+    location = (
+        explainer if isinstance(explainer, ExplainerLocation) else ExplainerLocation(folder=Path(explainer))
+    )
+    request, selection, out = request or BatchRequest(), selection or RowSelection(), Path(out)
+    root, files = find_input_files(Path(data))
+    _check_output_path(Path(data), out)
+    loaded = location.load()
     assert loaded.encoder_ is not None
-    names = needed(loaded.encoder_.schema, chosen)
-    plan = make_plan(root.resolve(), sources, names, chosen, progress=progress)
-    output = output_of(_nothing(loaded, asked), chosen, plan)
-    manifest = manifest_of(saved, asked, chosen, plan, output)
-    fingerprint = manifest["fingerprint"]
-    work = Work(
-        saved=saved,
-        asked=asked,
-        chosen=chosen,
+    required = required_columns(loaded.encoder_.schema, selection)
+    plan = make_plan(root.resolve(), files, required, selection, progress=progress)
+    columns = output_columns(_explain_no_rows(loaded, request), selection, plan)
+    manifest = build_manifest(location, request, selection, plan, columns)
+    work = UnitExplainer(
+        location=location,
+        request=request,
+        selection=selection,
         root=plan.root,
-        folder=Folder(out.resolve()),
-        fingerprint=fingerprint,
-        output=output,
+        folder=OutputFolder(out.resolve()),
+        fingerprint=manifest["fingerprint"],
+        columns=columns,
     )
     del loaded
-    with _held(out):
+    with _only_run(out):
         work.folder.open(manifest, resume=resume)
-        left = _left(work.folder, plan, fingerprint)
+        left = _unfinished_units(work, plan)
         executor = executor or Processes(workers=1, log=out / LOG)
-        ended = _do(work, left, executor, plan, progress=progress)
-        counted = _finish(work, plan, ended.failed)
-    return Outcome(
-        tally=counted,
+        results = _explain_units(work, left, executor, plan, progress=progress)
+        counts = _finish(work, plan, results.failed)
+    return BatchSummary(
+        counts=counts,
         units=len(plan.units),
-        earlier=len(plan.units) - len(left),
-        rows_now=ended.rows,
-        failed={str(unit): reason for unit, reason in ended.failed.items()},
+        units_before=len(plan.units) - len(left),
+        new_rows=results.rows,
+        failed={str(unit): reason for unit, reason in results.failed.items()},
         seconds=time.monotonic() - start,
-        memory=(ended.most, ended.beyond),
+        memory=(results.peak_memory, results.memory_beyond),
     )
 
 
-def _check_place(given: Path, out: Path) -> None:
-    """Raise where the output would be part of the input, or in the place of a file."""
+def _check_output_path(data: Path, out: Path) -> None:
     if out.exists() and not out.is_dir():
-        raise InvalidInputError(f"{out} is a file; a directory is expected. Give another name.")
-    if given.is_dir() and out.resolve().is_relative_to(given.resolve()):
-        raise InvalidInputError(f"{out} is inside {given}, which is read. Give a directory outside of it.")
+        raise InvalidInputError(f"{out} is a file; a directory is expected. Use another name.")
+    if data.is_dir() and out.resolve().is_relative_to(data.resolve()):
+        raise InvalidInputError(f"{out} is inside the input directory {data}. Use a directory outside of it.")
 
 
-def _nothing(explainer: Explainer, asked: BatchRequest) -> Explanations:
-    """What the explainer says of no rows; what cannot be asked raises here, before anything is written."""
+def _explain_no_rows(explainer: Explainer, request: BatchRequest) -> Explanations:
+    """Explain zero rows: an invalid request raises here, before anything is written."""
     assert explainer.encoder_ is not None
     features = explainer.encoder_.schema.features
     frame = pd.DataFrame({feature.name: pd.Series([], dtype=feature.dtype) for feature in features})
-    here = replace(asked, device="cpu")  # only workers need the device
-    return explainer.explain(frame, **here.arguments())
+    on_cpu = replace(request, device="cpu")  # only workers need the device
+    return explainer.explain(frame, **on_cpu.arguments())
 
 
 @contextmanager
-def _held(out: Path) -> Iterator[None]:
-    """Be the only run in a directory."""
+def _only_run(out: Path) -> Iterator[None]:
+    """Hold the lock of the output directory."""
     try:
-        with locked(out / LOCK, wait=False):
+        with hold_lock(out / LOCK, wait=False):
             yield
     except LockedError as error:
         raise InvalidInputError(
-            f"{out} is in use by {error}. Wait until that run has ended, or give another name."
+            f"{out} is in use by {error}. Wait until that run has ended, or use another directory."
         ) from error
 
 
-def _left(folder: Folder, plan: Plan, fingerprint: str) -> list[Unit]:
-    """The units that have no part yet."""
-    names = {unit.name(fingerprint): unit for unit in plan.units}
-    foreign = folder.done() - set(names)
+def _unfinished_units(work: UnitExplainer, plan: BatchPlan) -> list[Unit]:
+    units = {unit.name(work.fingerprint): unit for unit in plan.units}
+    finished = work.folder.finished()
+    foreign = finished - set(units)
     if foreign:
         raise InvalidInputError(
-            f"{folder.path} holds {min(foreign)}.parquet, which is not of this run. Give another name."
+            f"{work.folder.path} contains {min(foreign)}.parquet, which is not part of this run. Use another "
+            "directory."
         )
-    done = folder.done()
-    return [unit for name, unit in names.items() if name not in done]
+    return [unit for name, unit in units.items() if name not in finished]
 
 
 @dataclass
-class _Ended:
-    """What became of units: why some have no part, rows, and the memory of workers."""
+class _UnitResults:
+    """Failed units with the reason, rows, and the memory of workers."""
 
     failed: dict[Unit, str] = field(default_factory=dict)
     rows: int = 0
-    most: int = 0
-    beyond: int = 0
+    peak_memory: int = 0
+    memory_beyond: int = 0
 
-    def add(self, unit: Unit, report: Report) -> None:
-        """One more unit has ended."""
+    def add(self, unit: Unit, report: UnitReport) -> None:
+        """Add the report of a unit."""
         if report.problem:
             self.failed[unit] = report.problem
         self.rows += report.rows
-        self.most = max(self.most, report.memory[0])
-        self.beyond = max(self.beyond, report.memory[0] - report.memory[1])
+        peak, loaded = report.memory
+        self.peak_memory = max(self.peak_memory, peak)
+        self.memory_beyond = max(self.memory_beyond, peak - loaded)
 
 
-def _do(work: Work, left: Sequence[Unit], executor: Executor, plan: Plan, *, progress: bool) -> _Ended:
-    """Do units, and keep records of those that fail."""
-    ended = _Ended()
+def _explain_units(
+    work: UnitExplainer, left: Sequence[Unit], executor: Executor, plan: BatchPlan, *, progress: bool
+) -> _UnitResults:
+    """Explain units, and record those that fail."""
+    results = _UnitResults()
     if not left:
-        return ended
+        return results
     with (
-        shown(plan, left, progress) as show,
+        unit_progress(plan, left, progress) as add_progress,
         closing(executor.run(work, left, lambda unit: None)) as events,
     ):
         for event in events:
@@ -168,35 +171,35 @@ def _do(work: Work, left: Sequence[Unit], executor: Executor, plan: Plan, *, pro
                 continue
             unit = left[event.number]
             name = unit.name(work.fingerprint)
-            report = event.result if isinstance(event, Returned) else _lost(event, work.folder.part(name))
-            if report.ends_run:
+            if isinstance(event, Returned):
+                report = event.result
+            elif work.folder.part(name).exists():  # the worker died after it had written the part
+                report = UnitReport()
+            else:
+                report = UnitReport(problem=f"its worker ended: {event.reason}")
+            if report.fatal:
                 raise WorkerError(f"The run was stopped at {unit}: {report.problem}.")
             if report.problem:
                 work.folder.record_failure(name, str(unit), report.problem)
             else:
-                work.folder.forget_failure(name)
-            ended.add(unit, report)
-            show(unit)
-    return ended
+                work.folder.clear_failure(name)
+            results.add(unit, report)
+            add_progress(unit)
+    return results
 
 
-def _lost(event: Lost, part: Path) -> Report:
-    """Of a unit whose worker ended; perhaps when its part was already in its place."""
-    return Report() if part.exists() else Report(problem=f"its worker ended: {event.reason}")
-
-
-def _finish(work: Work, plan: Plan, failed: dict[Unit, str]) -> Tally:
-    """Read what the parts hold; where all are there, say so. One that cannot be read is removed."""
-    folder, ours = work.folder, work.output.ours
+def _finish(work: UnitExplainer, plan: BatchPlan, failed: dict[Unit, str]) -> RowCounts:
+    """Count the rows of all parts, and mark success if none is missing; unreadable parts are removed."""
+    folder, names = work.folder, work.columns.names
     parts = {folder.part(unit.name(work.fingerprint)): unit for unit in plan.units if unit not in failed}
-    counted, wrong = tally(parts, work.output.fields, status=ours["status"], rank=ours["rank"])
-    for path, why in wrong.items():
+    counts, unreadable = count_rows(parts, work.columns.schema, status=names["status"], rank=names["rank"])
+    for path, reason in unreadable.items():
         unit = parts[path]
-        failed[unit] = f"its part could not be read again: {why}"
+        failed[unit] = f"its part cannot be read: {reason}"
         folder.record_failure(unit.name(work.fingerprint), str(unit), failed[unit])
         path.unlink(missing_ok=True)
     if failed:
         (folder.path / SUCCESS).unlink(missing_ok=True)
     else:
-        folder.succeed({"fingerprint": work.fingerprint, "units": len(plan.units)} | asdict(counted))
-    return counted
+        folder.mark_success({"fingerprint": work.fingerprint, "units": len(plan.units)} | asdict(counts))
+    return counts

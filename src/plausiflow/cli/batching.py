@@ -30,12 +30,11 @@ from plausiflow.cli.table_options import (
 )
 from plausiflow.cli.tables import Dialect
 from plausiflow.errors import InvalidInputError
-from plausiflow.persistence import DOCUMENT
-from plausiflow.persistence import read as read_contents
+from plausiflow.persistence import DOCUMENT, read_folder
 from plausiflow.workers import Executor, Processes, Ray
 
 if TYPE_CHECKING:
-    from plausiflow.batch import Outcome, Saved
+    from plausiflow.batch import BatchSummary, ExplainerLocation
 
 Engine = Literal["local", "ray"]
 Device = Literal["cpu", "cuda"]
@@ -102,11 +101,11 @@ def batch(
     Parquet file in the output, whole or not at all. The exit code is 0 when all units are done, and 3 when
     some failed: --resume tries them again.
     """
-    from plausiflow.batch import BatchRequest, Chosen, Where, run_batch
+    from plausiflow.batch import BatchRequest, RowFilter, RowSelection, run_batch
 
     executor = _executor(engine, jobs, out, address, gpus_per_worker)
     labels, names = _known(explainer, model)
-    asked = BatchRequest(
+    request = BatchRequest(
         target=target_of(target, labels),
         min_probability=min_probability,
         k=k,
@@ -116,8 +115,8 @@ def batch(
         second_opinion=second_opinion,
         device=device or ("cuda" if gpus_per_worker else "cpu"),
     )
-    chosen = Chosen(
-        where=None if where is None else Where(where),
+    selection = RowSelection(
+        where=None if where is None else RowFilter(where),
         limit=limit,
         key=key,
         columns=tuple(names_of(columns, ())),
@@ -127,11 +126,13 @@ def batch(
     )
     saved = _saved(explainer, model)
     try:
-        outcome = run_batch(saved, rows, out, asked=asked, chosen=chosen, executor=executor, resume=resume)
+        summary = run_batch(
+            saved, rows, out, request=request, selection=selection, executor=executor, resume=resume
+        )
     except KeyboardInterrupt:
         note("stopped. What is done is kept: the same command with --resume goes on from there.")
         raise typer.Exit(130) from None
-    _say(outcome, out)
+    _say(summary, out)
 
 
 def _known(folder: Path, model: Path | None) -> tuple[tuple[Any, ...], Sequence[str]]:
@@ -142,15 +143,15 @@ def _known(folder: Path, model: Path | None) -> tuple[tuple[Any, ...], Sequence[
     return loaded.model_.labels, loaded.encoder_.schema.names
 
 
-def _say(outcome: Outcome, out: Path) -> None:
+def _say(summary: BatchSummary, out: Path) -> None:
     """What was done, and what failed; the exit code tells programs."""
-    typer.echo(str(outcome))
-    for place, reason in list(outcome.failed.items())[:SHOWN]:
+    typer.echo(str(summary))
+    for place, reason in list(summary.failed.items())[:SHOWN]:
         note(f"{place}: {reason}.")
-    if len(outcome.failed) > SHOWN:
-        note(f"{len(outcome.failed) - SHOWN:,} more failures are told in {out / '_failed'}.")
+    if len(summary.failed) > SHOWN:
+        note(f"{len(summary.failed) - SHOWN:,} more failures are told in {out / '_failed'}.")
     typer.echo(f"Written: {out}")
-    if outcome.failed:
+    if summary.failed:
         raise typer.Exit(3)
 
 
@@ -166,16 +167,16 @@ def _executor(
     return Processes(workers=jobs or os.cpu_count() or 1, log=out / "_workers.log")
 
 
-def _saved(folder: Path, model: Path | None) -> Saved:
+def _saved(folder: Path, model: Path | None) -> ExplainerLocation:
     """Where workers load the explainer, and its model where a file is named."""
-    from plausiflow.batch import Saved
+    from plausiflow.batch import ExplainerLocation
 
     folder = folder.resolve()
     if model is None:
-        return Saved(folder=folder)
+        return ExplainerLocation(folder=folder)
     model = model.resolve()
-    labels = tuple(read_contents(folder).about["model"].get("labels", []))
+    labels = tuple(read_folder(folder).document["model"].get("labels", []))
     content = (model / DOCUMENT if model.is_dir() else model).read_bytes()
-    return Saved(
-        folder=folder, model=partial(read_model, model, labels), model_is=sha256(content).hexdigest()
+    return ExplainerLocation(
+        folder=folder, model=partial(read_model, model, labels), model_id=sha256(content).hexdigest()
     )

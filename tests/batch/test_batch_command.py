@@ -1,4 +1,4 @@
-"""The command batch does what the library does, and its exit code tells what became of a run."""
+"""``plausiflow batch`` does what the library does, and its exit code reports the result."""
 
 import inspect
 import re
@@ -11,7 +11,7 @@ pytest.importorskip("pyarrow")
 
 from batches import GRANTED, parts
 from plausiflow import Range
-from plausiflow.batch import Chosen, Where, work
+from plausiflow.batch import RowFilter, RowSelection, unit_explainer
 from plausiflow.cli import app, batching
 from plausiflow.workers import Inline
 
@@ -23,14 +23,16 @@ def batch(*arguments: object) -> tuple[int, str]:
 
 @pytest.fixture
 def inline(monkeypatch):
-    """Let commands run in this process: starting workers takes seconds."""
+    """Run units in this process: starting workers takes seconds."""
     monkeypatch.setattr("plausiflow.cli.batching.Processes", lambda **settings: Inline())
 
 
 @pytest.mark.usefixtures("inline")
 def test_the_command_does_what_the_library_does(run, portfolio, tmp_path, folder):
-    asked = replace(GRANTED, k=2, locked=("job",), constraints=(Range("debt", -2.0, None),))
-    run(portfolio, tmp_path / "library", asked=asked, where=Where("income < 5000"), limit=30, key="id")
+    request = replace(GRANTED, k=2, locked=("job",), constraints=(Range("debt", -2.0, None),))
+    run(
+        portfolio, tmp_path / "library", request=request, where=RowFilter("income < 5000"), limit=30, key="id"
+    )
     code, told = batch(
         folder, portfolio, tmp_path / "out", "--target", "granted", "--k", 2, "--locked", "job",
         "--range", "debt=-2:", "--where", "income < 5000", "--limit", 30, "--key", "id",
@@ -51,13 +53,13 @@ def test_a_model_that_is_given_makes_another_run(portfolio, tmp_path, folder):
     assert (code, "the explainer is another one" in told) == (2, True)
 
 
-def test_the_command_takes_as_many_rows_for_a_unit_as_the_library():
+def test_the_command_has_the_units_of_the_library():
     option = inspect.signature(batching.batch).parameters["rows_per_unit"]
-    assert option.default == Chosen().rows_per_unit
+    assert option.default == RowSelection().rows_per_unit
 
 
 @pytest.mark.usefixtures("inline")
-def test_the_exit_code_tells_what_became_of_a_run(portfolio, tmp_path, folder, monkeypatch):
+def test_the_exit_code_reports_the_result(portfolio, tmp_path, folder, monkeypatch):
     (portfolio / "e.parquet").write_bytes(b"")
     code, told = batch(folder, portfolio, tmp_path / "out", "--target", "granted")
     assert code == 3
@@ -74,7 +76,7 @@ def test_the_exit_code_tells_what_became_of_a_run(portfolio, tmp_path, folder, m
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(work.Work, "__call__", interrupt)
+    monkeypatch.setattr(unit_explainer.UnitExplainer, "__call__", interrupt)
     code, told = batch(folder, portfolio, tmp_path / "stopped")
     assert code == 130
     assert "the same command with --resume goes on from there" in told

@@ -1,4 +1,4 @@
-"""The input of batch runs: files and their pieces, CSV in ranges of bytes, conditions."""
+"""The input of batch runs: files and their slices, CSV records, filters of rows."""
 
 import csv
 import io
@@ -15,11 +15,12 @@ pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
 from batches import FEATURES, applicants  # noqa: E402
-from plausiflow.batch import Chosen, Where  # noqa: E402
-from plausiflow.batch.csv_files import Range, ranges, read_header, read_range  # noqa: E402
-from plausiflow.batch.rows import read_unit  # noqa: E402
-from plausiflow.batch.sources import find_sources, pieces_of, read_parquet  # noqa: E402
-from plausiflow.batch.units import make_plan  # noqa: E402
+from plausiflow.batch import RowFilter, RowSelection  # noqa: E402
+from plausiflow.batch.csv_files import csv_slices, read_header, read_records  # noqa: E402
+from plausiflow.batch.input_files import FileSlice, find_input_files  # noqa: E402
+from plausiflow.batch.input_rows import read_unit  # noqa: E402
+from plausiflow.batch.parquet_files import parquet_slices, read_parquet  # noqa: E402
+from plausiflow.batch.plan import make_plan  # noqa: E402
 from plausiflow.errors import InvalidInputError  # noqa: E402
 from plausiflow.tables.schema import Schema  # noqa: E402
 
@@ -67,11 +68,11 @@ PEOPLE = pd.DataFrame(
     ],
 )
 def test_a_condition_holds_for_these_rows(text, rows):
-    assert np.flatnonzero(Where(text).mask(PEOPLE)).tolist() == rows
+    assert np.flatnonzero(RowFilter(text).mask(PEOPLE)).tolist() == rows
 
 
 def test_a_condition_names_its_columns():
-    assert Where('income < 2 and not (col("net worth") > income or owner)').names == (
+    assert RowFilter('income < 2 and not (col("net worth") > income or owner)').columns == (
         "income",
         "net worth",
         "owner",
@@ -109,7 +110,7 @@ def test_a_condition_names_its_columns():
 )
 def test_what_is_no_condition_is_refused_before_it_is_evaluated(text):
     with pytest.raises(InvalidInputError, match="condition"):
-        Where(text)
+        RowFilter(text)
 
 
 @pytest.mark.parametrize(
@@ -122,14 +123,14 @@ def test_what_is_no_condition_is_refused_before_it_is_evaluated(text):
 )
 def test_what_cannot_be_compared_is_told(text, told):
     with pytest.raises(InvalidInputError, match=told):
-        Where(text).mask(PEOPLE)
+        RowFilter(text).mask(PEOPLE)
 
 
 # CSV.
 
 
 def records_of(path: Path, most: int, separator: str = ",") -> list[list[list[str]]]:
-    return [read_range(path, own, separator, "utf-8") for own in ranges(path, separator, most)]
+    return [read_records(path, own, separator, "utf-8") for own in csv_slices(path, separator, most)]
 
 
 @given(
@@ -159,26 +160,26 @@ def test_blank_lines_are_no_rows_and_a_last_line_needs_no_end(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text('\none,two\n\n1,"a\n\nb"\n\n2,c\n3,d')
     assert records_of(path, 2) == [[["1", "a\n\nb"], ["2", "c"]], [["3", "d"]]]
-    assert [(own.first, own.rows) for own in ranges(path, ",", 2)] == [(1, 2), (3, 1)]
+    assert [(own.first_row, own.n_rows) for own in csv_slices(path, ",", 2)] == [(1, 2), (3, 1)]
 
 
 def test_a_record_that_cannot_be_read_spoils_its_own_range_alone(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text('one,two\n1,a\n2,"b"x\n3,c\n4,d\n')
-    first, second = ranges(path, ",", 2)
+    first, second = csv_slices(path, ",", 2)
     with pytest.raises(InvalidInputError, match=r"row 2 cannot be read: .* unclosed double quote"):
-        read_range(path, first, ",", "utf-8")
-    assert read_range(path, second, ",", "utf-8") == [["3", "c"], ["4", "d"]]
+        read_records(path, first, ",", "utf-8")
+    assert read_records(path, second, ",", "utf-8") == [["3", "c"], ["4", "d"]]
 
 
 def test_a_byte_of_another_encoding_spoils_its_own_range_alone(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(b"one,two\n1,\xfc\n2,b\n")
-    first, second = ranges(path, ",", 1)
+    first, second = csv_slices(path, ",", 1)
     with pytest.raises(InvalidInputError, match=r"row 1 cannot be read: .*not utf-8"):
-        read_range(path, first, ",", "utf-8")
-    assert read_range(path, first, ",", "latin-1") == [["1", "ü"]]
-    assert read_range(path, second, ",", "utf-8") == [["2", "b"]]
+        read_records(path, first, ",", "utf-8")
+    assert read_records(path, first, ",", "latin-1") == [["1", "ü"]]
+    assert read_records(path, second, ",", "utf-8") == [["2", "b"]]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +208,7 @@ def test_settings_of_csv_files_are_checked():
         ({"rows_per_unit": 0}, "`rows_per_unit` must be"),
     ):
         with pytest.raises(InvalidInputError, match=told):
-            Chosen(**settings)
+            RowSelection(**settings)
 
 
 # Files and pieces.
@@ -217,30 +218,29 @@ def test_files_below_a_directory_are_found_by_name_and_hidden_ones_are_not(tmp_p
     for name in ("b.csv", "a/year=2024/x.parquet", "_a.csv", ".b.parquet", "_old/c.csv", "readme.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
-    root, sources = find_sources(tmp_path)
+    root, sources = find_input_files(tmp_path)
     assert root == tmp_path
     assert [source.path for source in sources] == ["a/year=2024/x.parquet", "b.csv"]
     assert sources[0].partition == {"year": "2024"}
-    assert find_sources(tmp_path / "b.csv")[1] == [sources[1]]
+    assert find_input_files(tmp_path / "b.csv")[1] == [sources[1]]
 
 
 @pytest.mark.parametrize(
     ("name", "told"),
-    [("gone", "There is no file"), ("a.txt", "must be in files that end in"), ("empty", "holds no file")],
+    [("gone", "There is no file"), ("a.txt", "must be in files that end in"), ("empty", "contains no file")],
 )
 def test_where_there_are_no_rows_that_is_told(tmp_path, name, told):
     (tmp_path / "empty").mkdir()
     (tmp_path / "a.txt").write_text("x")
     with pytest.raises(InvalidInputError, match=told):
-        find_sources(tmp_path / name)
+        find_input_files(tmp_path / name)
 
 
 def test_pieces_of_a_parquet_file_are_its_row_groups_and_slices_of_large_ones(tmp_path):
     rows = applicants(70)
     rows.to_parquet(tmp_path / "a.parquet", row_group_size=30)
-    _, (source,) = find_sources(tmp_path)
-    pieces = list(pieces_of(tmp_path / "a.parquet", source, Chosen(rows_per_unit=20)))
-    assert [(piece.group, piece.number, piece.first, piece.rows) for piece in pieces] == [
+    pieces = list(parquet_slices(tmp_path / "a.parquet", 20))
+    assert [(piece.group, piece.number, piece.first_row, piece.n_rows) for piece in pieces] == [
         (0, 0, 1, 20),
         (0, 1, 21, 10),
         (1, 0, 31, 20),
@@ -249,17 +249,17 @@ def test_pieces_of_a_parquet_file_are_its_row_groups_and_slices_of_large_ones(tm
     ]
     for piece in pieces:
         table = read_parquet(tmp_path / "a.parquet", piece, ["debt", "job"])
-        expected = rows.iloc[piece.first - 1 : piece.first - 1 + piece.rows]
+        expected = rows.iloc[piece.first_row - 1 : piece.first_row - 1 + piece.n_rows]
         assert table.to_pandas().to_numpy().tolist() == expected[["debt", "job"]].to_numpy().tolist()
 
 
 def test_an_index_that_pandas_wrote_is_a_column_as_any_other(tmp_path):
     rows = applicants(6).astype({"job": "category", "income": "Int64"}).set_index(["branch", "debt"])
     rows.to_parquet(tmp_path / "a.parquet", row_group_size=4)
-    chosen = Chosen(where=Where("branch > 0"))
-    root, sources = find_sources(tmp_path)
-    plan = make_plan(root, sources, FEATURES, chosen)
-    read = [read_unit(root, u.source, u.piece, SCHEMA, chosen).where(chosen).frame for u in plan.units]
+    selection = RowSelection(where=RowFilter("branch > 0"))
+    root, sources = find_input_files(tmp_path)
+    plan = make_plan(root, sources, FEATURES, selection)
+    read = [read_unit(root, u, SCHEMA, selection).select(selection).frame for u in plan.units]
     expected = rows.reset_index().set_axis(range(1, 7), axis=0)[FEATURES]
     pd.testing.assert_frame_equal(pd.concat(read)[FEATURES], expected)
 
@@ -269,15 +269,15 @@ def test_a_limit_cuts_the_last_piece_and_leaves_later_files_alone(tmp_path):
         applicants(10).to_parquet(tmp_path / f"{name}.parquet")
         applicants(10).to_csv(tmp_path / f"{name}.csv", index=False)
     (tmp_path / "c.csv").write_bytes(b"\xff")
-    root, sources = find_sources(tmp_path)
-    plan = make_plan(root, sources, FEATURES, Chosen(limit=25, rows_per_unit=4))
-    assert [(unit.source.path, unit.piece.rows) for unit in plan.units] == [
+    root, sources = find_input_files(tmp_path)
+    plan = make_plan(root, sources, FEATURES, RowSelection(limit=25, rows_per_unit=4))
+    assert [(unit.file.path, unit.rows.n_rows) for unit in plan.units] == [
         *(("a.csv", rows) for rows in (4, 4, 2)),
         *(("a.parquet", rows) for rows in (4, 4, 2)),
         *(("b.csv", rows) for rows in (4, 1)),
     ]
-    read = [read_unit(root, u.source, u.piece, SCHEMA, Chosen(rows_per_unit=4)) for u in plan.units]
-    assert sum(len(rows.numbers) for rows in read) == plan.rows == 25
+    read = [read_unit(root, u, SCHEMA, RowSelection(rows_per_unit=4)) for u in plan.units]
+    assert sum(len(rows.numbers) for rows in read) == plan.n_rows == 25
     assert [rows.frame["id"].tolist() for rows in read[:3]] == [
         rows.frame["id"].tolist() for rows in read[3:6]
     ]
@@ -286,10 +286,10 @@ def test_a_limit_cuts_the_last_piece_and_leaves_later_files_alone(tmp_path):
 def test_units_have_names_that_differ_in_run_file_group_and_slice(tmp_path):
     for name in ("a", "b"):
         applicants(9).to_parquet(tmp_path / f"{name}.parquet", row_group_size=3)
-    plan = make_plan(*find_sources(tmp_path), FEATURES, Chosen(rows_per_unit=2))
+    plan = make_plan(*find_input_files(tmp_path), FEATURES, RowSelection(rows_per_unit=2))
     names = [unit.name(run) for unit in plan.units for run in ("one", "two")]
     assert len(set(names)) == len(names) == 24
-    again = make_plan(*find_sources(tmp_path), FEATURES, Chosen(rows_per_unit=2))
+    again = make_plan(*find_input_files(tmp_path), FEATURES, RowSelection(rows_per_unit=2))
     assert [unit.name("one") for unit in again.units] == names[::2]
 
 
@@ -298,12 +298,12 @@ def test_both_kinds_of_files_give_the_same_rows(tmp_path):
     rows.loc[3, "job"] = None
     rows.to_parquet(tmp_path / "a.parquet", row_group_size=7)
     rows.to_csv(tmp_path / "b.csv", index=False)
-    chosen = Chosen(key="id", columns=("branch",), where=Where("branch > 2"), rows_per_unit=5)
-    root, sources = find_sources(tmp_path)
+    selection = RowSelection(key="id", columns=("branch",), where=RowFilter("branch > 2"), rows_per_unit=5)
+    root, sources = find_input_files(tmp_path)
     frames = {}
-    for unit in make_plan(root, sources, FEATURES, chosen).units:
-        read = read_unit(root, unit.source, unit.piece, SCHEMA, chosen).where(chosen)
-        frames.setdefault(unit.source.path, []).append(read.frame[FEATURES])
+    for unit in make_plan(root, sources, FEATURES, selection).units:
+        read = read_unit(root, unit, SCHEMA, selection).select(selection)
+        frames.setdefault(unit.file.path, []).append(read.frame[FEATURES])
     parquet, text = (pd.concat(frames[name]) for name in ("a.parquet", "b.csv"))
     expected = rows.set_axis(range(1, 31), axis=0)[FEATURES][(rows["branch"] > 2).to_numpy()]
     pd.testing.assert_frame_equal(parquet, expected)
@@ -317,10 +317,10 @@ def test_names_of_directories_are_columns(tmp_path):
             folder = tmp_path / f"owner={owner}" / f"year={year}"
             folder.mkdir(parents=True, exist_ok=True)
             getattr(rows.drop(columns="owner"), write)(folder / name, index=False)
-    chosen = Chosen(columns=("year",))
-    root, sources = find_sources(tmp_path)
-    plan = make_plan(root, sources, [*FEATURES, "year"], chosen)
-    read = [read_unit(root, unit.source, unit.piece, SCHEMA, chosen) for unit in plan.units]
+    selection = RowSelection(columns=("year",))
+    root, sources = find_input_files(tmp_path)
+    plan = make_plan(root, sources, [*FEATURES, "year"], selection)
+    read = [read_unit(root, unit, SCHEMA, selection) for unit in plan.units]
     assert [rows.frame["owner"].unique().tolist() for rows in read] == [[False], [False], [True], [True]]
     assert [rows.stored["year"].to_pylist()[0] for rows in read] == [None, None, 2024, "2024"]
 
@@ -328,19 +328,19 @@ def test_names_of_directories_are_columns(tmp_path):
 def test_a_file_that_was_changed_meanwhile_is_not_read(tmp_path):
     path = tmp_path / "a.csv"
     applicants(3).to_csv(path, index=False)
-    root, (source,) = find_sources(tmp_path)
+    root, (source,) = find_input_files(tmp_path)
     os.utime(path, ns=(0, 0))
     with pytest.raises(InvalidInputError, match="was changed after the run began"):
-        source.checked(root)
+        source.check_unchanged(root)
     path.unlink()
     with pytest.raises(InvalidInputError, match="cannot be read: No such file"):
-        source.checked(root)
+        source.check_unchanged(root)
 
 
-def test_a_file_without_end_is_no_table(tmp_path, monkeypatch):
-    monkeypatch.setattr("plausiflow.batch.csv_files.LONGEST_LINE", 50)
+def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("plausiflow.batch.csv_files.MAX_LINE_BYTES", 50)
     path = tmp_path / "a.csv"
     path.write_text("a,b\n1,2\n" + "x" * 100)
-    assert next(ranges(path, ",", 1)) == Range(first=1, rows=1, start=4, stop=8)
+    assert next(csv_slices(path, ",", 1)) == FileSlice(first_row=1, n_rows=1, start=4, stop=8)
     with pytest.raises(InvalidInputError, match="more than 50 bytes"):
-        list(ranges(path, ",", 1))
+        list(csv_slices(path, ",", 1))

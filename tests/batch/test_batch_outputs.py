@@ -1,4 +1,4 @@
-"""Batch runs: every row of the input once in the output, with the answers that ``explain`` gives."""
+"""Batch runs: every row of the input is once in the output, with the answers of ``explain``."""
 
 import json
 from dataclasses import replace
@@ -14,8 +14,8 @@ dataset = pytest.importorskip("pyarrow.dataset")
 
 from batches import FEATURES, GRANTED, answers, applicants, parts  # noqa: E402
 from plausiflow import Explainer, Range  # noqa: E402
-from plausiflow.batch import BatchRequest, Chosen, Where, run_batch  # noqa: E402
-from plausiflow.batch.rows import Rows  # noqa: E402
+from plausiflow.batch import BatchRequest, RowFilter, RowSelection, run_batch  # noqa: E402
+from plausiflow.batch.input_rows import InputRows  # noqa: E402
 from plausiflow.workers import Inline  # noqa: E402
 
 
@@ -23,8 +23,8 @@ def test_a_run_gives_the_answers_that_explain_gives(run, explainer, tmp_path):
     rows = applicants(40, 5)
     rows.loc[7, "job"] = "pilot"
     rows.to_parquet(tmp_path / "a.parquet", row_group_size=25)
-    asked = replace(GRANTED, k=2, locked=("job",), constraints=(Range("debt", -2, None),))
-    outcome = run(tmp_path / "a.parquet", tmp_path / "out", asked=asked, key="id", columns=("branch",))
+    request = replace(GRANTED, k=2, locked=("job",), constraints=(Range("debt", -2, None),))
+    summary = run(tmp_path / "a.parquet", tmp_path / "out", request=request, key="id", columns=("branch",))
     result = explainer.explain(
         rows[FEATURES], "granted", k=2, locked=["job"], constraints=[Range("debt", -2, None)]
     )
@@ -45,14 +45,14 @@ def test_a_run_gives_the_answers_that_explain_gives(run, explainer, tmp_path):
         np.testing.assert_allclose(lines[name], result.answers[name], atol=1e-6)
     for name in ("cost", "l1", "l2", "n_changes", "probability", "log_density", "score"):
         np.testing.assert_allclose(lines[name], result.figures[name], rtol=1e-5, atol=1e-6)
-    assert outcome.tally.rows == 40
-    assert outcome.tally.lines == len(found)
-    assert outcome.tally.statuses == result.verdicts["status"].value_counts().sort_index().to_dict()
-    assert str(outcome).startswith("40 rows (")
+    assert summary.counts.rows == 40
+    assert summary.counts.lines == len(found)
+    assert summary.counts.statuses == result.verdicts["status"].value_counts().sort_index().to_dict()
+    assert str(summary).startswith("40 rows (")
 
 
 def test_every_row_of_a_directory_is_there_once(run, portfolio, tmp_path):
-    outcome = run(portfolio, tmp_path / "out", key="id")
+    summary = run(portfolio, tmp_path / "out", key="id")
     found = answers(tmp_path / "out")
     assert list(zip(found["file"], found["row"], strict=True)) == [
         (name, row)
@@ -61,7 +61,7 @@ def test_every_row_of_a_directory_is_there_once(run, portfolio, tmp_path):
     ]
     expected = [applicants(n, seed)["id"] for n, seed in ((25, 1), (8, 2), (12, 3))]
     assert found["id"].tolist() == pd.concat(expected).tolist()
-    assert (outcome.units, outcome.earlier, outcome.failed) == (6, 0, {})
+    assert (summary.units, summary.units_before, summary.failed) == (6, 0, {})
     success = json.loads((tmp_path / "out" / "_SUCCESS").read_text())
     manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
     assert success["rows"] == 45
@@ -102,7 +102,7 @@ def test_columns_of_ours_give_way_to_those_of_the_input(run, tmp_path):
 def test_a_limit_a_condition_and_a_key_choose_rows(run, tmp_path):
     rows = applicants(40, 5)
     rows.to_parquet(tmp_path / "a.parquet", row_group_size=20)
-    where = Where('income < 3000 and job in ["clerk", "nurse"] and branch > 2')
+    where = RowFilter('income < 3000 and job in ["clerk", "nurse"] and branch > 2')
     run(tmp_path / "a.parquet", tmp_path / "out", limit=25, where=where, key="id")
     first = rows.head(25)
     expected = first[(first["income"] < 3000) & (first["job"] != "smith") & (first["branch"] > 2)]
@@ -114,10 +114,10 @@ def test_a_limit_a_condition_and_a_key_choose_rows(run, tmp_path):
 
 def test_a_part_without_rows_has_all_columns(run, tmp_path):
     applicants(20).to_parquet(tmp_path / "a.parquet")
-    outcome = run(tmp_path / "a.parquet", tmp_path / "out", where=Where("income < 0"))
-    assert (outcome.tally.rows, outcome.units) == (0, 2)
+    summary = run(tmp_path / "a.parquet", tmp_path / "out", where=RowFilter("income < 0"))
+    assert (summary.counts.rows, summary.units) == (0, 2)
     whole = run(tmp_path / "a.parquet", tmp_path / "whole")
-    assert whole.tally.rows == 20
+    assert whole.counts.rows == 20
     some, all_ = (dataset.dataset(tmp_path / name).to_table().schema for name in ("out", "whole"))
     assert some.equals(all_)
 
@@ -128,8 +128,8 @@ def test_files_without_rows_are_no_problem(run, tmp_path):
     applicants(0).to_parquet(given / "a.parquet")
     applicants(0).to_csv(given / "b.csv", index=False)
     (given / "c.csv").touch()
-    outcome = run(given, tmp_path / "out")
-    assert (outcome.units, outcome.tally.rows, outcome.failed) == (0, 0, {})
+    summary = run(given, tmp_path / "out")
+    assert (summary.units, summary.counts.rows, summary.failed) == (0, 0, {})
     assert (tmp_path / "out" / "_SUCCESS").exists()
 
 
@@ -150,7 +150,7 @@ def test_lines_of_csv_files_keep_their_places(run, tmp_path):
 
 
 def test_rows_need_no_columns_besides_features():
-    rows = Rows(numbers=np.arange(3), frame=applicants(3), stored=pa.table({}), problems={1: "short"})
+    rows = InputRows(numbers=np.arange(3), frame=applicants(3), stored=pa.table({}), problems={1: "short"})
     assert rows.readable().numbers.tolist() == [0, 2]
     assert rows.unreadable().problems == {0: "short"}
 
@@ -181,13 +181,18 @@ def test_a_model_without_gradients_and_no_column_but_features(tmp_path, numbers)
     made.save(tmp_path / "explainer")
     given = tmp_path / "a.csv"
     applicants(12, 2)[names].to_csv(given, index=False)
-    asked = BatchRequest(target=(4.0, None)) if numbers else BatchRequest(target="other")
-    chosen = Chosen(rows_per_unit=5)
-    outcome = run_batch(
-        tmp_path / "explainer", given, tmp_path / "out", asked=asked, chosen=chosen, executor=Inline()
+    request = BatchRequest(target=(4.0, None)) if numbers else BatchRequest(target="other")
+    selection = RowSelection(rows_per_unit=5)
+    summary = run_batch(
+        tmp_path / "explainer",
+        given,
+        tmp_path / "out",
+        request=request,
+        selection=selection,
+        executor=Inline(),
     )
-    assert outcome.failed == {}
-    result = made.explain(pd.read_csv(given), asked.target)
+    assert summary.failed == {}
+    result = made.explain(pd.read_csv(given), request.target)
     found = answers(tmp_path / "out")
     assert found["status"].tolist() == result.verdicts["status"].tolist()
     assert found["target"].tolist() == result.verdicts["target"].tolist()
@@ -202,7 +207,9 @@ def test_a_model_without_gradients_and_no_column_but_features(tmp_path, numbers)
 def test_a_run_on_a_gpu_finds_what_one_without_finds(run, tmp_path):
     applicants(3000, 5).to_parquet(tmp_path / "a.parquet")
     run(tmp_path / "a.parquet", tmp_path / "cpu", rows_per_unit=3000)
-    run(tmp_path / "a.parquet", tmp_path / "cuda", rows_per_unit=3000, asked=replace(GRANTED, device="cuda"))
+    run(
+        tmp_path / "a.parquet", tmp_path / "cuda", rows_per_unit=3000, request=replace(GRANTED, device="cuda")
+    )
     cpu, cuda = answers(tmp_path / "cpu"), answers(tmp_path / "cuda")
     assert cuda["status"].tolist() == cpu["status"].tolist()
     assert (cpu["status"] == "found").sum() > 500

@@ -1,4 +1,4 @@
-"""Batch runs with workers: killed again and again, on Ray, and held against a run that nobody disturbed."""
+"""Batch runs with workers, killed again and again or on Ray, against a run that was not interrupted."""
 
 import os
 import random
@@ -17,7 +17,7 @@ pq = pytest.importorskip("pyarrow.parquet")
 
 from batches import answers, applicants, parts  # noqa: E402
 from plausiflow import Explainer  # noqa: E402
-from plausiflow.batch import BatchRequest, Chosen, Saved, run_batch  # noqa: E402
+from plausiflow.batch import BatchRequest, ExplainerLocation, RowSelection, run_batch  # noqa: E402
 from plausiflow.workers import Executor, Inline, Processes, Ray  # noqa: E402
 from processes import wait_for  # noqa: E402
 
@@ -26,14 +26,23 @@ ROWS, UNIT = 30_000, 500
 
 
 def ran(
-    saved: Saved | Path, given: Path, out: Path, executor: Executor, *, unit: int = UNIT, device: str = "cpu"
+    saved: ExplainerLocation | Path,
+    given: Path,
+    out: Path,
+    executor: Executor,
+    *,
+    unit: int = UNIT,
+    device: str = "cpu",
 ):
-    asked, chosen = BatchRequest(target="granted", device=device), Chosen(rows_per_unit=unit, key="id")
-    return run_batch(saved, given, out, asked=asked, chosen=chosen, executor=executor, resume=True)
+    request, selection = (
+        BatchRequest(target="granted", device=device),
+        RowSelection(rows_per_unit=unit, key="id"),
+    )
+    return run_batch(saved, given, out, request=request, selection=selection, executor=executor, resume=True)
 
 
 def with_slow_writes(folder: Path) -> object:
-    """The model; from here on this process takes its time in the middle of writing a part."""
+    """Return the model; from here on, this process pauses in the middle of writing a part."""
     write = pq.write_table
 
     def slowly(table, file, **settings):
@@ -51,7 +60,7 @@ def with_slow_writes(folder: Path) -> object:
 
 
 def dying_once(folder: Path, mark: Path, parent: int) -> object:
-    """The model; the first worker that asks for it is killed."""
+    """Return the model; the first worker that loads it is killed."""
     if os.getpid() != parent and not mark.exists():
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -59,16 +68,16 @@ def dying_once(folder: Path, mark: Path, parent: int) -> object:
 
 
 def begin(folder: Path, given: Path, out: Path, dtype: torch.dtype) -> None:
-    """What the processes that are killed run."""
+    """Run a batch in a process that will be killed."""
     torch.set_default_dtype(dtype)
     os.environ["PARENT"] = str(os.getpid())
-    saved = Saved(folder=folder, model=partial(with_slow_writes, folder))
+    saved = ExplainerLocation(folder=folder, model=partial(with_slow_writes, folder))
     ran(saved, given, out, Processes(workers=2, log=out / "_workers.log"))
 
 
 def started(folder: Path, given: Path, out: Path) -> subprocess.Popen:
     paths = ", ".join(f"Path({str(path)!r})" for path in (folder, given, out))
-    code = f"import test_scale_kills as t, torch; from pathlib import Path; t.begin({paths}, "
+    code = f"import test_batch_kills as t, torch; from pathlib import Path; t.begin({paths}, "
     code += f"{torch.get_default_dtype()})"
     path = os.pathsep.join([str(HERE), *filter(None, sys.path)])
     environment = os.environ | {"PYTHONPATH": path}
@@ -84,7 +93,7 @@ def test_ten_kills_at_random_moments_lose_and_repeat_nothing(folder, tmp_path):
     rng, halves, done = random.Random(3), 0, 0
     for kill in range(10):
         process = started(folder, given, out)
-        if kill:  # the first one is killed before or after it has written anything, as chance will have it
+        if kill:  # the first one is killed at any moment, perhaps before it has written anything
             wait_for(lambda done=done, process=process: process.poll() is not None or len(parts(out)) > done)
         time.sleep(rng.uniform(0, 0.5 if kill else 6.0))
         os.killpg(process.pid, signal.SIGKILL)
@@ -93,7 +102,7 @@ def test_ten_kills_at_random_moments_lose_and_repeat_nothing(folder, tmp_path):
         halves += len(list(out.glob(".part-*.tmp")))
         assert len(parts(out)) >= done
         done = len(parts(out))
-    assert 0 < done < ROWS // UNIT, "the kills came too late to tell anything"
+    assert 0 < done < ROWS // UNIT, "the kills came too late to test anything"
     assert halves > 0
     process = started(folder, given, out)
     assert process.wait() == 0
@@ -128,10 +137,10 @@ def test_workers_write_the_same_bytes_and_one_that_is_killed_loses_nothing(
     applicants(400, 7).to_parquet(given, row_group_size=90)
     ran(folder, given, tmp_path / "whole", Inline(), unit=40, device=device)
     mark = tmp_path / "killed"
-    saved = Saved(folder=folder, model=partial(dying_once, folder, mark, os.getpid()))
-    outcome = ran(saved, given, tmp_path / "out", executor, unit=40, device=device)
+    saved = ExplainerLocation(folder=folder, model=partial(dying_once, folder, mark, os.getpid()))
+    summary = ran(saved, given, tmp_path / "out", executor, unit=40, device=device)
     assert mark.exists()
-    assert outcome.failed == {}
+    assert summary.failed == {}
     assert parts(tmp_path / "out") == parts(tmp_path / "whole")
     found = answers(tmp_path / "out")
     assert found["row"].tolist() == list(range(1, 401))

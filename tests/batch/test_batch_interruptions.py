@@ -1,4 +1,4 @@
-"""Batch runs that are interrupted and gone on with write what one writes that was not, byte by byte."""
+"""Interrupted and resumed batch runs write the same bytes as one that was not interrupted."""
 
 import os
 import signal
@@ -10,13 +10,13 @@ pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
 from batches import answers, applicants, parts  # noqa: E402
-from plausiflow.batch import outputs  # noqa: E402
+from plausiflow.batch import output_folder  # noqa: E402
 from processes import forked, wait_for  # noqa: E402
 
 
 @contextmanager
 def killed_in_the_middle_of_writing(number: int):
-    """In the middle of the part of this number, this process ends at once."""
+    """Kill this process in the middle of writing the part with this number."""
     write, written = pq.write_table, []
 
     def half(table, file, **settings):
@@ -31,11 +31,11 @@ def killed_in_the_middle_of_writing(number: int):
         write(table, file, **settings)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(outputs.pq, "write_table", half)
+        patched.setattr(output_folder.pq, "write_table", half)
         yield
 
 
-def test_a_run_that_is_killed_in_the_middle_of_writing_goes_on(run, portfolio, tmp_path):
+def test_a_run_that_is_killed_in_the_middle_of_writing_is_resumed(run, portfolio, tmp_path):
     run(portfolio, tmp_path / "whole")
     out = tmp_path / "out"
     for number, done in ((3, 2), (2, 3)):
@@ -48,14 +48,14 @@ def test_a_run_that_is_killed_in_the_middle_of_writing_goes_on(run, portfolio, t
         assert os.WTERMSIG(status) == signal.SIGKILL
         assert len(parts(out)) == done
         assert len(list(out.glob(".part-*.tmp"))) == 1
-    outcome = run(portfolio, out, resume=True)
-    assert outcome.earlier == 3
+    summary = run(portfolio, out, resume=True)
+    assert summary.units_before == 3
     assert parts(out) == parts(tmp_path / "whole")
     assert list(out.glob(".*")) == []
     assert (out / "_SUCCESS").read_bytes() == (tmp_path / "whole" / "_SUCCESS").read_bytes()
 
 
-def test_a_run_that_is_killed_at_any_moment_goes_on(run, tmp_path):
+def test_a_run_that_is_killed_at_any_moment_is_resumed(run, tmp_path):
     given, out = tmp_path / "a.parquet", tmp_path / "out"
     applicants(2000, 5, few=True).to_parquet(given, row_group_size=100)
     run(given, tmp_path / "whole", rows_per_unit=100)
@@ -70,15 +70,15 @@ def test_a_run_that_is_killed_at_any_moment_goes_on(run, tmp_path):
     assert answers(out)["row"].tolist() == list(range(1, 2001))
 
 
-def test_ctrl_c_leaves_whole_parts_alone(run, portfolio, tmp_path, monkeypatch):
-    out, write = tmp_path / "out", outputs.Folder.write_part
+def test_ctrl_c_keeps_complete_parts(run, portfolio, tmp_path, monkeypatch):
+    out, write = tmp_path / "out", output_folder.OutputFolder.write_part
 
     def interrupted(self, name, table):
         if len(parts(out)) == 2:
             raise KeyboardInterrupt
         write(self, name, table)
 
-    monkeypatch.setattr(outputs.Folder, "write_part", interrupted)
+    monkeypatch.setattr(output_folder.OutputFolder, "write_part", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(portfolio, out)
     monkeypatch.undo()
@@ -86,4 +86,4 @@ def test_ctrl_c_leaves_whole_parts_alone(run, portfolio, tmp_path, monkeypatch):
         "_lock",
         "_manifest.json",
     ]
-    assert run(portfolio, out, resume=True).earlier == 2
+    assert run(portfolio, out, resume=True).units_before == 2

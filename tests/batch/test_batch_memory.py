@@ -1,4 +1,4 @@
-"""Batch runs take no more memory for more rows."""
+"""The memory of batch runs does not depend on the number of rows."""
 
 import os
 from functools import partial
@@ -9,15 +9,15 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from batches import GRANTED, applicants
-from plausiflow.batch import Chosen, run_batch
+from plausiflow.batch import RowSelection, run_batch
 from plausiflow.workers import Inline
 from processes import forked
 
 
 def used(given: Path, out: Path, folder: Path, told: Path) -> None:
-    chosen = Chosen(rows_per_unit=2000)
-    outcome = run_batch(folder, given, out, asked=GRANTED, chosen=chosen, executor=Inline())
-    told.write_text(str(outcome.memory[1]))
+    selection = RowSelection(rows_per_unit=2000)
+    summary = run_batch(folder, given, out, request=GRANTED, selection=selection, executor=Inline())
+    told.write_text(str(summary.memory[1]))
 
 
 def test_memory_does_not_grow_with_the_number_of_row_groups(folder, tmp_path):
@@ -28,5 +28,5 @@ def test_memory_does_not_grow_with_the_number_of_row_groups(folder, tmp_path):
         os.waitpid(forked(partial(used, given, tmp_path / str(groups), folder, told)), 0)
         beyond.append(int(told.read_text()))
     if not any(beyond):
-        pytest.skip("this system does not tell how much memory a process uses")
+        pytest.skip("this system does not report the memory of a process")
     assert beyond[1] < beyond[0] + 30e6
