@@ -26,14 +26,14 @@ from plausiflow.core import (
     predict,
     predict_proba,
 )
-from plausiflow.datasets import load as load_dataset
-from plausiflow.datasets import load_table
+from plausiflow.datasets import load_dataset, load_table
 from plausiflow.densities import GMM, KDE, ConditionalFlow, CrossFitEnsemble, Judges, Thresholded
 from plausiflow.explainer import Explainer
 from plausiflow.explanations import Explanation, Explanations
 from plausiflow.methods import PPCEF, Method
 from plausiflow.models import NODE, LinearClassifier, MLPClassifier, TorchClassifier
-from plausiflow.solvers import SQP, Bank, PenaltyAdam
+from plausiflow.search import Bank
+from plausiflow.solvers import SQP, PenaltyAdam
 
 __version__ = "0.1.0"
 

@@ -1,10 +1,8 @@
 """The explainer: tables in, explanations out.
 
-``fit`` reads the table (:class:`~plausiflow.tables.schema.Schema`), learns how plausible rows are given what
-cannot change (:mod:`plausiflow.densities.mixed`), how far inside a search must stay
-(:mod:`plausiflow.densities.calibration`) and which training rows are answers already. ``explain`` gives every
-row a verdict; an answer is called found only after the decoded row has passed the model, the density and the
-rules once more.
+``fit`` reads the table, resolves the model, learns how plausible rows are given what cannot change, calibrates
+the margin, and keeps the training rows that are answers already. ``explain`` gives every row a verdict; an
+answer counts as found only after the decoded row has been verified by the model, the density and the rules.
 """
 
 from __future__ import annotations
@@ -21,47 +19,48 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.constraints import Locked, Rule, Rules, locked_mask
-from plausiflow.core import Context, Plausibility
+from plausiflow.constraints import CompiledRules, LockedFeatures, Rule, locked_mask
+from plausiflow.core import Context, Density, Plausibility, Solver, TargetCriterion
 from plausiflow.densities import Judges
 from plausiflow.errors import InvalidInputError, NotFittedError
-from plausiflow.explanations import Explanations, context_of, figures_of, held_out_of, verdicts_of
-from plausiflow.models import (
-    BlackBox,
-    EncodedModel,
-    ModelResolver,
-    ModelType,
-    in_order,
-    numbers_of,
-    predicts_numbers,
+from plausiflow.explanations import (
+    Explanations,
+    held_out_percentiles,
+    measure_counterfactuals,
+    metrics_context,
+    verdict_table,
 )
-from plausiflow.persistence import KINDS, Origin, Parts, load, reading, save
+from plausiflow.models import LabelSource, ModelType, TableModel, resolve_model
+from plausiflow.persistence import SavedExplainer, TrainingSummary, as_artefact_error, load, save
 from plausiflow.report import explainer_table
 from plausiflow.search import (
     Engine,
-    Rows,
+    FitSettings,
+    MakeMethod,
     SearchContext,
     SearchRequest,
     SearchResult,
-    Settings,
     Target,
-    TargetCriterion,
-    answers_as_text,
-    binned,
+    TrainingRows,
+    bin_outcomes,
     build_engine,
-    cheapest_of,
-    check_asked,
+    check_request,
     check_settings,
-    densities,
-    outcome_of,
+    feature_weights,
+    learn_plausibility,
+    log_proba_of,
+    outputs_as_labels,
     parse_target,
+    plausibility_scores,
     read_rows,
     restore_engine,
-    scores,
-    weights_of,
-    with_rules,
+    search_targets,
 )
-from plausiflow.tables import Encoded, Encoder, Kind, Schema
+from plausiflow.solvers import SQP
+from plausiflow.tables import Encoder, Kind, Schema
+
+_NOT_SAVED = ("model", "constraints", "density", "solver", "method")
+"""Settings that are not JSON: saved in another way, or given again to ``load``."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -69,31 +68,37 @@ class Explainer:
     """Plausible counterfactuals for the rows of a table.
 
     Attributes:
-        model: What decides: a fitted scikit-learn model or pipeline of the table, XGBoost, LightGBM or
-            CatBoost, a torch module of its columns, any function of a table that returns probabilities,
-            labels or numbers; one of our classifiers (trained in ``fit`` unless it is already), or any
+        model: A fitted scikit-learn model or pipeline of the table, an XGBoost, LightGBM or CatBoost model, a
+            torch module of its columns, any function of a table that returns probabilities, labels or
+            numbers; one of our classifiers (trained in ``fit`` unless it is already), or any
             :class:`~plausiflow.core.protocols.Classifier` of encoded rows.
-        model_type: What the model must be taken for, where it is not what it looks like; ``repr`` tells what
-            it was. See :data:`~plausiflow.models.resolve.ModelType`.
-        labels: What teaches the density about outcomes: those ``given``; where these are scarce or not known,
-            what the ``model`` decides, or the model's probabilities, by Bayes' rule (``bayes``).
-        constraints: What may change; see :mod:`plausiflow.constraints`.
+        model_type: What the model is, if it is not what it looks like; ``repr`` shows how it was resolved.
+            See :data:`~plausiflow.models.resolve.ModelType`.
+        labels: Where the density gets the outcomes of rows from: ``given`` takes those of ``y``, ``model`` what
+            the model decides, and ``bayes`` the model's probabilities by Bayes' rule. The last two are for
+            scarce or unknown labels.
+        constraints: Rules about what may change; see :mod:`plausiflow.constraints`.
         plausibility: How dense a counterfactual must be: a quantile of the log-densities of real rows that
-            have the same immutable features and the wanted outcome (0.5: denser than half of them).
-        confidence: Share of the counterfactuals that a density which did not guide the search must accept,
-            too; nothing asks for no second opinion.
-        weights: What a change of a feature costs, by name: one over a number's whole range, or one for
-            another category, unless given.
-        sparsity: How much more an answer that changes fewer features may cost, as a share; nothing keeps all
-            changes.
-        margin: By how much the wanted class must win.
+            have the same immutable features and the target outcome (0.5: denser than half of them). Or a
+            fitted plausibility of encoded rows with ``score(x, y)``.
+        confidence: Share of the counterfactuals that a density which did not guide the search must accept
+            too; None skips this calibration.
+        density: A density of your own for encoded rows, with ``fit(x, y)`` and ``log_prob(x, y)``; None for
+            the default, a cross-fitted ensemble of mixed densities.
+        solver: Solver for the numbers, with ``solve(problem, starts)``.
+        method: A :class:`~plausiflow.methods.base.Method` that replaces the default search: a class, or a
+            function of ``classifier`` and ``plausibility`` that returns one.
+        weights: Cost of a change of a feature, by name; default 1, for a number's whole range or another
+            category.
+        sparsity: How much more an answer with fewer changes may cost, as a share; None keeps all changes.
+        margin: By how much the target class must win.
         kinds: Kinds of columns that are not what they look like, by name.
         orders: Levels of ordered categories, lowest first, by name.
         missing: ``"keep"``: a missing value stays missing. ``"impute"``: it is filled with the median or the
             most common level.
-        judges: How many densities that guide nothing give every answer a second opinion.
+        judges: Number of independent densities that give every answer a second opinion.
         model_rows: How many rows a model without gradients may be asked about for each row and search.
-        random_state: Of all that is learned.
+        random_state: Seed of everything that is learned.
 
     Example:
         >>> from plausiflow import LinearClassifier
@@ -106,10 +111,13 @@ class Explainer:
 
     model: Any = field(kw_only=False)
     model_type: ModelType = "auto"
-    labels: Literal["given", "model", "bayes"] = "given"
+    labels: LabelSource = "given"
     constraints: Sequence[Rule] = ()
-    plausibility: float = 0.5
+    plausibility: float | Plausibility = 0.5
     confidence: float | None = 0.95
+    density: Density | None = None
+    solver: Solver = field(default_factory=SQP)
+    method: MakeMethod | None = None
     weights: Mapping[str, float] | None = None
     sparsity: float | None = 0.1
     margin: float = 0.02
@@ -121,13 +129,13 @@ class Explainer:
     random_state: int = 0
 
     encoder_: Encoder | None = field(init=False, default=None, repr=False)
-    model_: EncodedModel | BlackBox | None = field(init=False, default=None, repr=False)
+    model_: TableModel | None = field(init=False, default=None, repr=False)
     criterion_: TargetCriterion = field(init=False, default_factory=TargetCriterion, repr=False)
     engine_: Engine | None = field(init=False, default=None, repr=False)
     judges_: Judges | None = field(init=False, default=None, repr=False)
     context_: Context | None = field(init=False, default=None, repr=False)
     outcome_: str = field(init=False, default="outcome", repr=False)
-    origin_: Origin | None = field(init=False, default=None, repr=False)
+    training_summary_: TrainingSummary | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_settings({f.name: getattr(self, f.name) for f in fields(self) if f.init})
@@ -137,71 +145,61 @@ class Explainer:
         name = type(self.model).__name__
         if self.model_ is None:
             return f"Explainer({name}, not fitted)"
-        return f"Explainer({name}, taken for: {self.model_.description})"
+        return f"Explainer({name}, resolved as: {self.model_.description})"
 
     _repr_html_ = explainer_table
 
     def fit(self, x: pd.DataFrame, y: Sequence[Any] | pd.Series | None = None) -> Self:
-        """Learn from a table ``x`` and the outcomes ``y`` of its rows; only ``labels="given"`` needs all."""
+        """Learn from a table and the outcomes of its rows.
+
+        Args:
+            x: Training rows.
+            y: Their outcomes; only ``labels="given"`` needs one for every row.
+        """
         schema = Schema.infer(x, kinds=self.kinds, orders=self.orders)
         encoder = Encoder(schema, self.missing)
-        rules = Rules(self.constraints, schema, encoder.layout)
+        rules = CompiledRules(self.constraints, schema, encoder.layout)
         if not encoder.layout.blocks:
             raise InvalidInputError(
-                "The table cannot be used: none of its columns can change, all are constants or identifiers. "
-                "Give rows that differ, or name the kinds of the columns with `kinds`."
+                "The table has no column that can change: all are constants or identifiers. Give rows that "
+                "differ, or name the kinds of the columns with `kinds`."
             )
-        weights = weights_of(self.weights, encoder.layout)
+        weights = feature_weights(self.weights, encoder.layout)
         encoded = encoder.encode(x).x
-        model, classes, aim = self._taken(encoder, x, encoded, y)
-        n_classes = len(aim.edges) - 1 if aim.edges else len(model.labels)
-        outcome = outcome_of(model) if self.labels == "bayes" else None
-        rows = Rows(frame=x, x=encoded, classes=classes, n_classes=n_classes, outcome=outcome)
+        model, classes, criterion = self._resolve(encoder, x, encoded, y)
+        rows = TrainingRows(
+            frame=x,
+            x=encoded,
+            classes=classes,
+            n_classes=criterion.n_bins or len(model.labels),
+            log_proba=log_proba_of(model) if self.labels == "bayes" else None,
+        )
         settings = self._settings
-        plausibility, judges = self._densities(rows, rules, encoder, settings)
-        means = SearchContext(rules, encoder, model, aim, plausibility, weights, settings)
-        finder = build_engine(rows, means)
-        self.encoder_, self.model_, self.criterion_, self.engine_ = encoder, model, aim, finder
-        self.judges_, self.context_ = judges, context_of(model, encoded, classes)
-        self.origin_ = Origin.of(x, encoder, encoded, classes)
+        plausibility, judges = learn_plausibility(rows, rules=rules, encoder=encoder, settings=settings)
+        context = SearchContext(rules, encoder, model, criterion, plausibility, weights, settings)
+        self.engine_ = build_engine(rows, context)
+        self.encoder_, self.model_, self.criterion_ = encoder, model, criterion
+        self.judges_, self.context_ = judges, metrics_context(model, encoded, classes)
+        self.training_summary_ = TrainingSummary.from_table(x, encoder, encoded, classes)
         self.outcome_ = str(y.name) if isinstance(y, pd.Series) and y.name is not None else "outcome"
         return self
 
     @property
-    def _settings(self) -> Settings:
-        return Settings(
-            plausibility=self.plausibility,
-            confidence=self.confidence,
-            sparsity=self.sparsity,
-            budget=self.model_rows,
-            judges=self.judges,
-            seed=self.random_state,
-        )
+    def _settings(self) -> FitSettings:
+        names = [f.name for f in fields(FitSettings)]
+        return FitSettings(**{name: getattr(self, name) for name in names})
 
-    def _densities(
-        self, rows: Rows, rules: Rules, encoder: Encoder, settings: Settings
-    ) -> tuple[Plausibility, Judges | None]:
-        """How plausible rows are, and the judges; studies put others here."""
-        return densities(rows, rules=rules, encoder=encoder, settings=settings)
-
-    def _taken(
+    def _resolve(
         self, encoder: Encoder, frame: pd.DataFrame, x: Tensor, y: Sequence[Any] | pd.Series | None
-    ) -> tuple[EncodedModel | BlackBox, Tensor, TargetCriterion]:
-        """The model, the class or bin of each training row, and how answers are held against wishes."""
-        taken = ModelResolver(self.model, self.model_type, encoder, frame)
-        if predicts_numbers(self.model, y):
-            taken.labels(None)
-            model = taken.regressor(x, self.random_state)
-            outcomes = y if self.labels == "given" else model.answers(x, frame).numpy()
-            values = numbers_of(outcomes, len(x))
-            edges, classes = binned(values)
-            return model, classes, TargetCriterion(self.margin, edges, unit=0.1 * float(values.std()))
-        labels, classes, known = taken.outcomes(y, len(x), needed=self.labels == "given")
-        order = taken.labels(labels)
-        labels, classes = in_order(labels, classes, order)
-        model = taken.classifier(x, classes, known, labels, self.random_state)
-        aim = TargetCriterion(self.margin)
-        return model, classes if self.labels == "given" else aim.classes(model.answers(x, frame)), aim
+    ) -> tuple[TableModel, Tensor, TargetCriterion]:
+        """Return the model, the class or bin of each training row, and the criterion of targets."""
+        model, outcomes = resolve_model(
+            self.model, self.model_type, encoder, frame, x, y, self.labels, self.random_state
+        )
+        if model.labels:
+            return model, outcomes, TargetCriterion(self.margin)
+        edges, classes = bin_outcomes(outcomes)
+        return model, classes, TargetCriterion(self.margin, edges, unit=0.1 * float(outcomes.std()))
 
     def explain(
         self,
@@ -210,186 +208,207 @@ class Explainer:
         *,
         min_probability: float | None = None,
         k: int = 1,
-        locked: Locked | None = None,
+        locked: LockedFeatures | None = None,
         time_limit: float | None = None,
         relaxed: bool = False,
         constraints: Sequence[Rule] = (),
         second_opinion: bool = True,
         device: str = "auto",
     ) -> Explanations:
-        """A verdict for every row, and counterfactuals where there are any.
+        """Return a verdict for every row, and its counterfactuals.
 
         Args:
-            rows: Rows of the table, in any order of its columns.
-            target: The outcome wanted: ``"opposite"`` (of two), ``"runner_up"`` (the most probable other
-                one), ``"other"`` (whichever other one is cheapest), a label, or one label for each row. Of a
-                number that is predicted: the smallest and the largest one wanted, ``None`` for no bound, or
-                both for each row, shape ``(n, 2)``.
-            min_probability: What the model must give the wanted outcome at least; by default it must win.
-            k: How many counterfactuals for each row, different from each other; at most 48.
-            locked: Features that keep their value here: names for all rows, names for each row, or a table of
-                booleans.
+            rows: Rows of the table; their columns may be in any order.
+            target: The wanted outcome: ``"opposite"`` (of two), ``"runner_up"`` (the most probable other
+                one), ``"other"`` (whichever other one is cheapest), a label, or one label for each row. For a
+                model that predicts a number: the smallest and the largest number wanted, with ``None`` for no
+                bound, or such a pair for each row, shape ``(n, 2)``.
+            min_probability: Minimum probability of the target outcome; by default it must win.
+            k: Number of counterfactuals for each row, different from each other; at most 48.
+            locked: Features that keep their value in this call: names for all rows, names for each row, or a
+                table of booleans.
             time_limit: Seconds after which no further rows are searched; they are ``not_reached``.
-            relaxed: Where there is no answer, give the nearest miss, valid and allowed but less plausible.
-            constraints: More rules, for these rows only, such as ``Range("income", 0, 5000)``.
+            relaxed: Whether a row without an answer gets its nearest miss: valid and allowed, but less
+                plausible.
+            constraints: More rules for this call, such as ``Range("income", 0, 5000)``.
             second_opinion: Whether answers keep the margin that ``confidence`` asks for.
-            device: Where to search; ``auto`` is CUDA if it is there, rows are many, the model has gradients.
+            device: Device of the search; ``auto`` is CUDA if it is there, the rows are many and the model has
+                gradients.
         """
-        encoder, model, finder = self._fitted()
-        check_asked(
+        started = time.monotonic()
+        encoder, model, engine = self._fitted()
+        check_request(
             k=k,
             time_limit=time_limit,
             relaxed=relaxed,
             min_probability=min_probability,
             second_opinion=second_opinion,
             device=device,
-            numbers=bool(self.criterion_.edges),
+            regression=not model.labels,
         )
-        finder = replace(with_rules(finder, constraints), device=str(device))
-        started = time.monotonic()
-        before = (model.asked.calls, model.asked.rows) if isinstance(model, BlackBox) else (0, 0)
-        encoded, outputs = self._read(rows)
+        engine = replace(engine.with_rules(constraints), device=str(device))
+        calls, asked = model.n_calls, model.n_rows_asked
+        encoded, outputs = read_rows(encoder, model, rows)
         frame = rows.copy(deep=False).set_flags(allows_duplicate_labels=True)  # answers repeat rows
         frame.attrs = {}
-        wishes = parse_target(target, outputs, self.criterion_, model.labels, min_probability)
-        question = SearchRequest(
+        choices = parse_target(target, outputs, self.criterion_, model.labels, min_probability)
+        already = torch.zeros(len(rows), dtype=torch.bool)
+        request = SearchRequest(
             frame=frame,
             encoded=encoded,
-            already=self.criterion_.met(outputs, wishes[0])
-            if len(wishes) == 1
-            else torch.zeros(len(rows)).bool(),
-            wanted=wishes[0],
-            count=k,
+            already=self.criterion_.met(outputs, choices[0]) if len(choices) == 1 else already,
+            targets=choices[0],
+            k=k,
             locked=None if locked is None else locked_mask(locked, encoder.schema.names, len(rows)),
             deadline=None if time_limit is None else started + float(time_limit),
             relaxed=relaxed,
             second_opinion=second_opinion,
         )
-        question, answers = cheapest_of(finder, encoder, question, wishes)
-        result = self._result(finder, question, answers, outputs)
-        if isinstance(model, BlackBox):
-            calls, asked = model.asked.calls - before[0], model.asked.rows - before[1]
-            result = replace(result, model_calls=calls, model_rows=asked)
-        return result
+        request, found = search_targets(engine, encoder, request, choices)
+        result = self._explanations(engine, request, found, outputs)
+        return replace(result, model_calls=model.n_calls - calls, model_rows=model.n_rows_asked - asked)
 
-    def _result(
-        self, finder: Engine, question: SearchRequest, answers: SearchResult, before: Tensor
+    def _explanations(
+        self, engine: Engine, request: SearchRequest, found: SearchResult, before: Tensor
     ) -> Explanations:
         _, model, _ = self._fitted()
         return Explanations(
-            rows=question.frame,
-            answers=answers.decoded,
-            of=answers.of.numpy(),
-            figures=figures_of(question, answers, model, finder, self.judges_),
-            verdicts=verdicts_of(question, answers, before, model.labels),
-            misses=answers.misses,
-            misses_of=answers.misses_of,
-            misses_why=answers.misses_why,
-            schema=finder.rules.schema,
+            rows=request.frame,
+            answers=found.decoded,
+            of=found.of.numpy(),
+            figures=measure_counterfactuals(request, found, model, engine, self.judges_),
+            verdicts=verdict_table(request, found, before, model.labels),
+            misses=found.misses,
+            misses_of=found.misses_of,
+            misses_why=found.misses_why,
+            schema=engine.rules.schema,
             outcome=self.outcome_,
             labels=model.labels,
-            encoded=(question.encoded.x, answers.x_cf, question.wanted.y),
+            encoded=(request.encoded.x, found.x_cf, request.targets.y),
             context=self.context_,
-            held_out=held_out_of(finder.plausibility),
+            held_out=held_out_percentiles(engine.plausibility),
         )
 
     def predict_proba(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """The model's probabilities, one column per label; missing for a row that cannot be read."""
-        _, model, _ = self._fitted()
+        """Return the model's probabilities, one column per label; NaN for a row that cannot be read."""
+        encoder, model, _ = self._fitted()
         if not model.labels:
             raise InvalidInputError(
-                "`model` must decide between outcomes; it predicts a number. Use `predict`."
+                "`predict_proba` needs a model that decides between outcomes; this one predicts a number. "
+                "Use `predict`."
             )
-        encoded, outputs = self._read(rows)
+        encoded, outputs = read_rows(encoder, model, rows)
         values = outputs.exp().numpy()
         values[~encoded.usable] = np.nan
         return pd.DataFrame(values, index=rows.index, columns=list(model.labels))
 
     def predict(self, rows: pd.DataFrame) -> pd.Series:
-        """What the model answers for each row, an outcome or a number; missing where it cannot be read."""
-        encoded, outputs = self._read(rows)
-        _, model, _ = self._fitted()
-        texts = answers_as_text(outputs, model.labels, encoded.usable)
-        return pd.Series(texts, index=rows.index, name=self.outcome_)
+        """Return what the model predicts, an outcome or a number; missing for a row that cannot be read."""
+        encoder, model, _ = self._fitted()
+        encoded, outputs = read_rows(encoder, model, rows)
+        predicted = outputs_as_labels(outputs, model.labels, encoded.usable)
+        return pd.Series(predicted, index=rows.index, name=self.outcome_)
 
     def score(self, rows: pd.DataFrame, target: Target) -> npt.NDArray[Any]:
-        """How plausible rows are with the outcome wanted of each, in nats above the threshold, ``(n,)``.
+        """Return the plausibility score of rows for their target outcomes, shape ``(n,)``.
 
-        Not negative: plausible. Missing for a row that cannot be read. The margin that answers keep for a
-        second opinion is not part of it.
+        A row is plausible if its score, the log-density minus the threshold, is at least zero. NaN for a row
+        that cannot be read. The margin that answers keep for a second opinion does not count.
         """
-        _, model, finder = self._fitted()
-        encoded, outputs = self._read(rows)
-        return scores(finder, encoded, parse_target(target, outputs, self.criterion_, model.labels))
-
-    def _read(self, rows: pd.DataFrame) -> tuple[Encoded, Tensor]:
-        encoder, model, _ = self._fitted()
-        return read_rows(encoder, model, rows)
+        encoder, model, engine = self._fitted()
+        encoded, outputs = read_rows(encoder, model, rows)
+        choices = parse_target(target, outputs, self.criterion_, model.labels)
+        return plausibility_scores(engine, encoded, choices)
 
     def save(self, folder: str | Path, *, training_rows: bool = False) -> None:
         """Save to a directory of safetensors and JSON; an explainer that was saved there is replaced.
 
-        It holds the training rows that are answers already, encoded, for answers need them: it is as
-        confidential as the table. A model that is not stored without pickle is given again to :meth:`load`.
+        The directory holds the training rows that are answers already, encoded, because searches need them:
+        it is as confidential as the table. A model that cannot be stored without pickle is given again to
+        :meth:`load`, and so are a density, solver or method of your own.
 
         Args:
-            folder: New, empty, or of an explainer that was saved before.
-            training_rows: Whether to keep all training rows, encoded: ``result.metrics()`` needs them.
+            folder: A new or empty directory, or one with a saved explainer.
+            training_rows: Whether to save all training rows, encoded: ``result.metrics()`` and a ``method``
+                need them.
         """
-        encoder, model, finder = self._fitted()
-        names = (f.name for f in fields(self) if f.init and f.name not in ("model", "constraints"))
+        encoder, model, engine = self._fitted()
+        names = [f.name for f in fields(self) if f.init and f.name not in _NOT_SAVED]
+        settings = {name: getattr(self, name) for name in names}
+        if not isinstance(self.plausibility, int | float):
+            settings["plausibility"] = 0.5
         context = self.context_ if training_rows else None
-        parts = Parts(
-            settings={name: getattr(self, name) for name in names},
+        assert self.training_summary_ is not None
+        parts = SavedExplainer(
+            settings=settings,
             constraints=self.constraints,
             encoder=encoder,
-            model=self.model,
-            decider=model,
-            aim=self.criterion_.to_dict(),
+            user_model=self.model,
+            model=model,
+            criterion=self.criterion_.to_dict(),
             outcome=self.outcome_,
-            origin=self.origin_,
-            densities=finder.plausibility,
+            training_summary=self.training_summary_,
+            plausibility=engine.plausibility,
             judges=self.judges_,
-            bank=finder.rows_state(),
+            bank=engine.bank_state(),
             training={} if context is None else {"x": context.x_train, "y": context.y_train},
         )
-        save(Path(folder), parts, KINDS.with_(Judges))
+        save(Path(folder), parts)
 
     @classmethod
-    def load(cls, folder: str | Path, model: object = None) -> Self:
-        """The explainer that was saved to a directory; its answers are the same to the bit.
+    def load(
+        cls,
+        folder: str | Path,
+        model: object = None,
+        density: object = None,
+        *,
+        solver: Solver | None = None,
+        method: MakeMethod | None = None,
+    ) -> Self:
+        """Load an explainer that was saved to a directory; its answers are the same bit for bit.
 
         Args:
-            folder: Where it was saved. Nothing in it is executed, but load models only from whom you trust.
-            model: The model, where it was not stored, or instead of the stored one. It must be the one that
-                was explained: it is asked about synthetic rows whose answers are kept.
+            folder: The directory. Nothing in it is executed, but load models only from people you trust.
+            model: The model, if it was not stored, or instead of the stored one. It must be the model that
+                was explained: its outputs for synthetic rows are compared with the saved ones.
+            density: An object of your own class, with the settings it was fitted with, if the explainer was
+                saved with one. The class must have ``load_state``.
+            solver: The solver, if it is not the default.
+            method: The method, if there was one; the explainer must be saved with ``training_rows=True``.
 
         Raises:
             ArtefactError: The directory is damaged, of another version, or not a saved explainer.
             InvalidInputError: The model must be given.
             ModelError: It is another model.
         """
-        parts = load(Path(folder), model, KINDS.with_(Judges), outcome_of)
-        with reading(Path(folder)):
-            made = cls(parts.model, constraints=parts.constraints, **parts.settings)
-            made.encoder_, made.model_, made.judges_ = parts.encoder, parts.decider, parts.judges
-            made.criterion_, made.origin_, made.outcome_ = (
-                TargetCriterion.from_dict(parts.aim),
-                parts.origin,
-                parts.outcome,
+        parts = load(Path(folder), model, density, log_proba_of)
+        with as_artefact_error(Path(folder)):
+            made = cls(
+                parts.user_model,
+                constraints=parts.constraints,
+                solver=solver or SQP(),
+                method=method,
+                **parts.settings,
             )
-            encoder, taken = parts.encoder, parts.decider
-            weights = weights_of(made.weights, encoder.layout)
-            rules = Rules(parts.constraints, encoder.schema, encoder.layout)
-            means = SearchContext(
-                rules, encoder, taken, made.criterion_, parts.densities, weights, made._settings
+            made.encoder_, made.model_, made.judges_ = parts.encoder, parts.model, parts.judges
+            made.criterion_ = TargetCriterion.from_dict(parts.criterion)
+            made.training_summary_, made.outcome_ = parts.training_summary, parts.outcome
+            context = SearchContext(
+                CompiledRules(parts.constraints, parts.encoder.schema, parts.encoder.layout),
+                parts.encoder,
+                parts.model,
+                made.criterion_,
+                parts.plausibility,
+                feature_weights(made.weights, parts.encoder.layout),
+                made._settings,
             )
-            made.engine_ = restore_engine(parts.bank, means)
-            if parts.training:
-                made.context_ = context_of(taken, parts.training["x"], parts.training["y"])
+            training = (parts.training["x"], parts.training["y"]) if parts.training else None
+            made.engine_ = restore_engine(parts.bank, context, training)
+            if training is not None:
+                made.context_ = metrics_context(parts.model, *training)
         return made
 
-    def _fitted(self) -> tuple[Encoder, EncodedModel | BlackBox, Engine]:
+    def _fitted(self) -> tuple[Encoder, TableModel, Engine]:
         if self.encoder_ is None or self.model_ is None or self.engine_ is None:
             raise NotFittedError(
                 "This explainer has not been fitted. Call `fit(x, y)` with training rows first."

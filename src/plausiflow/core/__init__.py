@@ -1,8 +1,19 @@
-"""The paper's equations, what users may bring, problems and their solutions, training and metrics."""
+"""The paper's equations, protocols, the optimisation problem, training, verification and metrics."""
 
+from plausiflow.core.batches import (
+    CANDIDATES,
+    CPU_ROWS,
+    FEW_ROWS,
+    PAIRS,
+    TIMED_ROWS,
+    blocks,
+    rows_per_search,
+    search_device,
+    table_rows_per_search,
+)
 from plausiflow.core.counterfactuals import Counterfactuals, concatenate
+from plausiflow.core.criterion import TargetCriterion, Targets, ValidityConstraint, ValidityLoss
 from plausiflow.core.frozen import Frozen
-from plausiflow.core.gradients import validity_value_and_grad, value_and_grad
 from plausiflow.core.losses import (
     cross_entropy,
     l1_distance,
@@ -10,34 +21,46 @@ from plausiflow.core.losses import (
     multiclass_validity_hinge,
     negative_log_likelihood,
     penalised,
+    plausibility_hinge,
     plausibility_value,
     published_logit_hinge,
     validity_hinge,
     validity_value,
+    value_and_grad,
 )
 from plausiflow.core.metrics import METRICS, Context, Variant, evaluate, real_rows
 from plausiflow.core.prediction import predict, predict_proba
-from plausiflow.core.protocols import (
-    Classifier,
+from plausiflow.core.problem import (
     Constraint,
-    Density,
-    HasValueAndGrad,
-    Plausibility,
-    Prepares,
+    ImprovingSolver,
+    MovingColumns,
     Problem,
-    Pullback,
-    Regressor,
     RowFunction,
     RowValueAndGrad,
     Solution,
     Solver,
     Starts,
 )
+from plausiflow.core.protocols import (
+    Classifier,
+    Density,
+    HasValueAndGrad,
+    Plausibility,
+    PreparesRows,
+    Pullback,
+    Regressor,
+    RowScores,
+)
 from plausiflow.core.training import Training, check_classes, check_query, check_rows, local_seed, train
-from plausiflow.core.verification import judge
+from plausiflow.core.verification import Verification, verify, verify_counterfactuals
 
 __all__ = [
+    "CANDIDATES",
+    "CPU_ROWS",
+    "FEW_ROWS",
     "METRICS",
+    "PAIRS",
+    "TIMED_ROWS",
     "Classifier",
     "Constraint",
     "Context",
@@ -45,39 +68,52 @@ __all__ = [
     "Density",
     "Frozen",
     "HasValueAndGrad",
+    "ImprovingSolver",
+    "MovingColumns",
     "Plausibility",
-    "Prepares",
+    "PreparesRows",
     "Problem",
     "Pullback",
     "Regressor",
     "RowFunction",
+    "RowScores",
     "RowValueAndGrad",
     "Solution",
     "Solver",
     "Starts",
+    "TargetCriterion",
+    "Targets",
     "Training",
+    "ValidityConstraint",
+    "ValidityLoss",
     "Variant",
+    "Verification",
+    "blocks",
     "check_classes",
     "check_query",
     "check_rows",
     "concatenate",
     "cross_entropy",
     "evaluate",
-    "judge",
     "l1_distance",
     "l2_distance",
     "local_seed",
     "multiclass_validity_hinge",
     "negative_log_likelihood",
     "penalised",
+    "plausibility_hinge",
     "plausibility_value",
     "predict",
     "predict_proba",
     "published_logit_hinge",
     "real_rows",
+    "rows_per_search",
+    "search_device",
+    "table_rows_per_search",
     "train",
     "validity_hinge",
     "validity_value",
-    "validity_value_and_grad",
     "value_and_grad",
+    "verify",
+    "verify_counterfactuals",
 ]

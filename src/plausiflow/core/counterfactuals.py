@@ -16,7 +16,7 @@ class Counterfactuals:
         x: Factuals, shape ``(n, d)``.
         x_cf: Counterfactuals, shape ``(n, d)``; NaN exactly where ``found`` is false.
         y: Predicted classes of the factuals, shape ``(n,)``.
-        y_target: Targets classes, shape ``(n,)``.
+        y_target: Target classes, shape ``(n,)``.
         y_cf: Predicted classes of the counterfactuals, shape ``(n,)``; -1 where not found.
         found: Whether the method returned a point, shape ``(n,)``.
         valid: Whether the model decides that point as wanted, shape ``(n,)``.

@@ -20,10 +20,14 @@ is per row: ``(n, ...) -> (n,)``.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+LOG_ODDS_TOLERANCE = 1e-9
+"""Log-odds by which a probability may miss its minimum: the 0.9 of a forest counts as 0.9."""
 
 
 def l2_distance(x_cf: Tensor, x: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -51,7 +55,7 @@ def l2_distance(x_cf: Tensor, x: Tensor, weights: Tensor | None = None) -> Tenso
 
 
 def l1_distance(x_cf: Tensor, x: Tensor, weights: Tensor | None = None) -> Tensor:
-    r"""City-block distance :math:`d(x, x') = \sum_j w_j |x'_j - x_j|`. [PPCEF Eq. 3a]
+    r"""City-block distance :math:`d(x, x') = \sum_j w_j |x'_j - x_j|`, an alternative cost.
 
     Example:
         >>> l1_distance(torch.tensor([[3.0, -4.0]]), torch.zeros(1, 2))
@@ -77,7 +81,7 @@ def validity_hinge(proba: Tensor, y_target: Tensor, margin: float) -> Tensor:
 
     Args:
         proba: Class probabilities, shape ``(n, 2)``.
-        y_target: Targets classes :math:`y'`, shape ``(n,)``.
+        y_target: Target classes :math:`y'`, shape ``(n,)``.
         margin: :math:`\epsilon`.
 
     Example:
@@ -139,7 +143,7 @@ def validity_value(logits: Tensor, y_target: Tensor, margin: float) -> Tensor:
 
     Args:
         logits: Unnormalised log-probabilities, shape ``(n, k)``.
-        y_target: Targets classes, shape ``(n,)``.
+        y_target: Target classes, shape ``(n,)``.
         margin: :math:`\epsilon`.
     """
     if logits.shape[-1] == 2:
@@ -156,6 +160,40 @@ def validity_value(logits: Tensor, y_target: Tensor, margin: float) -> Tensor:
     return gap - F.softplus(minus_log_p_rival + math.log(margin))
 
 
+def validity_value_and_grad(logits: Tensor, y_target: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    r"""Return :func:`validity_value` ``(n,)`` and its gradient in the logits ``(n, k)``, without a graph.
+
+    With two classes, the gradient in the gap :math:`z_{y'} - z_o` is
+    :math:`(1 + \epsilon') p_o / (p_o + \epsilon')`.
+    """
+    if logits.shape[-1] != 2:
+        return value_and_grad(lambda z: validity_value(z, y_target, margin), logits)
+    sign = 2 * y_target - 1
+    gap = (logits[..., 1] - logits[..., 0]) * sign
+    value, grad = gap, sign.to(logits)
+    if margin != 0:
+        against = F.softplus(gap) + math.log(2 * margin)
+        value = gap - F.softplus(against)
+        grad = grad * torch.sigmoid(-against) * (1 + 2 * margin)
+    return value, torch.stack([-grad, grad], dim=-1)
+
+
+def probability_value(logits: Tensor, y_target: Tensor, min_probability: Tensor) -> Tensor:
+    """Return the log-odds of the target class minus those of ``min_probability``, shape ``(n,)``.
+
+    At least zero where the model gives the target class that probability.
+    """
+    own = _of_target(logits.log_softmax(dim=1), y_target)
+    others = torch.log1p(-own.exp().clamp_max(1 - 1e-15))
+    return own - others - (torch.logit(min_probability.to(own)) - LOG_ODDS_TOLERANCE)
+
+
+def interval_value(values: Tensor, low: Tensor, high: Tensor, unit: float) -> Tensor:
+    """Return how far predictions are inside an interval, in units of ``unit``, shape ``(n,)``."""
+    above, below = values - low.to(values), high.to(values) - values
+    return torch.minimum(above, below).clamp_max(1e6 * unit) / unit
+
+
 def plausibility_value(log_prob: Tensor, log_delta: Tensor) -> Tensor:
     r"""Plausibility as a constraint, :math:`g_p = \log p(x' | y') - \log\delta \ge 0`. [PPCEF Eq. 3c]"""
     return log_prob - log_delta
@@ -164,6 +202,15 @@ def plausibility_value(log_prob: Tensor, log_delta: Tensor) -> Tensor:
 def negative_log_likelihood(log_prob: Tensor) -> Tensor:
     r"""What training a density minimises, per row: :math:`-\log p(x_n | y_n)`. [PPCEF Eq. 11]"""
     return -log_prob
+
+
+def value_and_grad(function: Callable[[Tensor], Tensor], points: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a function's values ``(n,)`` at points and their gradients, shaped like the points."""
+    with torch.enable_grad():
+        leaf = points.detach().requires_grad_(True)
+        values = function(leaf)
+    (gradient,) = torch.autograd.grad(values, leaf, torch.ones_like(values))
+    return values.detach(), gradient
 
 
 def _of_target(values: Tensor, y_target: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ from plausiflow.core.losses import l1_distance, l2_distance
 from plausiflow.core.prediction import predict
 from plausiflow.core.protocols import Classifier, Panel, Plausibility
 from plausiflow.core.training import check_rows
-from plausiflow.core.verification import judge
+from plausiflow.core.verification import verify_counterfactuals
 from plausiflow.errors import InvalidInputError
 
 Variant = Literal["sound", "paper"]
@@ -163,7 +163,7 @@ def real_rows(
 
     What :func:`evaluate` says of them is the yardstick for those of a search.
     """
-    return judge(classifier=classifier, plausibility=plausibility, x=x, x_cf=x, y_target=y)
+    return verify_counterfactuals(classifier=classifier, plausibility=plausibility, x=x, x_cf=x, y_target=y)
 
 
 def _array(x: Tensor) -> NDArray[np.float64]:

@@ -1,21 +1,57 @@
-"""The verdict on a point, whoever found it: its class by the model, and whether its density is high enough.
+"""Verification: what a model and a density say of points, independent of the search that found them.
 
-Methods judge what their search returned with the same function that judges counterfactuals read from a file.
-Everything is judged in double precision, and no model is ever asked about a row that is not there.
+Everything is computed in double precision, and no model is asked about a row that has no point. Methods
+verify what their search returned with the same function that verifies counterfactuals read from a file, and
+the search over tables verifies its decoded rows with it.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from plausiflow.core.counterfactuals import Counterfactuals
+from plausiflow.core.criterion import TargetCriterion, Targets
 from plausiflow.core.protocols import Classifier, Plausibility
 from plausiflow.errors import ShapeError
 
 
+@dataclass(frozen=True, eq=False)
+class Verification:
+    """What a model and a density say of points.
+
+    Attributes:
+        decided: The class that the model decides for, or the bin of its prediction, shape ``(n,)``.
+        valid: Whether the target is met, shape ``(n,)``.
+        safely_valid: Whether the target is met with its margin, shape ``(n,)``.
+        score: Plausibility score, NaN without a density, shape ``(n,)``.
+    """
+
+    decided: Tensor
+    valid: Tensor
+    safely_valid: Tensor
+    score: Tensor
+
+    @property
+    def plausible(self) -> Tensor:
+        """Whether the score is at least zero, shape ``(n,)``."""
+        return self.score >= 0
+
+
+def verify(outputs: Tensor, targets: Targets, criterion: TargetCriterion, score: Tensor) -> Verification:
+    """Compare model outputs ``(n, k)`` or ``(n,)`` and plausibility scores ``(n,)`` with targets."""
+    return Verification(
+        criterion.classes(outputs),
+        criterion.met(outputs, targets),
+        criterion.value(outputs, targets) >= 0,
+        score,
+    )
+
+
 @torch.no_grad()
-def judge(
+def verify_counterfactuals(
     *,
     classifier: Classifier,
     plausibility: Plausibility | None,
@@ -28,50 +64,56 @@ def judge(
     cpu_seconds: Tensor | None = None,
     path: Tensor | None = None,
 ) -> Counterfactuals:
-    """Judge points in double precision, whatever the search that made them believed.
+    """Verify points in double precision, whatever the search that made them claims.
 
     Args:
         classifier: The model that is explained.
-        plausibility: What a row's density is held against; without it nothing is called plausible.
-        x: Factuals, shape ``(n, d)``; entries that are not finite count as zero where their class is
-            predicted.
+        plausibility: Scores the density of a row; without it no row counts as plausible.
+        x: Factuals, shape ``(n, d)``; entries that are not finite count as zero for their predicted class.
         x_cf: Counterfactuals, shape ``(n, d)``; a row with an entry that is not finite counts as not found.
-        y_target: Targets classes, shape ``(n,)``.
-        y: Predicted classes of the factuals, shape ``(n,)``, where they are known already.
-        gradients: Value-and-gradient evaluations spent, shape ``(n,)``; zero where not given.
-        seconds: Wall-clock seconds, shape ``(n,)``, or one share for every row, shape ``()``; NaN where not
-            given.
-        cpu_seconds: Processor seconds, likewise.
+        y_target: Target classes, shape ``(n,)``.
+        y: Predicted classes of the factuals, shape ``(n,)``, if they are known already.
+        gradients: Evaluations of value and gradient, shape ``(n,)``; default zero.
+        seconds: Wall-clock seconds, shape ``(n,)``, or one share for every row, shape ``()``; default NaN.
+        cpu_seconds: CPU seconds, as ``seconds``.
         path: Iterates of the search, shape ``(steps, n, d)``.
 
     Example:
         >>> from plausiflow.models import LinearClassifier
         >>> classifier = LinearClassifier.from_weights(torch.tensor([[1.0, 0.0]]), torch.tensor([0.0]))
         >>> x, x_cf = torch.tensor([[-1.0, 0.0]] * 2), torch.tensor([[1.0, 0.0], [torch.nan, 0.0]])
-        >>> judge(classifier=classifier, plausibility=None, x=x, x_cf=x_cf, y_target=torch.tensor([1, 1]))
+        >>> verify_counterfactuals(
+        ...     classifier=classifier, plausibility=None, x=x, x_cf=x_cf, y_target=torch.tensor([1, 1])
+        ... )
         Counterfactuals(2 rows, 1 found, 1 valid, 0 plausible)
     """
     _check_shapes(x, x_cf, y_target)
     found = torch.isfinite(x_cf).all(dim=1)
-    exact, wanted = x_cf[found].double(), y_target[found]
-    y_cf = torch.full_like(found, -1, dtype=torch.long)
-    y_cf[found] = _predict(classifier, exact)
-    plausible = torch.zeros_like(found)
+    exact, own_target = x_cf[found].double(), y_target[found]
+    score = exact.new_full((len(exact),), torch.nan)
     log_prob, log_delta = torch.full((2, len(x)), torch.nan, dtype=torch.float64, device=x.device)
     if plausibility is not None and len(exact):
-        score = plausibility.score(exact, wanted)
-        plausible[found] = score >= 0
+        score = plausibility.score(exact, own_target)
         if hasattr(plausibility, "log_prob"):
-            log_prob[found] = plausibility.log_prob(exact, wanted).double()
+            log_prob[found] = plausibility.log_prob(exact, own_target).double()
             log_delta[found] = log_prob[found] - score
+    y_cf = torch.full_like(found, -1, dtype=torch.long)
+    valid, plausible = torch.zeros_like(found), torch.zeros_like(found)
+    if len(exact):
+        checked = verify(classifier.logits(exact), Targets(own_target), TargetCriterion(), score)
+        y_cf[found], plausible[found] = checked.decided, checked.plausible
+        valid[found] = checked.decided == own_target
+    if y is None:
+        readable = torch.nan_to_num(x, posinf=0.0, neginf=0.0).double()
+        y = classifier.logits(readable).argmax(dim=1) if len(x) else torch.zeros_like(y_cf)
     return Counterfactuals(
         x=x,
         x_cf=torch.where(found[:, None], x_cf, torch.nan),
-        y=_predict(classifier, torch.nan_to_num(x, posinf=0.0, neginf=0.0)) if y is None else y,
+        y=y,
         y_target=y_target,
         y_cf=y_cf,
         found=found,
-        valid=found & (y_cf == y_target),
+        valid=valid,
         plausible=plausible,
         log_prob=log_prob,
         log_delta=log_delta,
@@ -80,12 +122,6 @@ def judge(
         cpu_seconds=_shares(cpu_seconds, x),
         path=path,
     )
-
-
-def _predict(classifier: Classifier, x: Tensor) -> Tensor:
-    if len(x) == 0:
-        return torch.empty(0, dtype=torch.long, device=x.device)
-    return classifier.logits(x.double()).argmax(dim=1)
 
 
 def _shares(seconds: Tensor | None, x: Tensor) -> Tensor:
@@ -106,5 +142,5 @@ def _check_shapes(x: Tensor, x_cf: Tensor, y_target: Tensor) -> None:
         )
     if problems:
         raise ShapeError(
-            "; ".join(problems) + ". A row for which there is no counterfactual is a row of NaN."
+            "; ".join(problems) + ". A row without a counterfactual must be a row of NaN in `x_cf`."
         )

@@ -1,16 +1,17 @@
 """Conditional densities, and the thresholds that turn them into verdicts."""
 
-from plausiflow.densities.bayes import Outcome
-from plausiflow.densities.calibration import PlausibilityWarning, calibrate
+from plausiflow.densities.bayes import ClassLogProba
+from plausiflow.densities.calibration import Calibratable, PlausibilityWarning, calibrate
 from plausiflow.densities.context import ContextThreshold
 from plausiflow.densities.ensemble import CrossFitEnsemble
 from plausiflow.densities.flows import ARCHITECTURES, FLOW_TRAINING, Architecture, ConditionalFlow
 from plausiflow.densities.judges import Judges
 from plausiflow.densities.kde import KDE
+from plausiflow.densities.learn import fit_plausibility
 from plausiflow.densities.mixed import MixedDensity
 from plausiflow.densities.mixture import GMM
-from plausiflow.densities.row_scores import RowScores, assembled, columns_index
-from plausiflow.densities.thresholds import Thresholded, quantile_of, row_value_and_grad, scorer_of
+from plausiflow.densities.row_scores import PlainRowScores, row_scores
+from plausiflow.densities.thresholds import Thresholded, quantile_of
 
 __all__ = [
     "ARCHITECTURES",
@@ -18,19 +19,18 @@ __all__ = [
     "GMM",
     "KDE",
     "Architecture",
+    "Calibratable",
+    "ClassLogProba",
     "ConditionalFlow",
     "ContextThreshold",
     "CrossFitEnsemble",
     "Judges",
     "MixedDensity",
-    "Outcome",
+    "PlainRowScores",
     "PlausibilityWarning",
-    "RowScores",
     "Thresholded",
-    "assembled",
     "calibrate",
-    "columns_index",
+    "fit_plausibility",
     "quantile_of",
-    "row_value_and_grad",
-    "scorer_of",
+    "row_scores",
 ]

@@ -1,7 +1,7 @@
-"""How far inside the ensemble's boundary a search must stay, so that a flow that did not guide it agrees.
+"""Calibrate the margin of an ensemble, so that a density that did not guide the search accepts its results.
 
 Training rows are searched with one member left out, and that member judges the counterfactuals. The margin of
-each class is raised, by bisection, until a stated share of them passes; never beyond what a tenth of the
+each class is raised, by bisection, until a stated share of them passes, and never beyond what a tenth of the
 class's real rows reach. The left-out member rotates over the rows, so that one batched search serves all
 members. The work is bounded: at most ``STEPS`` searches of a few hundred rows.
 """
@@ -11,32 +11,73 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from plausiflow.densities.ensemble import CrossFitEnsemble
-from plausiflow.densities.row_scores import RowScores
+from plausiflow.core import RowScores
 from plausiflow.progress import progress_bar
 
 ALLOWANCE = 1.5
-"""In standard errors of the threshold of the member that judges."""
+"""How much stricter the judging member is, in standard errors of its threshold."""
 STEPS, ROWS, ROWS_OF_CLASS = 8, 400, 40
 
 Validity = Callable[[Tensor, Tensor], Tensor]
-"""``(x, y_target) -> (n,)``: not negative where the model decides as wanted."""
+"""``(x, y_target) -> (n,)``: at least zero where the model decides for the target."""
 Search = Callable[[Tensor, Tensor, RowScores, dict[int, Tensor]], Tensor]
-"""``(x, y_target, guide, bank) -> x_cf``, NaN where nothing was found; ``bank`` are training rows of each
-class that are valid and plausible."""
+"""``(x, y_target, scores, bank) -> x_cf``, NaN where nothing was found; ``bank`` holds the training rows of
+each class that are valid and plausible."""
+
+
+@runtime_checkable
+class Calibratable(Protocol):
+    """A plausibility of several members with a margin per class that calibration can raise.
+
+    Attributes:
+        members: Number of members.
+        margin_: Margin of each class, shape ``(k,)``.
+        most_margin_: Largest margin of each class, shape ``(k,)``.
+        errors_: Standard errors of the members' thresholds, shape ``(members, k)``.
+    """
+
+    members: int
+    margin_: Tensor
+    most_margin_: Tensor
+    errors_: Tensor
+
+    def for_rows(
+        self,
+        x: Tensor,
+        y_target: Tensor,
+        *,
+        with_margin: bool = True,
+        margin: Tensor | None = None,
+        left_out: Tensor | None = None,
+    ) -> RowScores:
+        """Prepare for rows, with other margins, and without one member for each row."""
+        ...
+
+    def member_scores(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return each member's score, shape ``(members, n)``."""
+        ...
+
+    def context_threshold(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the part of the threshold that depends on what a row cannot change, shape ``(n,)``."""
+        ...
+
+    def least_left_out(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the lowest score that leaving out any one member gives, shape ``(n,)``."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """What was found.
+    """The result of a calibration.
 
     Attributes:
-        margin: Of each class, shape ``(k,)``.
-        passed: Share of the counterfactuals that pass at it, shape ``(k,)``; NaN where none was searched.
+        margin: Margin of each class, shape ``(k,)``.
+        passed: Share of the counterfactuals that pass at it, shape ``(k,)``; NaN if none was searched.
     """
 
     margin: Tensor
@@ -44,35 +85,35 @@ class Calibration:
 
 
 class PlausibilityWarning(UserWarning):
-    """An outcome cannot reach the confidence asked for, or the model decides no training row for it."""
+    """An outcome cannot reach the requested confidence, or the model decides no training row for it."""
 
 
 @torch.no_grad()
 def calibrate(
-    ensemble: CrossFitEnsemble,
+    ensemble: Calibratable,
     x: Tensor,
     y_predicted: Tensor,
     *,
     validity: Validity,
     search: Search,
     confidence: float,
-    seed: int = 0,
+    random_state: int = 0,
     n_rows: int | None = None,
 ) -> Calibration:
-    """Raise the ensemble's margins, in place, until a member left out accepts the share asked for.
+    """Raise the ensemble's margins, in place, until a left-out member accepts the requested share.
 
     Args:
         ensemble: A fitted ensemble.
         x: Training rows, shape ``(n, d)``.
-        y_predicted: What the model decides for them, shape ``(n,)``.
-        validity: Whether the model decides as wanted.
-        search: The search, under a guide that leaves members out.
-        confidence: Share that must pass, class by class.
-        seed: Of the rows that are searched and the members left out.
-        n_rows: About how many rows are searched; 400 by default.
+        y_predicted: The classes that the model decides for, shape ``(n,)``.
+        validity: Whether the model decides for a target.
+        search: A search under scores that leave members out.
+        confidence: Share that must pass in each class.
+        random_state: Seed for the choice of the rows that are searched.
+        n_rows: About how many rows are searched; default 400.
     """
     n_classes = len(ensemble.margin_)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(random_state)
     rows, y_target = _sample(y_predicted, n_classes, generator, ROWS if n_rows is None else n_rows)
     trial = _Trial(ensemble, x.double(), rows, y_target, validity, search)
     with progress_bar("Calibrating the margin", STEPS) as advance:
@@ -83,8 +124,8 @@ def calibrate(
     short = [f"class {k}: {share[k]:.2f}" for k in range(n_classes) if share[k] < confidence]
     if short:
         warnings.warn(
-            f"The confidence of {confidence} is out of reach within what a tenth of the real rows reach; a "
-            "flow that did not guide the search accepts this share of the counterfactuals: "
+            f"The confidence of {confidence} cannot be reached within what a tenth of the real rows reach. A "
+            f"density that did not guide the search accepts this share of the counterfactuals: "
             f"{', '.join(short)}. More rows of these classes would help.",
             PlausibilityWarning,
             stacklevel=3,
@@ -93,21 +134,22 @@ def calibrate(
 
 
 def _bisect(
-    passed: Callable[[Tensor, Tensor], Tensor], most: Tensor, confidence: float, tell: Callable[[], None]
+    passed: Callable[[Tensor, Tensor], Tensor], most: Tensor, confidence: float, advance: Callable[[], None]
 ) -> tuple[Tensor, Tensor]:
-    """The smallest margin of each class at which enough pass, and the share; else that of the largest share.
+    """Return the smallest margin of each class at which enough pass, and the share that passes.
 
-    Near its cap a margin may leave a search with nothing to find: smaller ones are tried as upper ends, too.
+    If no margin is enough, return the one with the largest share. Near its cap a margin may leave a search
+    with nothing to find, so smaller ones are tried as upper ends too.
     """
     low = margin = torch.zeros_like(most)
     share = passed(margin, torch.ones_like(most, dtype=torch.bool))
-    tell()
+    advance()
     high = torch.full_like(most, torch.nan)
     for part in (1.0, 0.75, 0.5):
         missing = (share < confidence) & torch.isnan(high)
         if bool(missing.any()):
             tried = passed(part * most, missing)
-            tell()
+            advance()
             better = missing & (tried > share)
             margin, share = torch.where(better, part * most, margin), torch.where(better, tried, share)
             high = torch.where(missing & (tried >= confidence), part * most, high)
@@ -117,7 +159,7 @@ def _bisect(
             break
         middle = torch.where(open_, (low + high) / 2, 0.0)
         tried = passed(middle, open_)
-        tell()
+        advance()
         enough = open_ & (tried >= confidence)
         margin, share = torch.where(enough, middle, margin), torch.where(enough, tried, share)
         high, low = torch.where(enough, middle, high), torch.where(open_ & ~enough, middle, low)
@@ -129,7 +171,7 @@ class _Trial:
 
     def __init__(
         self,
-        ensemble: CrossFitEnsemble,
+        ensemble: Calibratable,
         x: Tensor,
         rows: Tensor,
         y_target: Tensor,
@@ -142,12 +184,12 @@ class _Trial:
         self.bank_x = torch.unique(x, dim=0)
         self.bank_scores, self.bank_valid = [], []
         for k in range(self.n_classes):
-            wanted = torch.full((len(self.bank_x),), k, device=x.device)
-            self.bank_valid.append(validity(self.bank_x, wanted) >= 0)
-            self.bank_scores.append(ensemble.least_left_out(self.bank_x, wanted))
+            target = torch.full((len(self.bank_x),), k, device=x.device)
+            self.bank_valid.append(validity(self.bank_x, target) >= 0)
+            self.bank_scores.append(ensemble.least_left_out(self.bank_x, target))
 
     def passed(self, margin: Tensor, of_classes: Tensor) -> Tensor:
-        """Share that the member left out accepts, for each class asked for; NaN for the others."""
+        """Return the share that the left-out member accepts, shape ``(k,)``; NaN for the other classes."""
         used = of_classes.to(self.y_target.device)[self.y_target]
         share = torch.full((self.n_classes,), torch.nan, dtype=torch.float64)
         if not bool(used.any()):
@@ -158,22 +200,22 @@ class _Trial:
             k: self.bank_x[self.bank_valid[k] & (self.bank_scores[k] >= margins[k])]
             for k in range(self.n_classes)
         }
-        guide = RowScores(self.ensemble, x, y_target, margin=margins, left_out=left_out)
-        found = self.search(x, y_target, guide, bank)
+        scores = self.ensemble.for_rows(x, y_target, margin=margins, left_out=left_out)
+        found = self.search(x, y_target, scores, bank)
         judged = self._verdicts(x, torch.nan_to_num(found).double(), y_target, left_out)
-        answered = torch.isfinite(found).all(dim=1)
+        has_answer = torch.isfinite(found).all(dim=1)
         for k in of_classes.nonzero()[:, 0].tolist():
             of_class = y_target == k
-            if bool(of_class.any()):  # among the rows that have an answer; none of none
+            if bool(of_class.any()):  # the share among the rows with an answer; zero if there are none
                 share[k] = float(
-                    judged[of_class & answered].double().sum() / (of_class & answered).sum().clamp_min(1)
+                    judged[of_class & has_answer].double().sum() / (of_class & has_answer).sum().clamp_min(1)
                 )
         return share
 
     def _verdicts(self, x: Tensor, x_cf: Tensor, y_target: Tensor, left_out: Tensor) -> Tensor:
-        """What the members left out say.
+        """Return whether the left-out members accept counterfactuals.
 
-        Their thresholds are estimates from a few rows: slightly stricter ones should agree, too.
+        Their thresholds are estimated from few rows, so slightly stricter thresholds must agree too.
         """
         allowance = ALLOWANCE * self.ensemble.errors_.to(x)[left_out, y_target]
         everyone = torch.arange(len(x), device=x.device)
@@ -184,7 +226,7 @@ class _Trial:
 def _sample(
     y_predicted: Tensor, n_classes: int, generator: torch.Generator, n_rows: int
 ) -> tuple[Tensor, Tensor]:
-    """Rows to search and the class wanted for each: some for every class, from the rows decided otherwise."""
+    """Return rows to search and the target class of each: some rows of other classes for every class."""
     rows, targets = [], []
     for k in range(n_classes):
         others = (y_predicted != k).nonzero()[:, 0]

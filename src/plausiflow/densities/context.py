@@ -1,14 +1,13 @@
-r"""Thresholds that know what a row is given.
+r"""Thresholds that depend on the features of a row that cannot change.
 
-One threshold per class asks the same log-density of everybody. Where features cannot change (immutable) or
-may only change one way (monotone), some people can never reach it, however real their best rows are: with
-class medians, a whole protected group may get no answer at all. So the threshold has a part that depends on
-what the row is given,
+One threshold per class demands the same log-density of every row. If features cannot change (immutable) or
+may change in one direction only (monotone), some rows can never reach it: with class medians, a whole
+protected group may get no counterfactual at all. So the threshold has a part
 
 .. math:: \delta(\text{immutable features}, \text{floors of monotone features}, y),
 
-the asked quantile of held-out scores among rows with these values: a linear quantile regression, shrunk
-towards the class's own threshold where rows are few.
+the required quantile of held-out scores among rows with these values: a linear quantile regression, shrunk
+towards the threshold of the class if rows are few.
 """
 
 from __future__ import annotations
@@ -28,17 +27,18 @@ STEPS, LEARNING_RATE, RIDGE, COPIES = 400, 0.03, 2e-3, 6
 
 @dataclass(kw_only=True, eq=False)
 class ContextThreshold:
-    """What a row's score is held against because of what it is given; build it with :meth:`of`.
+    """The part of a threshold that depends on immutable and monotone features; see :meth:`from_layout`.
 
     Attributes:
         numbers: Columns of immutable numbers.
         levels: Columns of the levels of immutable features.
-        floors: First and one past the last column of features with levels that may only rise.
-        ceilings: Likewise of those that may only fall.
+        floors: Column ranges ``(start, stop)`` of features with levels that may only rise.
+        ceilings: Column ranges of features with levels that may only fall.
         number_floors: Columns of numbers that may only rise.
         number_ceilings: Columns of numbers that may only fall.
-        quantile: Which quantile of the scores is asked for.
-        seed: Of the floors that are drawn in training.
+        quantile: The required quantile of the scores.
+        seed: The seed of the floors that are drawn in training.
+        weights_: The weights of the regression, shape ``(k, features)``.
     """
 
     numbers: tuple[int, ...] = ()
@@ -52,7 +52,7 @@ class ContextThreshold:
     weights_: Tensor | None = field(init=False, default=None, repr=False)
 
     @classmethod
-    def of(
+    def from_layout(
         cls,
         layout: Layout,
         *,
@@ -60,7 +60,7 @@ class ContextThreshold:
         rising: Sequence[str] = (),
         falling: Sequence[str] = (),
     ) -> Self | None:
-        """For the rules of a table; nothing where they give a row nothing."""
+        """Build it for the rules of a table; None if every feature may change freely."""
         if not (immutable or rising or falling):
             return None
         fixed = [block for block in layout.blocks if block.name in immutable]
@@ -94,31 +94,36 @@ class ContextThreshold:
         *,
         n_classes: int | None = None,
     ) -> Self:
-        """Learn from rows ``(n, d)``, their classes and held-out scores without this part, both ``(n,)``.
+        """Fit the regression.
 
-        ``weights`` say how much each row counts, shape ``(n,)``; by default all count alike.
+        Rows with monotone features are used several times, each time with random floors at or below their
+        values: a row with such a floor could reach their scores.
 
-        Rows with monotone features are used several times, each time with floors drawn at or below their own
-        values: what they reach is what somebody with such a floor could reach.
+        Args:
+            x: Rows, shape ``(n, d)``.
+            y: Their classes, shape ``(n,)``.
+            scores: Their held-out scores without this part of the threshold, shape ``(n,)``.
+            weights: The weights of the rows, shape ``(n,)``; equal by default.
+            n_classes: The number of classes; by default one more than the largest in ``y``.
         """
         generator = torch.Generator().manual_seed(self.seed)
         monotone = self.floors or self.ceilings or self.number_floors or self.number_ceilings
         n_classes = n_classes or int(y.max()) + 1
         x = x.detach().repeat(COPIES if monotone else 1, 1)
-        times = len(x) // len(y)
-        y, scores = y.repeat(times), scores.detach().to(x).repeat(times)
-        kept = torch.ones(len(x), dtype=torch.bool, device=x.device)
+        copies = len(x) // len(y)
+        y, scores = y.repeat(copies), scores.detach().to(x).repeat(copies)
+        reachable = torch.ones(len(x), dtype=torch.bool, device=x.device)
         for groups, sign in ((self.floors, 1), (self.ceilings, -1)):
             for start, stop in groups:
                 drawn = torch.randint(stop - start, (len(x),), generator=generator).to(x.device)
-                kept &= sign * (x[:, start:stop].argmax(dim=1) - drawn) >= 0
+                reachable &= sign * (x[:, start:stop].argmax(dim=1) - drawn) >= 0
                 x[:, start:stop] = torch.nn.functional.one_hot(drawn, stop - start).to(x)
         for columns, end in ((self.number_floors, 0.0), (self.number_ceilings, 1.0)):
             for column in columns:
                 share = torch.rand(len(x), generator=generator, dtype=torch.float64).to(x)
                 x[:, column] = x[:, column] + share * (end - x[:, column])
-        counts = torch.ones_like(scores) if weights is None else weights.to(x).repeat(times)
-        features, y, scores, counts = self._features(x[kept]), y[kept], scores[kept], counts[kept]
+        counts = torch.ones_like(scores) if weights is None else weights.to(x).repeat(copies)
+        features, y, scores, counts = (v[reachable] for v in (self._features(x), y, scores, counts))
         counts = counts / counts.mean()
         slopes = features.new_zeros(n_classes, features.shape[1]).requires_grad_()
         optimizer = torch.optim.Adam([slopes], lr=LEARNING_RATE)
@@ -133,19 +138,19 @@ class ContextThreshold:
         return self
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
-        """What rows like these are held against, shape ``(n,)``; ``x`` are the rows before any change."""
-        return (self._features(x) * self._weights().to(x)[y]).sum(dim=1)
+        """Return the thresholds of rows before any change, shape ``(n,)``."""
+        return (self._features(x) * self._fitted().to(x)[y]).sum(dim=1)
 
     def state(self) -> Tensor:
-        """What was learned; :meth:`load_state` takes it back."""
-        return self._weights().clone()
+        """Return the learned weights."""
+        return self._fitted().clone()
 
     def load_state(self, state: Tensor) -> Self:
-        """Take back what :meth:`state` gave."""
+        """Restore what :meth:`state` returned."""
         self.weights_ = state.clone()
         return self
 
-    def _weights(self) -> Tensor:
+    def _fitted(self) -> Tensor:
         if self.weights_ is None:
             raise NotFittedError("This threshold has not been fitted. Call `fit(x, y, scores)` first.")
         return self.weights_

@@ -16,16 +16,27 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Literal, Self, cast
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
 
-from plausiflow.core import Frozen, RowFunction, RowValueAndGrad, check_classes, check_query, check_rows
-from plausiflow.densities.bayes import BayesRule, Outcome
+from plausiflow.core import (
+    Frozen,
+    MovingColumns,
+    RowFunction,
+    RowValueAndGrad,
+    check_classes,
+    check_query,
+    check_rows,
+    plausibility_value,
+)
+from plausiflow.densities.bayes import BayesRule, ClassLogProba
 from plausiflow.densities.context import ContextThreshold
 from plausiflow.densities.flows import ConditionalFlow
-from plausiflow.densities.members import Member, stack, train_members
+from plausiflow.densities.members import Member, copy_with_seed, stack, train_members
+from plausiflow.densities.mixed import StackedMixed
+from plausiflow.densities.row_scores import PlainRowScores
 from plausiflow.densities.stacked import StackedMAF
 from plausiflow.densities.thresholds import held_out_thresholds, spread_of, weighted_quantile
 from plausiflow.errors import InvalidInputError, NotFittedError
@@ -53,7 +64,7 @@ class CrossFitEnsemble:
     members: int = 5
     base: Member = field(default_factory=ConditionalFlow)
     context: ContextThreshold | None = None
-    outcome: Outcome | None = field(default=None, repr=False)
+    outcome: ClassLogProba | None = field(default=None, repr=False)
     quantile: float = 0.5
     aggregation: Literal["mean", "min"] = "mean"
     workers: int | None = None
@@ -90,6 +101,7 @@ class CrossFitEnsemble:
         kept = part != torch.arange(self.members, device=part.device)[:, None]
         train_members(flows, x, self.known(y), kept, count, self.workers)
         self._adopt(flows)
+        self.thresholds_ = torch.zeros(self.members, count)
         if self.rule_ is not None:
             self.rule_.fit(x.double())
         rows, classes, weights = self._weighed(x.double(), y)
@@ -130,7 +142,7 @@ class CrossFitEnsemble:
     @property
     def n_classes(self) -> int:
         """How many classes there are."""
-        return self.flows_[0].n_classes_ if self.rule_ is None else self.rule_.n_classes
+        return self.thresholds_.shape[1] if self.rule_ is None else self.rule_.n_classes
 
     def known(self, y: Tensor) -> Tensor:
         """The classes as members know them: all are one where a classifier tells them apart."""
@@ -139,10 +151,11 @@ class CrossFitEnsemble:
     def member_log_probs(self, x: Tensor, y: Tensor) -> Tensor:
         """Each member's log-density, shape ``(M, n)``, in one batched call; keeps the graph."""
         self.stacked(x)
-        check_query(x, y, self.flows_[0].n_features_, self.n_classes)
-        return self._log_probs(x, y)
+        check_query(x, y, getattr(self.flows_[0], "n_features_", x.shape[-1]), self.n_classes)
+        return self.unchecked_log_probs(x, y)
 
-    def _log_probs(self, x: Tensor, y: Tensor) -> Tensor:
+    def unchecked_log_probs(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return :meth:`member_log_probs` of rows and classes that were checked before."""
         if len(x) == 0:
             return x.sum(dim=1).expand(self.members, 0)
         log_probs: Tensor = self.stacked(x)(x, self.known(y))
@@ -150,7 +163,7 @@ class CrossFitEnsemble:
 
     def member_scores(self, x: Tensor, y: Tensor) -> Tensor:
         """Each member's log-density minus its own threshold, shape ``(M, n)``."""
-        return self.member_log_probs(x, y) - self.thresholds_.to(x)[:, y]
+        return plausibility_value(self.member_log_probs(x, y), self.thresholds_.to(x)[:, y])
 
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
         """Log of the members' mean density, shape ``(n,)``: a density itself."""
@@ -158,44 +171,32 @@ class CrossFitEnsemble:
 
     def score(self, x: Tensor, y: Tensor) -> Tensor:
         """The members' scores aggregated, minus the margin of the class, shape ``(n,)``."""
-        return self.aggregated(self.member_scores(x, y)) - self.bar(x, y)
+        threshold = self.margin_.to(x)[y] + self.context_threshold(x, y)
+        return plausibility_value(self.aggregated(self.member_scores(x, y)), threshold)
 
-    def scorer(self, y: Tensor) -> RowFunction:
-        """The score of candidates for rows with these classes ``(n,)``, which are checked here and once."""
-        check_classes(y, self.n_classes)
-        thresholds, margin = self.thresholds_.to(y.device)[:, y], self.margin_.to(y.device)[y]
+    def for_rows(
+        self,
+        x: Tensor,
+        y_target: Tensor,
+        *,
+        with_margin: bool = True,
+        margin: Tensor | None = None,
+        left_out: Tensor | None = None,
+    ) -> EnsembleRowScores:
+        """Prepare for factual rows ``(n, d)`` and their target classes ``(n,)``.
 
-        def score(x_cf: Tensor, rows: Tensor) -> Tensor:
-            own = y[rows]
-            scores = self._log_probs(x_cf, own) - thresholds[:, rows].to(x_cf)
-            bar = margin[rows].to(x_cf)
-            if self.context is not None:
-                bar = bar + self.context(x_cf, own)
-            return self.aggregated(scores) - bar
-
-        return score
-
-    def slope(self, y: Tensor) -> RowValueAndGrad | None:
-        """The same with its gradient, where flows of numbers are all there is."""
-        check_classes(y, self.n_classes)
-        thresholds, margin = self.thresholds_.to(y.device)[:, y], self.margin_.to(y.device)[y]
-        plain = isinstance(self._stacked and self._stacked.module, StackedMAF) and not self.flows_[0].given
-        if not plain or self.rule_ is not None or self.context is not None:
-            return None
-
-        def slope(x_cf: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-            stacked, own = cast(StackedMAF, self.stacked(x_cf)), thresholds[:, rows].to(x_cf)
-            conditions = stacked.conditions(x_cf, y[rows])
-            scores, gradient = stacked.value_and_grad(
-                x_cf, conditions, lambda found: self.shares(found - own)
-            )
-            return self.aggregated(scores - own) - margin[rows].to(x_cf), gradient
-
-        return slope
-
-    def bar(self, x: Tensor, y: Tensor) -> Tensor:
-        """What aggregated scores are held against: margin, and threshold for what x is given, ``(n,)``."""
-        return self.margin_.to(x)[y] + self.context_threshold(x, y)
+        Args:
+            x: Factual rows.
+            y_target: Target classes.
+            with_margin: Whether scores are reduced by the margin of the class.
+            margin: Margins of the classes instead of the calibrated ones, shape ``(k,)``.
+            left_out: The member that is left out for each row, shape ``(n,)``; it can judge afterwards.
+        """
+        check_classes(y_target, self.n_classes)
+        margin = self.margin_ if margin is None else margin
+        margin = margin if with_margin else torch.zeros_like(margin)
+        threshold = margin.to(x)[y_target] + self.context_threshold(x, y_target)
+        return EnsembleRowScores(self, x, y_target, threshold, left_out)
 
     def context_threshold(self, x: Tensor, y: Tensor) -> Tensor:
         """The part of the threshold that depends on what a row is given, shape ``(n,)``."""
@@ -275,13 +276,92 @@ class CrossFitEnsemble:
         return self._stacked(like)
 
     def _untrained(self) -> list[Member]:
-        return [replace(self.base, seed=self.seed * 1000 + m) for m in range(self.members)]
+        return [copy_with_seed(self.base, self.seed * 1000 + m) for m in range(self.members)]
 
     def _adopt(self, flows: list[Member]) -> None:
         self.flows_ = flows
         self._stacked = Frozen(stack(flows))
         if self.outcome is not None:
-            self.rule_ = BayesRule(outcome=self.outcome, given=flows[0].given)
+            self.rule_ = BayesRule(outcome=self.outcome, given=getattr(flows[0], "given", ()))
+
+
+class EnsembleRowScores(PlainRowScores):
+    """Scores of candidates for some rows under an ensemble; see :meth:`CrossFitEnsemble.for_rows`."""
+
+    def __init__(
+        self,
+        ensemble: CrossFitEnsemble,
+        x: Tensor,
+        y_target: Tensor,
+        threshold: Tensor,
+        left_out: Tensor | None,
+    ) -> None:
+        super().__init__(ensemble, x, y_target)
+        self.ensemble, self.threshold, self.left_out = ensemble, threshold, left_out
+
+    def at(self, rows: Tensor) -> Self:
+        """Select rows, shape ``(k,)``; a row may occur more than once."""
+        other = super().at(rows)
+        other.left_out = None if self.left_out is None else self.left_out[rows]
+        return other
+
+    def to(self, device: torch.device) -> Self:
+        """Move to a device."""
+        other = super().to(device)
+        other.left_out = None if self.left_out is None else self.left_out.to(device)
+        return other
+
+    def score(self, x_cf: Tensor, rows: Tensor) -> Tensor:
+        """Return the scores of candidates ``(m, d)`` for the rows ``(m,)``, shape ``(m,)``; keeps the graph."""
+        y = self.y_target[rows]
+        thresholds = self.ensemble.thresholds_.to(x_cf)[:, y]
+        return self._aggregate(
+            plausibility_value(self.ensemble.unchecked_log_probs(x_cf, y), thresholds), rows
+        )
+
+    def of_columns(self, moving: MovingColumns, rows: Tensor) -> tuple[RowFunction, RowValueAndGrad | None]:
+        """Return the score as a function of the moving columns, with its gradient for flows.
+
+        If only the numbers of a mixed density move, the part of the categories is computed once.
+        """
+        stacked = self.ensemble.stacked(moving.template)
+        flow = stacked if isinstance(stacked, StackedMAF) else getattr(stacked, "flow", None)
+        columns = list(range(moving.template.shape[1])) if moving.columns is None else moving.columns.tolist()
+        if not isinstance(flow, StackedMAF) or flow.modelled != columns:
+            return super().of_columns(moving, rows)
+        y, known = self.y_target[rows], self.ensemble.known(self.y_target[rows])
+        constant = -self.ensemble.thresholds_.to(moving.template)[:, y]
+        if isinstance(stacked, StackedMixed) and stacked.levels is not None:
+            constant = constant + stacked.levels(moving.template, known)
+        given = flow.conditions(moving.template, known) if flow.given else None
+        rule = self.ensemble.rule_
+
+        def conditions(which: Tensor) -> Tensor:
+            return flow.conditions(moving.template, known[which]) if given is None else given[:, :, which]
+
+        def score(z: Tensor, which: Tensor) -> Tensor:
+            scores = flow.log_prob(z, conditions(which)) + constant[:, which]
+            if rule is not None:
+                scores = scores + rule(moving.encoded(z, which), y[which])
+            return self._aggregate(scores, rows[which])
+
+        def value_and_grad(z: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+            own, left_out = constant[:, which], self._left_out(rows[which])
+            log_probs, gradient = flow.value_and_grad(
+                z, conditions(which), lambda found: self.ensemble.shares(found + own, left_out)
+            )
+            return self._aggregate(log_probs + own, rows[which]), gradient
+
+        return score, value_and_grad if rule is None else None
+
+    def _aggregate(self, scores: Tensor, rows: Tensor) -> Tensor:
+        """Aggregate members' scores ``(M, m)`` and compare them with the rows' thresholds."""
+        return plausibility_value(
+            self.ensemble.aggregated(scores, self._left_out(rows)), self.threshold[rows].to(scores)
+        )
+
+    def _left_out(self, rows: Tensor) -> Tensor | None:
+        return None if self.left_out is None else self.left_out[rows]
 
 
 def split_by_class(y: Tensor, parts: int, seed: int) -> Tensor:

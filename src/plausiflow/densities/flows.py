@@ -1,18 +1,18 @@
-r"""Conditional normalizing flows over zuko: the density of the paper.
+r"""Conditional normalizing flows, built with zuko: the density of the paper.
 
-A flow maps x to a latent z by invertible functions that know the class, and scores it by the change of
-variables [PPCEF Eq. 10]:
+A flow maps x to a latent z by invertible functions that depend on the class. The change of variables gives
+its density [PPCEF Eq. 10]:
 
 .. math:: \log p(x | y) = \log p(z) - \sum_k \log \left| \det \frac{\partial f_k}{\partial z_{k-1}} \right|
 
-Four architectures share everything else: ``maf`` (masked autoregressive, the paper's choice and ours),
-``nsf`` (neural splines: higher likelihood, ten times the cost), ``realnvp`` (affine couplings) and ``nice``
-(additive couplings).
+There are four architectures: ``maf`` (masked autoregressive, the paper's choice and the default), ``nsf``
+(neural splines: higher likelihood, ten times the cost), ``realnvp`` (affine couplings) and ``nice`` (additive
+couplings).
 
-What makes a flow a good guide for a search, measured: smooth units (tanh; ReLU's kinks strand a third of the
-searches on near-discrete data), inputs standardised with a floor under the standard deviation, softly bounded
-log-scales, and a little noise on the training rows, without which near-discrete columns get gradients in the
-thousands.
+Measured properties of a flow that guides a search well: smooth units (with ReLU instead of tanh, a third of
+the searches on near-discrete data fail), standardised inputs with a minimum standard deviation, bounded
+log-scales, and a little noise on the training rows, without which gradients in near-discrete columns are in
+the thousands.
 """
 
 from __future__ import annotations
@@ -54,14 +54,13 @@ class ConditionalFlow:
 
     Attributes:
         architecture: ``maf``, ``nsf``, ``realnvp`` or ``nice``.
-        transforms: Number of invertible layers; ``None`` takes the architecture's usual number.
-        hidden: Widths of each layer's network.
-        log_scale_bound: Softly bounds :math:`\log` of each layer's scale.
-        sd_floor: Added (in quadrature) to each column's standard deviation, so that constant columns stay
-            harmless.
-        given: Columns that are context, like the class: :math:`p(x_{own} | x_{given}, y)`.
-        training: How it is trained; its ``noise`` is what tames near-discrete columns.
-        seed: Weights and training; the same seed gives the same flow.
+        transforms: Number of invertible layers; None for the default of the architecture.
+        hidden: Widths of the hidden layers of each network.
+        log_scale_bound: Soft bound of :math:`\log` of each layer's scale.
+        sd_floor: Added (in quadrature) to the standard deviation of each column, for constant columns.
+        given: Columns that are context, like the class: :math:`p(x_{modelled} | x_{given}, y)`.
+        training: Training settings; ``noise`` keeps gradients in near-discrete columns small.
+        seed: Seed of the weights and the training.
 
     Example:
         >>> x, y = torch.rand(64, 2), torch.arange(64) % 2
@@ -82,7 +81,7 @@ class ConditionalFlow:
     n_features_: int = field(init=False, default=0, repr=False)
     n_classes_: int = field(init=False, default=0, repr=False)
     _frozen: Frozen[_Flow] | None = field(init=False, default=None, repr=False)
-    _quick: Frozen[StackedMAF] | None = field(init=False, default=None, repr=False)
+    _fast: Frozen[StackedMAF] | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.architecture not in ARCHITECTURES:
@@ -96,8 +95,8 @@ class ConditionalFlow:
         n_features, n_classes = x.shape[1], n_classes or int(y.max()) + 1
         if len({*self.given} & {*range(n_features)}) < len(self.given) or len(self.given) == n_features:
             raise InvalidInputError(
-                f"`given` must name different columns below {n_features}, and leave at least one that is "
-                f"modelled; got {self.given}."
+                f"`given` must name different columns below {n_features} and leave at least one to model; "
+                f"got {self.given}."
             )
         flow = self._build(n_features, n_classes).to(x)
         train(
@@ -108,53 +107,58 @@ class ConditionalFlow:
             settings=self.training,
             seed=self.seed,
             label=f"Training {self.architecture.upper()}",
-            prepare=lambda rows, _: flow.standardise(rows[:, flow.own], self.sd_floor),
+            prepare=lambda rows, _: flow.standardise(rows[:, flow.modelled], self.sd_floor),
         )
         return self._adopt(flow, n_features, n_classes)
 
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
-        r""":math:`\log p(x | y)`, shape ``(n,)``; follows the dtype and device of ``x``."""
+        r"""Return :math:`\log p(x | y)`, shape ``(n,)``; follows the dtype and device of ``x``."""
         self.frozen(x)
         check_query(x, y, self.n_features_, self.n_classes_)
         return self.unchecked_log_prob(x, y)
 
     def unchecked_log_prob(self, x: Tensor, y: Tensor) -> Tensor:
-        """The same for what was checked before; an autoregressive flow is evaluated by our own code."""
-        if len(x) == 0:  # zuko cannot reshape a table without rows
+        """Return the same without checks; ``maf`` is evaluated by :class:`StackedMAF`."""
+        if len(x) == 0:  # zuko cannot reshape an empty table
             return x.sum(dim=1)
         if self.architecture == "maf":
-            self._quick = self._quick or Frozen(StackedMAF([self]))
-            log_prob: Tensor = self._quick(x)(x, y)[0]
+            self._fast = self._fast or Frozen(StackedMAF([self]))
+            log_prob: Tensor = self._fast(x)(x, y)[0]
         else:
             log_prob = self.frozen(x)(x, y)
         return log_prob
 
+    @property
+    def has_gradient(self) -> bool:
+        """Whether :meth:`value_and_grad` is available."""
+        return self.architecture == "maf" and not self.given
+
     def value_and_grad(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-densities of what was checked before ``(n,)``, and their gradients ``(n, d)``."""
+        """Return log-densities ``(n,)`` and their gradients ``(n, d)`` of ``maf``, without checks."""
         assert self.architecture == "maf"
         assert not self.given
-        self._quick = self._quick or Frozen(StackedMAF([self]))
-        quick = self._quick(x)
-        log_prob, gradient = quick.value_and_grad(x, quick.conditions(x, y), torch.ones_like)
+        self._fast = self._fast or Frozen(StackedMAF([self]))
+        fast = self._fast(x)
+        log_prob, gradient = fast.value_and_grad(x, fast.conditions(x, y), torch.ones_like)
         return log_prob[0], gradient
 
     def to_latent(self, x: Tensor, y: Tensor) -> Tensor:
-        """The latent z of each row, ``(n, d), (n,) -> (n, d)``; keeps the graph."""
-        return self._mapped(x, y, inverse=False)
+        """Return the latent z of each row, ``(n, d), (n,) -> (n, d)``; keeps the graph."""
+        return self._map(x, y, inverse=False)
 
     def from_latent(self, z: Tensor, y: Tensor) -> Tensor:
-        """The row of each latent z, ``(n, d), (n,) -> (n, d)``; keeps the graph.
+        """Return the row of each latent z, ``(n, d), (n,) -> (n, d)``; keeps the graph.
 
-        A coupling flow takes one pass, an autoregressive one (``maf``, ``nsf``) as many as there are columns.
+        A coupling flow needs one pass, an autoregressive one (``maf``, ``nsf``) one per column.
         """
-        return self._mapped(z, y, inverse=True)
+        return self._map(z, y, inverse=True)
 
-    def _mapped(self, values: Tensor, y: Tensor, *, inverse: bool) -> Tensor:
+    def _map(self, values: Tensor, y: Tensor, *, inverse: bool) -> Tensor:
         flow = self.frozen(values)
         if self.given:
             raise InvalidInputError(
-                f"A flow that takes the columns {self.given} as context has a latent for the others only. "
-                "Fit a flow of all columns, without `given`."
+                f"A flow with context columns has no latent for them; got `given={self.given}`. Fit a flow "
+                "of all columns, without `given`."
             )
         check_query(values, y, self.n_features_, self.n_classes_)
         if len(values) == 0:
@@ -162,63 +166,85 @@ class ConditionalFlow:
         return flow.decode(values, y) if inverse else flow.encode(values, y)
 
     def frozen(self, like: Tensor) -> _Flow:
-        """The trained module, frozen, in the dtype and on the device of ``like``."""
-        if self._frozen is None:
-            raise NotFittedError(
-                "This flow has not been fitted. Call `fit(x, y)` first, or `load_state(state)`."
-            )
-        return self._frozen(like)
+        """Return the trained module, frozen, in the dtype and on the device of ``like``."""
+        return self._fitted()(like)
 
     def state(self) -> dict[str, Tensor]:
-        """Everything learned, as tensors; :meth:`load_state` takes it back."""
-        if self._frozen is None:
-            raise NotFittedError(
-                "This flow has not been fitted: there is no state to save. Call `fit(x, y)` first."
-            )
+        """Return everything learned, as tensors."""
+        weights = self._fitted().module.state_dict()
         shape = torch.tensor([self.n_features_, self.n_classes_])
-        return {"shape": shape} | {
-            f"flow.{k}": v.clone() for k, v in self._frozen.module.state_dict().items()
-        }
+        return {"shape": shape} | {f"flow.{k}": v.clone() for k, v in weights.items()}
 
     def load_state(self, state: dict[str, Tensor]) -> Self:
-        """Take back what :meth:`state` gave, into a flow with the same settings."""
+        """Restore what :meth:`state` returned, in a flow with the same settings."""
         n_features, n_classes = state["shape"].tolist()
         flow = self._build(n_features, n_classes)
         weights = {k.removeprefix("flow."): v for k, v in state.items() if k.startswith("flow.")}
         expected = {k: v.shape for k, v in flow.state_dict().items()}
         if {k: v.shape for k, v in weights.items()} != expected:
             raise InvalidInputError(
-                f"`state` does not fit {self!r}: it comes from a flow with other settings. Load it into a "
-                "flow with the same architecture, transforms and hidden widths as the one that was saved."
+                f"`state` must come from a flow with the settings of {self!r}; its tensors have other names "
+                "or shapes. Load it into a flow with the same architecture, transforms and hidden widths."
             )
         flow.to(weights["mean"]).load_state_dict(weights)
         return self._adopt(flow, n_features, n_classes)
 
     def _build(self, n_features: int, n_classes: int) -> _Flow:
         with local_seed(self.seed, torch.device("cpu")):
-            own = [column for column in range(n_features) if column not in self.given]
+            modelled = [column for column in range(n_features) if column not in self.given]
             n_context = n_classes + len(self.given)
-            layers = _layers(
-                self.architecture, len(own), n_context, self.transforms, self.hidden, self.log_scale_bound
-            )
-            return _Flow(layers, own, list(self.given), n_classes).float()
+            layers = self._build_layers(len(modelled), n_context)
+            return _Flow(layers, modelled, list(self.given), n_classes).float()
+
+    def _build_layers(self, d: int, n_context: int) -> list[nn.Module]:
+        network = {"hidden_features": self.hidden, "activation": nn.Tanh}
+        slope = math.exp(-self.log_scale_bound)
+        affine = {"univariate": partial(zuko.transforms.MonotonicAffineTransform, slope=slope)}
+        spline = {"univariate": zuko.transforms.MonotonicRQSTransform, "shapes": [(8,), (8,), (7,)]}
+        additive = {"univariate": zuko.transforms.AdditiveTransform, "shapes": [()]}
+        if self.architecture in ("maf", "nsf"):
+            univariate, default = (affine, 5) if self.architecture == "maf" else (spline, 3)
+            ascending = torch.arange(d)
+            orders = [ascending.flip(0) if i % 2 else ascending for i in range(self.transforms or default)]
+            return [
+                MaskedAutoregressiveTransform(d, n_context, order=order, **univariate, **network)
+                for order in orders
+            ]
+        univariate = affine if self.architecture == "realnvp" else additive
+        couplings = [
+            GeneralCouplingTransform(d, n_context, mask=torch.arange(d) % 2 == i % 2, **univariate, **network)
+            for i in range(self.transforms or 8)
+        ]
+        if self.architecture == "realnvp":
+            return couplings
+        # Additive couplings preserve volume; one elementwise affine map gives each class its scales.
+        return [ElementWiseTransform(d, n_context, **affine, **network), *couplings]
 
     def _adopt(self, flow: _Flow, n_features: int, n_classes: int) -> Self:
         self.n_features_, self.n_classes_ = n_features, n_classes
-        self._frozen, self._quick = Frozen(flow, finish=_merge_masks), None
+        self._frozen, self._fast = Frozen(flow, finish=_merge_masks), None
         return self
+
+    def _fitted(self) -> Frozen[_Flow]:
+        if self._frozen is None:
+            raise NotFittedError(
+                "This flow has not been fitted. Call `fit(x, y)` first, or `load_state(state)`."
+            )
+        return self._frozen
 
 
 class _Flow(nn.Module):
-    """A standardising affine map followed by zuko's layers; one-hot class and given columns as context."""
+    """A standardising affine map and zuko's layers; one-hot class and given columns are the context."""
 
     mean: Tensor
     sd: Tensor
 
-    def __init__(self, layers: list[nn.Module], own: list[int], given: list[int], n_classes: int) -> None:
+    def __init__(
+        self, layers: list[nn.Module], modelled: list[int], given: list[int], n_classes: int
+    ) -> None:
         super().__init__()
-        n_features = len(own)
-        self.own, self.given, self.n_classes = own, given, n_classes
+        n_features = len(modelled)
+        self.modelled, self.given, self.n_classes = modelled, given, n_classes
         base = UnconditionalDistribution(
             zuko.distributions.DiagNormal, torch.zeros(n_features), torch.ones(n_features), buffer=True
         )
@@ -245,38 +271,13 @@ class _Flow(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         context = F.one_hot(y, self.n_classes).to(x)
         if self.given:
-            x, context = x[:, self.own], torch.cat([context, x[:, self.given]], dim=1)
+            x, context = x[:, self.modelled], torch.cat([context, x[:, self.given]], dim=1)
         log_prob: Tensor = self.flow(context).log_prob((x - self.mean) / self.sd)
         return log_prob - self.sd.log().sum()
 
 
-def _layers(
-    architecture: Architecture, d: int, k: int, transforms: int | None, hidden: tuple[int, ...], bound: float
-) -> list[nn.Module]:
-    network = {"hidden_features": hidden, "activation": nn.Tanh}
-    affine = {"univariate": partial(zuko.transforms.MonotonicAffineTransform, slope=math.exp(-bound))}
-    spline = {"univariate": zuko.transforms.MonotonicRQSTransform, "shapes": [(8,), (8,), (7,)]}
-    additive = {"univariate": zuko.transforms.AdditiveTransform, "shapes": [()]}
-    if architecture in ("maf", "nsf"):
-        count = transforms or (5 if architecture == "maf" else 3)
-        univariate = affine if architecture == "maf" else spline
-        ascending = torch.arange(d)
-        orders = [ascending if i % 2 == 0 else ascending.flip(0) for i in range(count)]
-        return [MaskedAutoregressiveTransform(d, k, order=order, **univariate, **network) for order in orders]
-    univariate = affine if architecture == "realnvp" else additive
-    couplings = [
-        GeneralCouplingTransform(d, k, mask=torch.arange(d) % 2 == i % 2, **univariate, **network)
-        for i in range(transforms or 8)
-    ]
-    # Additive couplings keep volumes; the class's own scale of each feature comes from one elementwise affine
-    # map.
-    return (
-        [ElementWiseTransform(d, k, **affine, **network), *couplings] if architecture == "nice" else couplings
-    )
-
-
 def _merge_masks(flow: _Flow) -> None:
-    """Multiply the masks into the weights of a frozen copy, once instead of at every call."""
+    """Multiply the masks into the weights of a frozen copy, once instead of in every call."""
     for module in list(flow.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, MaskedLinear):

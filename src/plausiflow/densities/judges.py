@@ -18,17 +18,16 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from plausiflow.core import check_rows
+from plausiflow.core import blocks, check_rows
 from plausiflow.densities.context import ContextThreshold
 from plausiflow.densities.flows import ConditionalFlow
-from plausiflow.densities.members import Member, train_members
+from plausiflow.densities.members import Member, copy_with_seed, train_members
 from plausiflow.densities.thresholds import quantile_of
 from plausiflow.errors import InvalidInputError, NotFittedError
 
 HELD_OUT = 0.2
 FEWEST = 30
 """Fewer rows of a class do not make a threshold: what differs between judges is then less than its error."""
-_BLOCK = 8192
 
 
 @dataclass(kw_only=True, eq=False)
@@ -77,7 +76,7 @@ class Judges:
         """
         check_rows(x, y, n_classes=n_classes)
         n_classes = n_classes or int(y.max()) + 1
-        rows = [_split(y, self.seed + j) for j in range(self.count)]
+        rows = [split_by_class_share(y, HELD_OUT, self.seed + j) for j in range(self.count)]
         kept = torch.zeros(self.count, len(y), dtype=torch.bool, device=y.device)
         for j, (_, own) in enumerate(rows):
             kept[j, own] = True
@@ -133,14 +132,17 @@ class Judges:
             {k.removeprefix(f"{j}."): v for k, v in state.items() if k.startswith(f"{j}.")}
             for j in range(self.count)
         ]
-        self.flows_ = [self._judge(j).load_state(part) for j, part in enumerate(parts)]
+        flows = [self._judge(j) for j in range(self.count)]
+        for flow, part in zip(flows, parts, strict=True):
+            flow.load_state(part)
+        self.flows_ = flows
         self.log_delta_ = log_delta.clone()
         if self.context is not None:
             self.context = self.context.load_state(state["context"])
         return self
 
     def _judge(self, j: int) -> Member:
-        return replace(self.base, seed=self.seed + j)
+        return copy_with_seed(self.base, self.seed + j)
 
     def _fitted(self) -> Tensor:
         if self.log_delta_ is None:
@@ -151,14 +153,14 @@ class Judges:
         return self.log_delta_
 
 
-def _split(y: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Row numbers held out and kept, a fifth of each class held out; everything in both if that is no row."""
-    generator = torch.Generator().manual_seed(seed)
+def split_by_class_share(y: Tensor, share: float, random_state: int) -> tuple[Tensor, Tensor]:
+    """Return the rows held out, a share of each class, and the rows kept; all rows for both if none is held out."""
+    generator = torch.Generator().manual_seed(random_state)
     order = torch.randperm(len(y), generator=generator).to(y.device)
     held_out = torch.zeros(len(y), dtype=torch.bool, device=y.device)
     for k in y.unique().tolist():
         own = order[y[order] == k]
-        held_out[own[: round(HELD_OUT * len(own))]] = True
+        held_out[own[: round(share * len(own))]] = True
     if not held_out.any():
         return order, order
     return held_out.nonzero()[:, 0], (~held_out).nonzero()[:, 0]
@@ -166,8 +168,7 @@ def _split(y: Tensor, seed: int) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def _log_prob(flow: Member, x: Tensor, y: Tensor) -> Tensor:
-    blocks = zip(x.double().split(_BLOCK), y.split(_BLOCK), strict=True)
-    return torch.cat([flow.log_prob(rows, classes) for rows, classes in blocks])
+    return torch.cat([flow.log_prob(*block) for block in blocks(x.double(), y)])
 
 
 def _thresholds(held: list[tuple[Tensor, Tensor]], n_classes: int, quantile: float) -> Tensor:

@@ -1,4 +1,4 @@
-r"""A conditional kernel density estimate: one Gaussian kernel on every training row of the class.
+r"""Conditional kernel density estimate: one Gaussian kernel on every training row of the class.
 
 .. math::
     \log p(x | y) = \log\sum_{i: y_i = y} \exp\bigl(-\lVert x - x_i\rVert^2 / 2h^2\bigr)
@@ -22,7 +22,10 @@ from plausiflow.errors import InvalidInputError, NotFittedError
 class KDE:
     """Gaussian kernel density per class.
 
-    ``bandwidth`` is that of the paper's density table (on features in [0, 1]).
+    Attributes:
+        bandwidth: The standard deviation of the kernels. The default is that of the paper, for features in
+            [0, 1].
+        rows_: The training rows of each class.
     """
 
     bandwidth: float = 0.1
@@ -33,30 +36,25 @@ class KDE:
             raise InvalidInputError(f"`bandwidth` must be positive; got {self.bandwidth}.")
 
     def fit(self, x: Tensor, y: Tensor) -> Self:
-        """Keep the rows of each class."""
+        """Store the rows of each class."""
         check_rows(x, y)
         self.rows_ = {k: x[y == k].detach().clone() for k in range(int(y.max()) + 1)}
         return self
 
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
-        r""":math:`\log p(x | y)`, shape ``(n,)``; minus infinity for a class without rows."""
-        if not self.rows_:
-            raise NotFittedError(
-                "This KDE has not been fitted. Call `fit(x, y)` first, or `load_state(state)`."
-            )
-        check_query(x, y, self.rows_[0].shape[1])
+        r"""Return :math:`\log p(x | y)`, shape ``(n,)``; minus infinity for a class without rows."""
+        check_query(x, y, self._fitted()[0].shape[1])
         log_prob = x.new_full((len(x),), -math.inf)
         for k in y.unique().tolist():
             rows = self.rows_.get(k, x[:0]).to(x)
             if len(rows):
                 members = (y == k).nonzero()[:, 0]
-                log_prob = log_prob.index_put((members,), self._of_class(x[members], rows))
+                log_prob = log_prob.index_put((members,), self._class_log_prob(x[members], rows))
         return log_prob
 
-    def _of_class(self, x: Tensor, rows: Tensor) -> Tensor:
-        # |x - r|^2 multiplied out: one matrix product, and a gradient that is finite on a training row, which
-        # cdist's square root has not. Centred first, because multiplying out cancels badly far from the
-        # origin.
+    def _class_log_prob(self, x: Tensor, rows: Tensor) -> Tensor:
+        # |x - r|^2 is expanded: one matrix product, and a finite gradient on training rows, unlike cdist. The
+        # rows are centred first, because the expansion cancels badly far from the origin.
         centre = rows.mean(dim=0)
         x, rows = x - centre, rows - centre
         squared = (x * x).sum(1)[:, None] + (rows * rows).sum(1)[None] - 2 * x @ rows.T
@@ -65,14 +63,17 @@ class KDE:
         return kernels - math.log(len(rows)) - d * math.log(self.bandwidth) - 0.5 * d * math.log(2 * math.pi)
 
     def state(self) -> dict[str, Tensor]:
-        """Everything learned, as tensors."""
-        if not self.rows_:
-            raise NotFittedError(
-                "This KDE has not been fitted: there is no state to save. Call `fit(x, y)` first."
-            )
-        return {f"rows.{k}": rows.clone() for k, rows in self.rows_.items()}
+        """Return everything learned, as tensors."""
+        return {f"rows.{k}": rows.clone() for k, rows in self._fitted().items()}
 
     def load_state(self, state: dict[str, Tensor]) -> Self:
-        """Take back what :meth:`state` gave."""
+        """Restore what :meth:`state` returned."""
         self.rows_ = {int(name.removeprefix("rows.")): rows.clone() for name, rows in state.items()}
         return self
+
+    def _fitted(self) -> dict[int, Tensor]:
+        if not self.rows_:
+            raise NotFittedError(
+                "This KDE has not been fitted. Call `fit(x, y)` first, or `load_state(state)`."
+            )
+        return self.rows_

@@ -1,9 +1,9 @@
-r"""The distribution of categories, given what else is known of a row: a masked autoregressive network.
+r"""The distribution of categories given other features: a masked autoregressive network.
 
 .. math:: p(c | \text{given}, y) = \prod_j p(c_j | c_1, \dots, c_{j-1}, \text{given}, y)
 
-Every factor is a softmax over the levels of one feature. One network gives all of them in a single pass: the
-masks let the logits of feature j see only the features before it. Exact probabilities, no dequantisation.
+Every factor is a softmax over the levels of one feature. One network computes all of them in a single pass:
+its masks connect the logits of feature j to earlier features only. Probabilities are exact.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class ConditionalLevels:
     """Probabilities of one-hot blocks of an encoded row.
 
     Attributes:
-        groups: First and one past the last column of each block that is modelled.
+        groups: Column ranges ``(start, stop)`` of the blocks that are modelled.
         given: Columns that are context, like the class.
-        hidden: Units of the network.
-        dropout: Of the levels, in training.
-        training: How it is trained.
-        seed: Weights and training; the same seed gives the same network.
+        hidden: Number of hidden units.
+        dropout: Dropout rate of the levels in training.
+        training: Training settings.
+        seed: Seed of the weights and the training.
 
     Example:
         >>> x = F.one_hot(torch.arange(60) % 3, 3).double()
@@ -64,11 +64,11 @@ class ConditionalLevels:
     def __post_init__(self) -> None:
         if not self.groups or any(stop <= start for start, stop in self.groups):
             raise InvalidInputError(
-                f"`groups` must name at least one block of columns, each (start, stop); got {self.groups}."
+                f"`groups` must have at least one range of columns (start, stop); got {self.groups}."
             )
 
     def fit(self, x: Tensor, y: Tensor, *, n_classes: int | None = None) -> Self:
-        """Learn the probabilities of the blocks of ``x`` given its other columns and the classes ``y``."""
+        """Learn the probabilities of blocks of ``x`` given the ``given`` columns and the classes ``y``."""
         check_rows(x, y, n_classes=n_classes)
         n_classes = n_classes or int(y.max()) + 1
         network = self._build(n_classes).to(x)
@@ -79,43 +79,36 @@ class ConditionalLevels:
             y,
             settings=self.training,
             seed=self.seed,
-            label="Training the categories' network",
+            label="Training the network of categories",
         )
         return self._adopt(network, x.shape[1], n_classes)
 
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
-        """Log-probability of each row's levels, shape ``(n,)``; follows the dtype and device of ``x``."""
+        """Return the log-probability of each row's levels, shape ``(n,)``; keeps the graph."""
         network = self.frozen(x)
         check_query(x, y, self.n_features_, self.n_classes_)
         log_prob: Tensor = network(x, y)
         return log_prob
 
     def frozen(self, like: Tensor) -> LevelsNetwork:
-        """The trained network, frozen, in the dtype and on the device of ``like``."""
-        if self._frozen is None:
-            raise NotFittedError(
-                "These levels have not been fitted. Call `fit(x, y)` first, or `load_state(state)`."
-            )
-        return self._frozen(like)
+        """Return the trained network, frozen, in the dtype and on the device of ``like``."""
+        return self._fitted()(like)
 
     def state(self) -> dict[str, Tensor]:
-        """Everything learned, as tensors; :meth:`load_state` takes it back."""
-        if self._frozen is None:
-            raise NotFittedError(
-                "These levels have not been fitted: there is no state. Call `fit(x, y)` first."
-            )
+        """Return everything learned, as tensors."""
+        weights = self._fitted().module.state_dict()
         shape = torch.tensor([self.n_features_, self.n_classes_])
-        return {"shape": shape} | {f"net.{k}": v.clone() for k, v in self._frozen.module.state_dict().items()}
+        return {"shape": shape} | {f"net.{k}": v.clone() for k, v in weights.items()}
 
     def load_state(self, state: dict[str, Tensor]) -> Self:
-        """Take back what :meth:`state` gave, into an object with the same settings."""
+        """Restore what :meth:`state` returned, in an object with the same settings."""
         n_features, n_classes = state["shape"].tolist()
         network = self._build(n_classes)
         weights = {k.removeprefix("net."): v for k, v in state.items() if k.startswith("net.")}
         if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in network.state_dict().items()}:
             raise InvalidInputError(
-                "`state` does not fit: it comes from levels with other groups, given columns or units. Load "
-                "it into an object with the settings of the one that was saved."
+                "`state` must come from levels with the same groups, given columns and hidden units; its "
+                "tensors have other names or shapes. Load it into an object with the same settings."
             )
         network.to(weights["first.weight"]).load_state_dict(weights)
         return self._adopt(network, n_features, n_classes)
@@ -130,9 +123,16 @@ class ConditionalLevels:
         self._frozen = Frozen(network)
         return self
 
+    def _fitted(self) -> Frozen[LevelsNetwork]:
+        if self._frozen is None:
+            raise NotFittedError(
+                "These levels have not been fitted. Call `fit(x, y)` first, or `load_state(state)`."
+            )
+        return self._frozen
+
 
 class LevelsNetwork(nn.Module):
-    """``forward(x, y)``: log-probabilities of the blocks, shape ``(n,)``."""
+    """Network whose ``forward(x, y)`` gives the log-probabilities of the blocks, shape ``(n,)``."""
 
     hidden_mask: Tensor
     output_mask: Tensor
@@ -148,16 +148,16 @@ class LevelsNetwork(nn.Module):
         dropout: float,
     ) -> None:
         super().__init__()
-        self.own = [column for start, stop in groups for column in range(start, stop)]
+        self.modelled = [column for start, stop in groups for column in range(start, stop)]
         self.given, self.n_classes, self.dropout = given, n_classes, dropout
         sizes = [stop - start for start, stop in groups]
         group = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-        sees = torch.arange(hidden) % len(sizes)  # a hidden unit sees the groups below this one
+        sees = torch.arange(hidden) % len(sizes)  # a hidden unit depends on the groups before this one
         self.register_buffer("hidden_mask", (sees[:, None] > group[None]).float(), persistent=False)
         self.register_buffer("output_mask", (group[:, None] >= sees[None]).float(), persistent=False)
         self.register_buffer("skip_mask", (group[:, None] > group[None]).float(), persistent=False)
-        self.register_buffer("padded", _padded(sizes), persistent=False)
-        width, n_context = len(self.own), n_classes + len(given)
+        self.register_buffer("padded", _padded_index(sizes), persistent=False)
+        width, n_context = len(self.modelled), n_classes + len(given)
         self.first, self.second = nn.Linear(width, hidden), nn.Linear(hidden, width)
         self.first_context = nn.Linear(n_context, hidden, bias=False)
         self.skip = nn.Linear(width, width, bias=False)
@@ -167,18 +167,18 @@ class LevelsNetwork(nn.Module):
                 layer.weight.mul_(0.1)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Log-probabilities of the rows' levels; some levels are hidden in training."""
-        own, context = x[:, self.own], _context(x, y, self.given, self.n_classes)
-        seen = F.dropout(own, self.dropout, self.training) * (1 - self.dropout if self.training else 1.0)
+        """Return the log-probabilities of the rows' levels; levels drop out in training."""
+        one_hot, context = x[:, self.modelled], _context(x, y, self.given, self.n_classes)
+        seen = F.dropout(one_hot, self.dropout, self.training) * (1 - self.dropout if self.training else 1.0)
         hidden = F.linear(seen, self.first.weight * self.hidden_mask, self.first.bias)
         hidden = torch.tanh(hidden + self.first_context(context))
         logits = F.linear(hidden, self.second.weight * self.output_mask, self.second.bias)
         logits = logits + F.linear(seen, self.skip.weight * self.skip_mask) + self.skip_context(context)
-        return block_log_prob(logits, own, self.padded)
+        return block_log_prob(logits, one_hot, self.padded)
 
 
 class StackedLevels(nn.Module):
-    """Several networks of one shape in one batched call: ``forward(x, y)``, shape ``(M, n)``."""
+    """Several networks of the same shape in one batched call."""
 
     first: Tensor
     second: Tensor
@@ -190,7 +190,11 @@ class StackedLevels(nn.Module):
     def __init__(self, members: Sequence[ConditionalLevels]) -> None:
         super().__init__()
         networks = [member.frozen(torch.zeros(0, dtype=torch.float64)) for member in members]
-        self.own, self.given, self.n_classes = networks[0].own, networks[0].given, networks[0].n_classes
+        self.modelled, self.given, self.n_classes = (
+            networks[0].modelled,
+            networks[0].given,
+            networks[0].n_classes,
+        )
         weights: dict[str, list[tuple[Tensor, ...]]] = {
             "first": [(n.first.weight * n.hidden_mask, n.first_context.weight) for n in networks],
             "second": [(n.second.weight * n.output_mask,) for n in networks],
@@ -204,28 +208,28 @@ class StackedLevels(nn.Module):
         self.register_buffer("padded", networks[0].padded)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Log-probabilities of rows ``(n, d)`` given classes ``(n,)``, shape ``(M, n)``."""
-        own = x[:, self.own]
-        inputs = torch.cat([own, _context(x, y, self.given, self.n_classes)], dim=1)
+        """Return the log-probabilities of rows ``(n, d)`` given classes ``(n,)``, shape ``(M, n)``."""
+        one_hot = x[:, self.modelled]
+        inputs = torch.cat([one_hot, _context(x, y, self.given, self.n_classes)], dim=1)
         hidden = torch.tanh(inputs @ self.first + self.first_bias)
         logits = hidden @ self.second + self.second_bias + inputs @ self.skip
-        return block_log_prob(logits, own, self.padded)
+        return block_log_prob(logits, one_hot, self.padded)
 
 
 def block_log_prob(logits: Tensor, one_hot: Tensor, padded: Tensor) -> Tensor:
-    """Sum over blocks of the log-softmax at the level that is one, ``(..., n, own) -> (..., n)``."""
-    nothing = logits.new_full((*logits.shape[:-1], 1), -torch.inf)
-    by_block = torch.cat([logits, nothing], dim=-1)[..., padded]
+    """Return the sum over blocks of the log-softmax at the row's level, ``(..., n, levels) -> (..., n)``."""
+    padding = logits.new_full((*logits.shape[:-1], 1), -torch.inf)
+    by_block = torch.cat([logits, padding], dim=-1)[..., padded]
     return (logits * one_hot).sum(dim=-1) - torch.logsumexp(by_block, dim=-1).sum(dim=-1)
 
 
 def _context(x: Tensor, y: Tensor, given: list[int], n_classes: int) -> Tensor:
-    """One-hot class and given columns, shape ``(n, n_classes + given)``."""
+    """Return one-hot class and given columns, shape ``(n, n_classes + given)``."""
     return torch.cat([F.one_hot(y, n_classes).to(x), x[:, given]], dim=1)
 
 
-def _padded(sizes: Sequence[int]) -> Tensor:
-    """Columns of each block ``(blocks, most levels)``; one past the last column where there is no level."""
+def _padded_index(sizes: Sequence[int]) -> Tensor:
+    """Return the columns of each block, shape ``(blocks, levels)``, padded with the column after the last."""
     total, start = sum(sizes), 0
     index = torch.full((len(sizes), max(sizes)), total)
     for i, size in enumerate(sizes):

@@ -1,22 +1,23 @@
-"""The members of an ensemble: trained in worker processes where that pays, evaluated side by side.
+"""Members of an ensemble: trained in worker processes if that is faster, evaluated in one batched call.
 
-A worker is a fresh interpreter that reads one folder and writes its weights back as safetensors: no fork of a
-process with threads, no need for a guarded main module, no pickle. Members are trained with one thread either
-way, so that the number of workers does not change the result.
+A worker is a new interpreter that reads one folder and writes its weights as safetensors: no fork of a
+process with threads, no guarded main module, no pickle. Members are always trained with one thread, so the
+number of workers does not change the result.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, Self, TypeVar
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -29,119 +30,155 @@ from plausiflow.densities.stacked import StackedMAF
 from plausiflow.errors import TrainingError
 from plausiflow.progress import progress_bar
 
-Member: TypeAlias = ConditionalFlow | MixedDensity
-KINDS: dict[str, type[ConditionalFlow] | type[MixedDensity]] = {
+WORKER_CLASSES: dict[str, type[ConditionalFlow] | type[MixedDensity]] = {
     "flow": ConditionalFlow,
     "mixed": MixedDensity,
 }
-
+"""Densities that can be trained in a worker process, which is told their settings."""
 WORTH_A_WORKER = 100_000
-"""Entries of the table from which training takes so long that starting an interpreter does not matter."""
+"""Number of table entries from which training takes much longer than the start of an interpreter."""
 
 
-def stack(members: list[Member]) -> nn.Module:
-    """One module whose ``forward(x, y)`` gives each member's log-density, shape ``(M, n)``."""
+class Member(Protocol):
+    """A density that can be a member of an ensemble or a judge."""
+
+    def fit(self, x: Tensor, y: Tensor, *, n_classes: int | None = None) -> Self:
+        """Learn from rows ``(n, d)`` and their classes ``(n,)``, of which some may have no rows."""
+        ...
+
+    def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return :math:`log p(x | y)`, ``(n, d), (n,) -> (n,)``; keeps the graph."""
+        ...
+
+    def state(self) -> dict[str, Tensor]:
+        """Return everything learned, as tensors."""
+        ...
+
+    def load_state(self, state: dict[str, Tensor]) -> object:
+        """Restore what :meth:`state` returned, in an object with the same settings."""
+        ...
+
+
+M = TypeVar("M", bound=Member)
+
+
+def copy_with_seed(base: M, seed: int) -> M:
+    """Return a copy with another seed, not fitted; a density without a seed is copied as it is."""
+    if is_dataclass(base) and any(field.name == "seed" and field.init for field in fields(base)):
+        return replace(base, seed=seed)
+    other = copy.deepcopy(base)
+    if hasattr(other, "seed"):
+        other.seed = seed
+    return other
+
+
+def stack(members: Sequence[Member]) -> nn.Module:
+    """Return one module whose ``forward(x, y)`` gives each member's log-density, shape ``(M, n)``."""
     mixed = [member for member in members if isinstance(member, MixedDensity)]
-    if mixed:
+    if len(mixed) == len(members):
         return StackedMixed(mixed)
-    flows = [member for member in members if isinstance(member, ConditionalFlow)]
-    if flows[0].architecture == "maf":
-        return StackedMAF(flows)
-    return _OneByOne(flows)
+    flows = [m for m in members if isinstance(m, ConditionalFlow) and m.architecture == "maf"]
+    return StackedMAF(flows) if len(flows) == len(members) else _OneByOne(members)
 
 
 class _OneByOne(nn.Module):
-    """Members that cannot be stacked, one after the other."""
+    """Members that cannot be stacked, evaluated one after the other."""
 
-    def __init__(self, flows: list[ConditionalFlow]) -> None:
+    def __init__(self, members: Sequence[Member]) -> None:
         super().__init__()
-        self.flows = flows
+        self.members = list(members)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return torch.stack([flow.log_prob(x, y) for flow in self.flows])
+        return torch.stack([member.log_prob(x, y) for member in self.members])
 
 
-def settings_of(member: Member) -> dict[str, Any]:
-    """What a member was made with, as plain values; :func:`member_from` takes it back."""
-    kind = next(name for name, cls in KINDS.items() if type(member) is cls)
+def member_settings(member: ConditionalFlow | MixedDensity) -> dict[str, Any]:
+    """Return the settings of a member as plain values; :func:`build_member` reads them."""
+    kind = next(name for name, known in WORKER_CLASSES.items() if type(member) is known)
     values = {f.name: getattr(member, f.name) for f in fields(member) if f.init}
     return {"kind": kind} | {k: asdict(v) if isinstance(v, Training) else v for k, v in values.items()}
 
 
-def member_from(settings: dict[str, Any]) -> Member:
-    """A member that is not trained yet, from :func:`settings_of`, also through JSON."""
-    values = {k: _tuples(v) for k, v in settings.items() if k != "kind"}
+def build_member(settings: dict[str, Any]) -> ConditionalFlow | MixedDensity:
+    """Return the unfitted member that :func:`member_settings` described, also through JSON."""
+    values = {k: _to_tuples(v) for k, v in settings.items() if k != "kind"}
     for name in ("training", "levels_training"):
         if name in values:
-            values[name] = Training(**{k: _tuples(v) for k, v in values[name].items()})
-    return KINDS[settings["kind"]](**values)
+            values[name] = Training(**{k: _to_tuples(v) for k, v in values[name].items()})
+    return WORKER_CLASSES[settings["kind"]](**values)
 
 
-def _tuples(value: Any) -> Any:  # noqa: ANN401
-    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
+def _to_tuples(value: Any) -> Any:  # noqa: ANN401
+    return tuple(map(_to_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 def train_members(
-    flows: list[Member],
+    members: Sequence[Member],
     x: Tensor,
     y: Tensor,
-    kept: Tensor,
+    training_rows: Tensor,
     n_classes: int,
     workers: int | None = None,
     label: str = "Training the members of the ensemble",
 ) -> None:
-    """Fit every flow, in place, on its own rows: ``kept`` is bool, shape ``(M, n)``."""
+    """Fit every member, in place, on its own rows.
+
+    Args:
+        members: Unfitted densities.
+        x: Rows, shape ``(n, d)``.
+        y: Their classes, shape ``(n,)``.
+        training_rows: The rows of each member, bool, shape ``(M, n)``.
+        n_classes: The number of classes.
+        workers: The number of processes; by default one per core if the table is large. Densities of other
+            classes than ``WORKER_CLASSES`` are trained in this process.
+        label: The text of the progress bar.
+    """
     if workers is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         large = x.numel() >= WORTH_A_WORKER and x.device.type == "cpu"
-        workers = min(cores, len(flows)) if large else 1
-    with progress_bar(label, len(flows)) as advance:
-        if workers > 1:
-            _in_processes(flows, x, y, kept, n_classes, workers, advance)
+        workers = min(cores, len(members)) if large else 1
+    with progress_bar(label, len(members)) as advance:
+        if workers > 1 and all(type(member) in WORKER_CLASSES.values() for member in members):
+            rows = {"x": x.contiguous(), "y": y.contiguous(), "training_rows": training_rows.contiguous()}
+            _train_in_processes(members, rows, n_classes, workers, lambda: advance(1, ""))
             return
         with _one_thread():
-            for flow, own in zip(flows, kept, strict=True):
-                flow.fit(x[own], y[own], n_classes=n_classes)
+            for member, used in zip(members, training_rows, strict=True):
+                member.fit(x[used], y[used], n_classes=n_classes)
                 advance(1, "")
 
 
-def _in_processes(
-    flows: list[Member],
-    x: Tensor,
-    y: Tensor,
-    kept: Tensor,
+def _train_in_processes(
+    members: Sequence[Any],
+    rows: dict[str, Tensor],
     n_classes: int,
     workers: int,
-    advance: object,
+    advance: Callable[[], None],
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        rows = {"x": x.contiguous(), "y": y.contiguous(), "kept": kept.contiguous()}
         save_file(rows, folder / "rows.safetensors")
-        waiting = list(enumerate(flows))
+        waiting = list(enumerate(members))
         running: dict[int, subprocess.Popen[str]] = {}
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            "OMP_NUM_THREADS": "1",
-        }
+        path = os.pathsep.join(filter(None, sys.path))
+        environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         try:
             while waiting or running:
                 while waiting and len(running) < workers:
-                    m, flow = waiting.pop(0)
+                    m, member = waiting.pop(0)
                     task = {"n_classes": n_classes, "dtype": str(torch.get_default_dtype())}
-                    (folder / f"{m}.json").write_text(json.dumps(task | {"settings": settings_of(flow)}))
+                    task |= {"settings": member_settings(member)}
+                    (folder / f"{m}.json").write_text(json.dumps(task))
                     command = [sys.executable, "-m", "plausiflow.densities.members", name, str(m)]
                     running[m] = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
                 m, process = next(iter(running.items()))
                 _, errors = process.communicate()
                 del running[m]
                 if process.returncode:
-                    reason = (
-                        errors.strip().splitlines() or [f"its process ended with {process.returncode}"]
-                    )[-1]
-                    raise TrainingError(f"Member {m} of the ensemble could not be trained: {reason}")
-                flows[m].load_state(load_file(folder / f"{m}.safetensors"))
-                advance(1, "")  # type: ignore[operator]
+                    lines = errors.strip().splitlines() or [f"its process ended with {process.returncode}"]
+                    raise TrainingError(f"Member {m} of the ensemble could not be trained: {lines[-1]}")
+                members[m].load_state(load_file(folder / f"{m}.safetensors"))
+                advance()
         finally:
             for process in running.values():
                 process.kill()
@@ -158,15 +195,15 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def main(folder: Path, member: int) -> None:
-    """What a worker does: read its settings and rows, train, write its weights."""
+def main(folder: Path, number: int) -> None:
+    """Train one member in a worker: read its settings and rows, fit it, write its weights."""
     torch.set_num_threads(1)
-    task = json.loads((folder / f"{member}.json").read_text())
+    task = json.loads((folder / f"{number}.json").read_text())
     rows = load_file(folder / "rows.safetensors")
     torch.set_default_dtype(getattr(torch, task["dtype"].removeprefix("torch.")))
-    kept = rows["kept"][member]
-    flow = member_from(task["settings"]).fit(rows["x"][kept], rows["y"][kept], n_classes=task["n_classes"])
-    save_file(flow.state(), folder / f"{member}.safetensors")
+    used = rows["training_rows"][number]
+    member = build_member(task["settings"]).fit(rows["x"][used], rows["y"][used], n_classes=task["n_classes"])
+    save_file(member.state(), folder / f"{number}.safetensors")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-r"""The density of a mixed table: categories times numbers, given what cannot change.
+r"""The density of a mixed table: categories times numbers, given the features that cannot change.
 
 .. math:: p(x_{mutable} | x_{given}, y) = p(x_{cat} | x_{given}, y) \; p(x_{num} | x_{cat}, x_{given}, y)
 
-The first factor is a masked autoregressive network over levels, the second a flow whose context holds the
-levels as well. Both are exact, and once the categories are fixed the second is smooth in the numbers, which
-is all that a search needs. Features that cannot change (age, sex) are given to both: the density of what may
-change, given what cannot, keeps rare people from being implausible for who they are.
+The first factor is a masked autoregressive network over levels, the second a flow whose context includes the
+levels. Both are exact. For fixed categories, the second is smooth in the numbers, as a search needs. Both are
+conditioned on the features that cannot change (age, sex), so that members of rare groups are not implausible
+because of these features.
 """
 
 from __future__ import annotations
@@ -30,19 +30,18 @@ FEW_ROWS, SMALL_BATCH = 2000, 64
 
 @dataclass(kw_only=True, eq=False)
 class MixedDensity:
-    """Categories and numbers of encoded rows; build it with :meth:`of`.
+    """A density of the categories and numbers of encoded rows; see :meth:`from_layout`.
 
     Attributes:
-        width: Columns of an encoded row.
+        width: Number of columns of an encoded row.
         numbers: Columns of the numbers that are modelled.
-        groups: First and one past the last column of each block of levels that is modelled; all other columns
-            are context.
+        groups: Column ranges ``(start, stop)`` of the modelled levels; all other columns are context.
         noise: Standard deviation of the training noise of each modelled number.
-        transforms: Of the flow.
+        transforms: Number of transforms of the flow.
         hidden: Widths of the flow's networks.
-        training: How the flow is trained, but for its noise.
-        levels_training: How the categories' network is trained.
-        seed: Weights and training.
+        training: Training settings of the flow, without its noise.
+        levels_training: Training settings of the network of categories.
+        seed: Seed of the weights and the training.
     """
 
     width: int
@@ -63,19 +62,19 @@ class MixedDensity:
     def __post_init__(self) -> None:
         if not self.numbers and not self.groups:
             raise InvalidInputError(
-                "A density needs at least one feature that may change; every one is context here. Take one "
-                "out of the immutable features."
+                "A density needs at least one feature that may change; all features are context. Make at "
+                "least one feature mutable."
             )
 
     @classmethod
-    def of(cls, layout: Layout, context: Sequence[str] = (), *, seed: int = 0) -> Self:
-        """A density of the features of a layout that are not context."""
-        own = [block for block in layout.blocks if block.name not in context]
-        numbers = [block for block in own if block.number is not None]
+    def from_layout(cls, layout: Layout, context: Sequence[str] = (), *, seed: int = 0) -> Self:
+        """Build a density of the features of a layout that are not in ``context``."""
+        modelled = [block for block in layout.blocks if block.name not in context]
+        numbers = [block for block in modelled if block.number is not None]
         return cls(
             width=layout.width,
             numbers=tuple(block.number for block in numbers if block.number is not None),
-            groups=tuple((b.levels.start, b.levels.stop) for b in own if len(b.levels)),
+            groups=tuple((b.levels.start, b.levels.stop) for b in modelled if len(b.levels)),
             noise=tuple(
                 max(NOISE, NOISE_PER_STEP * block.scale.encoded_step) for block in numbers if block.scale
             ),
@@ -85,8 +84,8 @@ class MixedDensity:
     @property
     def given(self) -> tuple[int, ...]:
         """Columns that are context."""
-        own = {column for start, stop in self.groups for column in range(start, stop)} | {*self.numbers}
-        return tuple(column for column in range(self.width) if column not in own)
+        modelled = {column for start, stop in self.groups for column in range(start, stop)} | {*self.numbers}
+        return tuple(column for column in range(self.width) if column not in modelled)
 
     def fit(self, x: Tensor, y: Tensor, *, n_classes: int | None = None) -> Self:
         """Learn both factors from encoded rows ``(n, width)`` and their classes ``(n,)``."""
@@ -94,11 +93,11 @@ class MixedDensity:
         if x.shape[1] != self.width:
             raise ShapeError(
                 f"`x` must have shape (n, {self.width}), rows as encoded by the layout of this density; got "
-                f"{tuple(x.shape)}."
+                f"{tuple(x.shape)}. Encode the table with the encoder that made the layout."
             )
         n_classes = n_classes or int(y.max()) + 1
         batch = SMALL_BATCH if len(x) < FEW_ROWS else self.training.batch_size
-        self.levels_, self.flow_ = self._levels(batch), self._flow(batch)
+        self.levels_, self.flow_ = self._build_levels(batch), self._build_flow(batch)
         for factor in (self.levels_, self.flow_):
             if factor is not None:
                 factor.fit(x, y, n_classes=n_classes)
@@ -106,19 +105,15 @@ class MixedDensity:
         return self
 
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
-        """Log-density of what may change given the rest, shape ``(n,)``; keeps the graph."""
-        if not self.n_features_:
-            raise NotFittedError("This density has not been fitted. Call `fit(x, y)` first.")
+        """Return the log-density of the modelled columns, shape ``(n,)``; keeps the graph."""
+        self._require_fitted()
         check_query(x, y, self.n_features_, self.n_classes_)
         log_probs = [part.log_prob(x, y) for part in (self.levels_, self.flow_) if part is not None]
         return torch.stack(log_probs).sum(dim=0)
 
     def state(self) -> dict[str, Tensor]:
-        """Everything learned, as tensors; :meth:`load_state` takes it back."""
-        if not self.n_features_:
-            raise NotFittedError(
-                "This density has not been fitted: there is no state. Call `fit(x, y)` first."
-            )
+        """Return everything learned, as tensors."""
+        self._require_fitted()
         state = {"shape": torch.tensor([self.n_features_, self.n_classes_])}
         for name, part in (("levels", self.levels_), ("numbers", self.flow_)):
             if part is not None:
@@ -126,31 +121,37 @@ class MixedDensity:
         return state
 
     def load_state(self, state: dict[str, Tensor]) -> Self:
-        """Take back what :meth:`state` gave, into a density with the same settings."""
-        levels, flow = self._levels(SMALL_BATCH), self._flow(SMALL_BATCH)
+        """Restore what :meth:`state` returned, in a density with the same settings."""
+        levels, flow = self._build_levels(SMALL_BATCH), self._build_flow(SMALL_BATCH)
         parts = {"levels": levels, "numbers": flow}
         n_features, n_classes = state["shape"].tolist()
         expected = {"shape", *(name for name, part in parts.items() if part is not None)}
         if n_features != self.width or {k.split(".", 1)[0] for k in state} != expected:
             raise InvalidInputError(
-                f"`state` does not fit {self!r}: it comes from a density of other columns. Load it into one "
-                "with the settings of the one that was saved."
+                f"`state` must come from a density with the settings of {self!r}; it has other columns. "
+                "Load it into a density with the same settings."
             )
         for name, part in parts.items():
             if part is not None:
-                own = {k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")}
-                part.load_state(own)
+                prefix = f"{name}."
+                part.load_state({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
         self.levels_, self.flow_ = levels, flow
         self.n_features_, self.n_classes_ = n_features, n_classes
         return self
 
-    def _levels(self, batch: int) -> ConditionalLevels | None:
+    def _require_fitted(self) -> None:
+        if not self.n_features_:
+            raise NotFittedError(
+                "This density has not been fitted. Call `fit(x, y)` first, or `load_state(state)`."
+            )
+
+    def _build_levels(self, batch: int) -> ConditionalLevels | None:
         if not self.groups:
             return None
         training = replace(self.levels_training, batch_size=batch)
         return ConditionalLevels(groups=self.groups, given=self.given, training=training, seed=self.seed)
 
-    def _flow(self, batch: int) -> ConditionalFlow | None:
+    def _build_flow(self, batch: int) -> ConditionalFlow | None:
         if not self.numbers:
             return None
         noise = dict(zip(self.numbers, self.noise, strict=True)) if self.noise else {}
@@ -166,7 +167,7 @@ class MixedDensity:
 
 
 class StackedMixed(nn.Module):
-    """Several mixed densities of one shape in one batched call: ``forward(x, y)``, shape ``(M, n)``."""
+    """Several mixed densities of the same shape in one batched call."""
 
     def __init__(self, members: Sequence[MixedDensity]) -> None:
         super().__init__()
@@ -176,6 +177,6 @@ class StackedMixed(nn.Module):
         self.flow = StackedMAF(flows) if flows else None
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Log-densities of rows ``(n, d)`` given classes ``(n,)``, shape ``(M, n)``."""
+        """Return the log-densities of rows ``(n, d)`` given classes ``(n,)``, shape ``(M, n)``."""
         parts = [part(x, y) for part in (self.levels, self.flow) if part is not None]
         return torch.stack(parts).sum(dim=0)

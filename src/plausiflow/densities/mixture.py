@@ -1,10 +1,10 @@
-r"""A conditional Gaussian mixture: fitted by scikit-learn, evaluated in torch so that gradients flow.
+r"""Conditional Gaussian mixture: fitted by scikit-learn, evaluated in torch so that gradients flow.
 
 .. math:: \log p(x | y) = \log\sum_j \pi_{j,y}\, \mathcal N(x; \mu_{j,y}, \Sigma_{j,y})
 
 [PPCEF Eq. 4 takes its max]
 
-Each precision matrix is kept as a factor P with :math:`\Sigma^{-1} = P P^\top`, so that a component's
+Each precision matrix is stored as a factor P with :math:`\Sigma^{-1} = P P^\top`, so that a component's
 quadratic form is :math:`\lVert (x - \mu) P \rVert^2` and its log-determinant a sum over P's diagonal.
 """
 
@@ -28,10 +28,10 @@ class GMM:
     """One Gaussian mixture per class.
 
     Attributes:
-        components: Components per class; fewer where a class has fewer rows.
-        regularisation: Added to the covariances' diagonals, so that constant and duplicated columns are
-            harmless.
-        seed: Of the fit.
+        components: Components per class; fewer if a class has fewer different rows.
+        regularisation: Added to the diagonals of the covariances, for constant and duplicated columns.
+        seed: The random seed of the fit.
+        parameters_: Log-weights, means and precision factors of each class.
     """
 
     components: int = 4
@@ -50,7 +50,7 @@ class GMM:
         for k in y.unique().tolist():
             rows = x[y == k].detach().double().cpu().numpy()
             count = min(self.components, len(np.unique(rows, axis=0)))
-            if len(rows) == 1:  # scikit-learn wants two rows; twice the same gives the same Gaussian
+            if len(rows) == 1:  # scikit-learn needs two rows; a duplicate gives the same Gaussian
                 rows = rows.repeat(2, axis=0)
             mixture = GaussianMixture(
                 count, reg_covar=self.regularisation, random_state=self.seed, max_iter=500
@@ -63,20 +63,16 @@ class GMM:
         return self
 
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
-        r""":math:`\log p(x | y)`, shape ``(n,)``; minus infinity for a class without rows."""
-        if not self.parameters_:
-            raise NotFittedError(
-                "This mixture has not been fitted. Call `fit(x, y)` first, or `load_state(state)`."
-            )
-        check_query(x, y, next(iter(self.parameters_.values()))["means"].shape[1])
+        r"""Return :math:`\log p(x | y)`, shape ``(n,)``; minus infinity for a class without rows."""
+        check_query(x, y, next(iter(self._fitted().values()))["means"].shape[1])
         log_prob = x.new_full((len(x),), -math.inf)
         for k in y.unique().tolist():
             if k in self.parameters_:
                 members = (y == k).nonzero()[:, 0]
-                log_prob = log_prob.index_put((members,), self._of_class(x[members], k))
+                log_prob = log_prob.index_put((members,), self._class_log_prob(x[members], k))
         return log_prob
 
-    def _of_class(self, x: Tensor, k: int) -> Tensor:
+    def _class_log_prob(self, x: Tensor, k: int) -> Tensor:
         log_weights, means, factors = (
             self.parameters_[k][n].to(x) for n in ("log_weights", "means", "precisions_cholesky")
         )
@@ -86,21 +82,21 @@ class GMM:
         return torch.logsumexp(log_weights + log_normal, dim=1)
 
     def state(self) -> dict[str, Tensor]:
-        """Everything learned, as tensors."""
-        if not self.parameters_:
-            raise NotFittedError(
-                "This mixture has not been fitted: there is no state to save. Call `fit(x, y)` first."
-            )
-        return {
-            f"{k}.{name}": value.clone()
-            for k, part in self.parameters_.items()
-            for name, value in part.items()
-        }
+        """Return everything learned, as tensors."""
+        parameters = self._fitted().items()
+        return {f"{k}.{name}": value.clone() for k, part in parameters for name, value in part.items()}
 
     def load_state(self, state: dict[str, Tensor]) -> Self:
-        """Take back what :meth:`state` gave."""
+        """Restore what :meth:`state` returned."""
         self.parameters_ = {}
         for key, value in state.items():
             k, name = key.split(".", 1)
             self.parameters_.setdefault(int(k), {})[name] = value.clone()
         return self
+
+    def _fitted(self) -> dict[int, dict[str, Tensor]]:
+        if not self.parameters_:
+            raise NotFittedError(
+                "This mixture has not been fitted. Call `fit(x, y)` first, or `load_state(state)`."
+            )
+        return self.parameters_

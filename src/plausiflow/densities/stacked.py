@@ -1,11 +1,11 @@
-r"""Several masked autoregressive flows of one shape, evaluated in one batched call.
+r"""Several masked autoregressive flows of the same shape, evaluated in one batched call.
 
-The members' weights are stacked along a first dimension, so that a layer of all members is one batched matrix
-product: small batches, which pay for the number of operations and not for their size, cost hardly more than
-with one member. What a row is given (its class, its categories) enters the first layer of each network only,
-as a bias; a search that moves nothing but numbers computes it once.
+The weights of the members are stacked along a first dimension, so that a layer of all members is one batched
+matrix product: for small batches, where the number of operations dominates, the cost is hardly more than that
+of one member. The context of a row (its class, its categories) enters only the first layer of each network,
+as a bias; a search that changes only numbers computes it once.
 
-Each of the T transforms maps u to :math:`u e^{a(u)} + b(u)`, where a and b come from a masked network, and a
+Each of the T transforms maps u to :math:`u e^{a(u)} + b(u)`, where a masked network computes a and b, and a
 is softly bounded: :math:`a = r / (1 + |r| / bound)`.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class StackedMAF(nn.Module):
-    """The members side by side: ``forward(x, y)`` gives each one's log-density, shape ``(M, n)``."""
+    """Stacked flows: ``forward(x, y)`` gives each member's log-density, shape ``(M, n)``."""
 
     mean: Tensor
     sd: Tensor
@@ -35,7 +35,7 @@ class StackedMAF(nn.Module):
         super().__init__()
         like = torch.zeros(0, dtype=torch.float64)
         flows = [member.frozen(like) for member in members]
-        self.own, self.given, self.n_classes = flows[0].own, flows[0].given, flows[0].n_classes
+        self.modelled, self.given, self.n_classes = flows[0].modelled, flows[0].given, flows[0].n_classes
         self.bound = members[0].log_scale_bound
         self.register_buffer("mean", torch.stack([flow.mean for flow in flows])[:, None])
         self.register_buffer("sd", torch.stack([flow.sd for flow in flows])[:, None])
@@ -46,10 +46,10 @@ class StackedMAF(nn.Module):
         transforms, self.depth = range(len(linear[0])), len(linear[0][0])
         for j in range(self.depth):
             layers = [[network[i][j] for network in linear] for i in transforms]
-            weight = torch.stack([torch.stack([layer.weight.mT for layer in own]) for own in layers])
-            bias = torch.stack([torch.stack([layer.bias[None] for layer in own]) for own in layers])
+            weight = torch.stack([torch.stack([layer.weight.mT for layer in stage]) for stage in layers])
+            bias = torch.stack([torch.stack([layer.bias[None] for layer in stage]) for stage in layers])
             if j == 0:
-                weight, context = _without_context(weight, len(self.own))
+                weight, context = _split_context(weight, len(self.modelled))
                 context[..., : self.n_classes, :] += bias  # a row has exactly one class
                 self.register_buffer("context", context)
             if j == self.depth - 1:  # shifts, then scales
@@ -60,14 +60,14 @@ class StackedMAF(nn.Module):
         self._networks: list[_Network] | None = None
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> StackedMAF:
-        """Torch's: moves the buffers; what is at hand of them is of no use any more."""
+        """Move the buffers, as torch does, and drop the cached views of them."""
         self._networks = None
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
 
     @property
     def networks(self) -> list[_Network]:
-        """Weights and biases of each transform, at hand: looking them up would cost small batches dearly."""
+        """Weights and biases of each transform, cached because lookups are slow for small batches."""
         if self._networks is None:
             self._networks = []
             for i in range(len(self.context)):
@@ -80,45 +80,48 @@ class StackedMAF(nn.Module):
         return self._networks
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Log-densities of rows ``(n, d)`` given classes ``(n,)``, shape ``(M, n)``."""
-        return self.log_prob(x[:, self.own] if self.given else x, self.conditions(x, y))
+        """Return the log-densities of rows ``(n, d)`` given classes ``(n,)``, shape ``(M, n)``."""
+        return self.log_prob(x[:, self.modelled] if self.given else x, self.conditions(x, y))
 
     def conditions(self, x: Tensor, y: Tensor) -> Tensor:
-        """What the rows are given, as biases of the first layers, shape ``(T, M, n, hidden)``."""
+        """Return the context of rows as biases of the first layers, shape ``(T, M, n, hidden)``."""
         if not self.given:
             return self.context[:, :, y]
         return torch.cat([F.one_hot(y, self.n_classes).to(x), x[:, self.given]], dim=1) @ self.context
 
     def log_prob(self, numbers: Tensor, conditions: Tensor) -> Tensor:
-        """Log-densities of the columns that are modelled ``(n, own)`` under conditions, shape ``(M, n)``."""
+        """Return log-densities ``(M, n)`` of the modelled columns ``(n, modelled)`` under conditions."""
         if torch.is_grad_enabled() and numbers.requires_grad and not conditions.requires_grad:
             log_prob: Tensor = _LogDensity.apply(numbers, conditions, self)  # type: ignore[no-untyped-call]
             return log_prob
-        return self.passed(numbers, conditions)[0]
+        return self.forward_pass(numbers, conditions)[0]
 
     def value_and_grad(
         self, numbers: Tensor, conditions: Tensor, shares: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Log-densities ``(M, n)``, and the gradient ``(n, own)`` of their sum with ``shares`` ``(M, n)``."""
-        log_prob, latent, passes = self.passed(numbers, conditions)
-        return log_prob, self.pulled_back(shares(log_prob), latent, passes)
+        """Return log-densities ``(M, n)`` and the gradient ``(n, modelled)`` of a weighted sum of them.
 
-    def pulled_back(self, outer: Tensor, latent: Tensor, passes: list[_Pass]) -> Tensor:
-        """The gradient ``(n, own)`` of log-densities that count so much ``(M, n)``, once they are known."""
+        ``shares`` maps the log-densities to their weights ``(M, n)``.
+        """
+        log_prob, latent, passes = self.forward_pass(numbers, conditions)
+        return log_prob, self.pullback(shares(log_prob), latent, passes)
+
+    def pullback(self, outer: Tensor, latent: Tensor, passes: list[_Pass]) -> Tensor:
+        """Return the gradient ``(n, modelled)`` of log-densities with weights ``outer`` ``(M, n)``."""
         share = outer[..., None]
         gradient = -latent * share
-        for (_, _, backwards), done in zip(reversed(self.networks), reversed(passes), strict=True):
-            scaled = gradient * done.scale
-            steep = torch.addcmul(share, scaled, done.u) / (done.damp * done.damp)
+        for (_, _, backwards), step in zip(reversed(self.networks), reversed(passes), strict=True):
+            scaled = gradient * step.scale
+            steep = torch.addcmul(share, scaled, step.u) / (step.damp * step.damp)
             inner = torch.cat([gradient, steep], dim=2)
-            for weight, hidden in zip(backwards, reversed(done.hidden), strict=False):
+            for weight, hidden in zip(backwards, reversed(step.hidden), strict=False):
                 inner = torch.bmm(inner, weight)
                 inner = torch.addcmul(inner, inner * hidden, hidden, value=-1)
             gradient = torch.baddbmm(scaled, inner, backwards[-1])
         return (gradient / self.sd).sum(dim=0)
 
-    def passed(self, numbers: Tensor, conditions: Tensor) -> tuple[Tensor, Tensor, list[_Pass]]:
-        """Log-densities ``(M, n)``, latents ``(M, n, own)``, and what is computed on the way."""
+    def forward_pass(self, numbers: Tensor, conditions: Tensor) -> tuple[Tensor, Tensor, list[_Pass]]:
+        """Return log-densities ``(M, n)``, latents ``(M, n, modelled)`` and the intermediate values."""
         u, total, passes = (numbers - self.mean) / self.sd, self.volume, []
         for (weights, biases, _), condition in zip(self.networks, conditions.unbind(), strict=True):
             hidden = [torch.tanh(torch.baddbmm(condition, u, weights[0]))]
@@ -134,9 +137,9 @@ class StackedMAF(nn.Module):
 
 
 class _Network(NamedTuple):
-    """A transform's layers: weights ``(M, inputs, outputs)`` and biases ``(M, 1, outputs)``.
+    """The layers of a transform: weights ``(M, inputs, outputs)`` and biases ``(M, 1, outputs)``.
 
-    ``backwards`` are the weights transposed, the last layer first.
+    ``backwards`` are the transposed weights, the last layer first.
     """
 
     weights: list[Tensor]
@@ -145,7 +148,7 @@ class _Network(NamedTuple):
 
 
 class _Pass(NamedTuple):
-    """What a transform has computed: its input, hidden layers, damping of its log-scales, and scales."""
+    """Intermediate values of a transform: input, hidden layers, damping of the log-scales, and scales."""
 
     u: Tensor
     hidden: list[Tensor]
@@ -154,14 +157,14 @@ class _Pass(NamedTuple):
 
 
 class _LogDensity(torch.autograd.Function):
-    """The same log-densities with their gradient written down: half the time where rows are few.
+    """The log-densities with an explicit gradient, which takes half the time for few rows.
 
-    The gradient of the gradient, where somebody wants it, is left to torch.
+    Second derivatives are left to torch.
     """
 
     @staticmethod
     def forward(ctx: Any, numbers: Tensor, conditions: Tensor, flow: StackedMAF) -> Tensor:  # noqa: ANN401
-        log_prob, ctx.latent, ctx.passes = flow.passed(numbers, conditions)
+        log_prob, ctx.latent, ctx.passes = flow.forward_pass(numbers, conditions)
         ctx.flow = flow
         ctx.save_for_backward(numbers, conditions)
         return log_prob
@@ -171,14 +174,14 @@ class _LogDensity(torch.autograd.Function):
         numbers, conditions = ctx.saved_tensors
         flow: StackedMAF = ctx.flow
         if torch.is_grad_enabled():
-            log_prob = flow.passed(numbers, conditions)[0]
+            log_prob = flow.forward_pass(numbers, conditions)[0]
             return torch.autograd.grad(log_prob, numbers, outer[0], create_graph=True)[0], None, None
-        return flow.pulled_back(outer[0], ctx.latent, ctx.passes), None, None
+        return flow.pullback(outer[0], ctx.latent, ctx.passes), None, None
 
 
-def _without_context(weight: Tensor, n_features: int) -> tuple[Tensor, Tensor]:
-    """The first layer's part for what is modelled, and that for what is given, ``(T, M, inputs, hidden)``."""
-    # A number that is alone depends on no other: zuko's network sees nothing but the context.
+def _split_context(weight: Tensor, n_features: int) -> tuple[Tensor, Tensor]:
+    """Split the first layer into modelled and context inputs, ``(T, M, inputs, hidden)`` each."""
+    # A single number depends on no other: zuko's network has the context as its only input.
     if n_features == 1:
         return torch.zeros_like(weight[..., :1, :]), weight.clone()
     return weight[..., :n_features, :], weight[..., n_features:, :].clone()

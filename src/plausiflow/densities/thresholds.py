@@ -12,19 +12,19 @@ from torch import Tensor
 
 from plausiflow.core import (
     Density,
-    Plausibility,
-    Prepares,
+    MovingColumns,
     RowFunction,
     RowValueAndGrad,
+    blocks,
     check_classes,
     check_rows,
     plausibility_value,
 )
-from plausiflow.densities.flows import ConditionalFlow
+from plausiflow.densities.row_scores import PlainRowScores
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
 
 FEW_ROWS = 20
-_BLOCK = 8192
+"""Fewer held-out rows of a class do not make a threshold of its own."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -73,14 +73,13 @@ class Thresholded:
         made.log_delta_ = thresholds.expand(n_classes).clone()
         return made
 
-    def fit(self, x: Tensor, y: Tensor) -> Self:
+    def fit(self, x: Tensor, y: Tensor, *, n_classes: int | None = None) -> Self:
         """Take thresholds from real rows: training rows for the paper's, held-out rows for honest ones."""
         check_rows(x, y)
         with torch.no_grad():
-            blocks = zip(x.double().split(_BLOCK), y.split(_BLOCK), strict=True)
-            log_prob = torch.cat([self.density.log_prob(rows, classes) for rows, classes in blocks])
+            log_prob = torch.cat([self.density.log_prob(*block) for block in blocks(x.double(), y)])
         pooled = quantile_of(log_prob, self.quantile)
-        classes = range(int(y.max()) + 1)
+        classes = range(n_classes or int(y.max()) + 1)
         if self.scheme == "pooled":
             self.log_delta_ = pooled.expand(len(classes)).clone()
         else:
@@ -107,23 +106,9 @@ class Thresholded:
         """Log-density minus threshold, shape ``(n,)``: plausible where not negative."""
         return plausibility_value(self.density.log_prob(x, y), self.log_delta(y).to(x))
 
-    def scorer(self, y: Tensor) -> RowFunction:
-        """The score of candidates for rows with these classes ``(n,)``, which are checked here and once."""
-        log_prob = getattr(self.density, "unchecked_log_prob", self.density.log_prob)
-        bar = self.log_delta(y)
-        return lambda x_cf, rows: plausibility_value(log_prob(x_cf, y[rows]), bar[rows].to(x_cf))
-
-    def slope(self, y: Tensor) -> RowValueAndGrad | None:
-        """The same with its gradient, of a density that knows it without a graph."""
-        density, bar = self.density, self.log_delta(y)
-        if not isinstance(density, ConditionalFlow) or density.architecture != "maf" or density.given:
-            return None
-
-        def slope(x_cf: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-            log_prob, gradient = density.value_and_grad(x_cf, y[rows])
-            return plausibility_value(log_prob, bar[rows].to(x_cf)), gradient
-
-        return slope
+    def for_rows(self, x: Tensor, y_target: Tensor, *, with_margin: bool = True) -> ThresholdedRowScores:
+        """Prepare for factual rows ``(n, d)`` and their target classes ``(n,)``; there is no margin."""
+        return ThresholdedRowScores(self, x, y_target)
 
     def state(self) -> dict[str, Tensor]:
         """Everything learned, the density's as well, as tensors; :meth:`load_state` takes it back."""
@@ -134,21 +119,48 @@ class Thresholded:
     def load_state(self, state: Mapping[str, Tensor]) -> Self:
         """Take back what :meth:`state` gave, into a density with the same settings."""
         inner = {k.removeprefix("density."): v for k, v in state.items() if k.startswith("density.")}
-        self.density = self.density.load_state(inner)  # type: ignore[attr-defined]
+        self.density.load_state(inner)  # type: ignore[attr-defined]
         self.log_delta_ = state["log_delta"].clone()
         return self
 
 
-def scorer_of(plausibility: Plausibility, y: Tensor) -> RowFunction:
-    """The score of candidates for rows with these classes ``(n,)``, as a search asks for it."""
-    if isinstance(plausibility, Prepares):
-        return plausibility.scorer(y)
-    return lambda x_cf, rows: plausibility.score(x_cf, y[rows])
+class ThresholdedRowScores(PlainRowScores):
+    """Scores of candidates for some rows; the classes are checked once, and not in every call."""
 
+    def __init__(self, plausibility: Thresholded, x: Tensor, y_target: Tensor) -> None:
+        super().__init__(plausibility, x, y_target)
+        self.density, self.log_delta = plausibility.density, plausibility.log_delta(y_target)
 
-def row_value_and_grad(plausibility: Plausibility, y: Tensor) -> RowValueAndGrad | None:
-    """The same with its gradient, where that is known without a graph."""
-    return plausibility.slope(y) if isinstance(plausibility, Prepares) else None
+    def at(self, rows: Tensor) -> Self:
+        """Select rows, shape ``(k,)``; a row may occur more than once."""
+        other = super().at(rows)
+        other.log_delta = self.log_delta[rows]
+        return other
+
+    def to(self, device: torch.device) -> Self:
+        """Move to a device."""
+        other = super().to(device)
+        other.log_delta = self.log_delta.to(device)
+        return other
+
+    def score(self, x_cf: Tensor, rows: Tensor) -> Tensor:
+        """Return log-density minus threshold of candidates ``(m, d)`` for the rows ``(m,)``."""
+        log_prob = getattr(self.density, "unchecked_log_prob", self.density.log_prob)
+        return plausibility_value(log_prob(x_cf, self.y_target[rows]), self.log_delta[rows].to(x_cf))
+
+    def of_columns(self, moving: MovingColumns, rows: Tensor) -> tuple[RowFunction, RowValueAndGrad | None]:
+        """Return the score as a function of the moving columns, with its gradient for a plain MAF."""
+        score, _ = super().of_columns(moving, rows)
+        density = self.density
+        if not getattr(density, "has_gradient", False):
+            return score, None
+
+        def value_and_grad(z: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+            own = rows[which]
+            log_prob, gradient = density.value_and_grad(moving.encoded(z, which), self.y_target[own])  # type: ignore[attr-defined]
+            return plausibility_value(log_prob, self.log_delta[own].to(z)), moving.gradient(gradient)
+
+        return score, value_and_grad
 
 
 def quantile_of(values: Tensor, q: float) -> Tensor:

@@ -10,15 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.core import (
-    METRICS,
-    Context,
-    Density,
-    Plausibility,
-    Variant,
-    evaluate,
-    verify_counterfactuals,
-)
+from plausiflow.core import METRICS, Context, Density, Plausibility, Variant, evaluate, verify_counterfactuals
 from plausiflow.densities import CrossFitEnsemble, Judges
 from plausiflow.explanations.checks import FIGURES
 from plausiflow.models import TableModel
@@ -28,14 +20,13 @@ from plausiflow.search import (
     Engine,
     SearchRequest,
     SearchResult,
-    answers_as_text,
+    outputs_as_labels,
     targets_as_text,
 )
 from plausiflow.tables import FloatArray
 
 if TYPE_CHECKING:
     from plausiflow.explanations.result import Explanations
-
 
 _TIMES = ("seconds", "cpu_seconds")
 
@@ -51,25 +42,21 @@ def metrics_context(model: TableModel, x: Tensor, classes: Tensor) -> Context | 
 
 @torch.no_grad()
 def measure_counterfactuals(
-    request: SearchRequest,
-    answers: SearchResult,
-    model: TableModel,
-    engine: Engine,
-    judges: Judges | None,
+    request: SearchRequest, answers: SearchResult, model: TableModel, engine: Engine, judges: Judges | None
 ) -> pd.DataFrame:
     """Return the figures of each answer; ``steady`` calls a model without gradients once more."""
     x, of = request.encoded.x[answers.of], answers.of
-    wanted = request.wanted.y[of]
+    y_target = request.targets.y[of]
     outputs = model.predict_outputs(answers.x_cf, answers.decoded)
     judged = torch.full((len(of),), torch.nan, dtype=torch.float64)
     if judges is not None and len(of):
-        judged = judges.passes(answers.x_cf, wanted, x).double().mean(dim=1)
+        judged = judges.passes(answers.x_cf, y_target, x).double().mean(dim=1)
     delta = answers.x_cf - x
     log_density = probability = torch.full_like(judged, torch.nan)
     if isinstance(engine.plausibility, Density):
-        log_density = engine.plausibility.log_prob(answers.x_cf, wanted)
+        log_density = engine.plausibility.log_prob(answers.x_cf, y_target)
     if model.labels:
-        probability = outputs.gather(1, wanted[:, None])[:, 0].exp()
+        probability = outputs.gather(1, y_target[:, None])[:, 0].exp()
     figures = {
         "cost": answers.cost,
         "l1": delta.abs().sum(dim=1),
@@ -83,10 +70,10 @@ def measure_counterfactuals(
     if not model.labels:
         figures["prediction"] = outputs
     if engine.true_model is not None:
-        # A budget of its own: what the search has spent does not count.
+        # A budget of its target_probability: what the search has spent does not count.
         true_model = replace(engine.true_model, budget=FINAL_CORNERS * len(of))
-        oracle = true_model.oracle(request.frame, request.encoded.x, request.wanted)
-        figures["steady"] = oracle.steady(answers.x_cf, of, corners=FINAL_CORNERS, reach=PROMISE, salt=4)
+        oracle = true_model.oracle(request.frame, request.encoded.x, request.targets)
+        figures["steady"] = oracle.stability(answers.x_cf, of, corners=FINAL_CORNERS, reach=PROMISE, salt=4)
     return pd.DataFrame({name: values.numpy() for name, values in figures.items()})
 
 
@@ -95,17 +82,16 @@ def verdict_table(
 ) -> pd.DataFrame:
     """Return the verdict of each row; ``before`` are the model's outputs for the unchanged rows."""
     usable = request.encoded.usable
-    likely = np.full(len(usable), np.nan)
+    probability = np.full(len(usable), np.nan)
     if labels:
-        own = before.gather(1, request.wanted.y[:, None])[:, 0].exp().numpy()
-        likely = np.where(usable, own, np.nan)
+        probability[usable] = before.gather(1, request.targets.y[:, None])[:, 0].exp().numpy()[usable]
     return pd.DataFrame(
         {
             "status": answers.status,
             "reason": answers.reason,
-            "predicted": answers_as_text(before, labels, usable),
-            "target": targets_as_text(request.wanted, labels, usable),
-            "probability": likely,
+            "predicted": outputs_as_labels(before, labels, usable),
+            "target": targets_as_text(request.targets, labels, usable),
+            "probability": probability,
         },
         index=request.frame.index,
     )

@@ -1,6 +1,6 @@
 """Ways to find counterfactuals, all with the same ``explain``."""
 
-from plausiflow.methods.base import Method, Policy, Target
+from plausiflow.methods.base import Method
 from plausiflow.methods.box import BoxedMethod
 from plausiflow.methods.ppcef import PPCEF
 from plausiflow.methods.reference.artelt import Artelt
@@ -44,7 +44,5 @@ __all__ = [
     "Method",
     "Nearest",
     "NearestDense",
-    "Policy",
-    "Target",
     "Wachter",
 ]

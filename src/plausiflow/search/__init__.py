@@ -1,72 +1,68 @@
-"""The search for counterfactuals of a table."""
+"""The engine: problems, targets, bank, candidates, search strategies, verification and verdicts."""
 
-from plausiflow.search.alternatives_of_target import cheapest_of
+from plausiflow.search.bank import Bank, Feasible
 from plausiflow.search.black_box import FINAL_CORNERS, PROMISE
-from plausiflow.search.criterion import TargetCriterion, Targets
+from plausiflow.search.candidates import Candidates, change_costs
 from plausiflow.search.engine import Engine
 from plausiflow.search.fit import (
-    Rows,
+    FitSettings,
+    MakeMethod,
     SearchContext,
-    Settings,
+    TrainingRows,
     build_engine,
-    densities,
-    monotone,
-    outcome_of,
+    feature_weights,
+    learn_plausibility,
+    log_proba_of,
+    monotone_features,
     restore_engine,
-    weights_of,
 )
 from plausiflow.search.mixed import MixedSearch
-from plausiflow.search.pipeline import SearchRequest, SearchResult
-from plausiflow.search.requests import (
-    MOST_ANSWERS,
-    check_asked,
-    check_settings,
-    read_rows,
-    scores,
-    with_rules,
-)
+from plausiflow.search.pipeline import SearchResult, plausibility_scores, search_targets
+from plausiflow.search.problem import build_problem
+from plausiflow.search.request import MOST_ANSWERS, SearchRequest, check_request, check_settings, read_rows
 from plausiflow.search.targets import (
     Target,
-    answers_as_text,
-    binned,
+    bin_outcomes,
+    outputs_as_labels,
     parse_target,
     target_classes,
     targets_as_text,
 )
-from plausiflow.search.task import Candidates
-from plausiflow.search.true_model import at_corners
+from plausiflow.search.true_model import corners_of
 
 __all__ = [
     "FINAL_CORNERS",
     "MOST_ANSWERS",
     "PROMISE",
+    "Bank",
     "Candidates",
     "Engine",
+    "Feasible",
+    "FitSettings",
+    "MakeMethod",
     "MixedSearch",
-    "Rows",
     "SearchContext",
     "SearchRequest",
     "SearchResult",
-    "Settings",
     "Target",
-    "TargetCriterion",
-    "Targets",
-    "answers_as_text",
-    "at_corners",
-    "binned",
+    "TrainingRows",
+    "bin_outcomes",
     "build_engine",
-    "cheapest_of",
-    "check_asked",
+    "build_problem",
+    "change_costs",
+    "check_request",
     "check_settings",
-    "densities",
-    "monotone",
-    "outcome_of",
+    "corners_of",
+    "feature_weights",
+    "learn_plausibility",
+    "log_proba_of",
+    "monotone_features",
+    "outputs_as_labels",
     "parse_target",
+    "plausibility_scores",
     "read_rows",
     "restore_engine",
-    "scores",
+    "search_targets",
     "target_classes",
     "targets_as_text",
-    "weights_of",
-    "with_rules",
 ]

@@ -1,7 +1,7 @@
 """Several answers for a row that differ in what they change.
 
 A wide search keeps many answers. Each further round forbids, row by row, one of the features that the
-cheapest answer spends most on, and searches again; real rows near by are answers of other regions. From all
+cheapest answer spends most on, and searches again; bank rows near by are answers of other regions. From all
 of them, the cheapest is kept first, then always the cheapest that is at least 0.6 of its own cost away from
 those kept, or else the one that is farthest from them.
 """
@@ -13,34 +13,34 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from plausiflow.search.black_box import VerifiedSearch
-from plausiflow.search.candidates import MORE, RealRows
-from plausiflow.search.mixed import MixedSearch
-from plausiflow.search.task import Candidates, Task
+from plausiflow.search.bank import MORE, Bank
+from plausiflow.search.candidates import Candidates
+from plausiflow.search.mixed import SearchStrategy
+from plausiflow.search.task import SearchTask
 
 APART = 0.6
 """How far an answer must be from those kept, in units of its own cost."""
 POOL = 12
 
 
-def diverse(task: Task, bank: RealRows, search: MixedSearch | VerifiedSearch, count: int) -> Candidates:
-    """Up to ``count`` answers for each row, cheapest first."""
-    pool = search.wider(count).run(task, bank, keep=3 * count)
-    spent = _spent(task, pool.best(1))
+def search_diverse(task: SearchTask, bank: Bank, strategy: SearchStrategy, k: int) -> Candidates:
+    """Return up to ``k`` answers for each row, cheapest first."""
+    pool = strategy.wider(k).run(task, bank, keep=3 * k)
+    spent = _spent(task, pool.cheapest(1))
     order = spent.argsort(dim=1, descending=True, stable=True)
-    for turn in range(min(count - 1, len(task.layout.blocks))):
+    for turn in range(min(k - 1, len(task.layout.blocks))):
         forbidden = torch.zeros_like(spent, dtype=torch.bool)
         forbidden.scatter_(1, order[:, turn : turn + 1], True)
         forbidden &= spent > 0
-        more = search.run(_restricted(task, forbidden), bank, keep=2)
-        pool = Candidates.joined(pool, task.checked(more).answers).distinct()
+        more = strategy.run(_restrict(task, forbidden), bank, keep=2)
+        pool = Candidates.concat(pool, task.check(more).feasible).unique()
     everyone = torch.arange(len(task), device=task.x.device)
-    real = task.checked(bank.near(task, everyone, POOL * count, among=MORE)).answers
-    return _chosen(task, Candidates.joined(pool, real).distinct(), count)
+    real = task.check(bank.verified(task, everyone, POOL * k, among=MORE)).feasible
+    return _choose(task, Candidates.concat(pool, real).unique(), k)
 
 
-def _spent(task: Task, answers: Candidates) -> Tensor:
-    """What each row's answer spends on each feature, shape ``(n, blocks)``."""
+def _spent(task: SearchTask, answers: Candidates) -> Tensor:
+    """Return the cost that each row's answer spends on each feature, shape ``(n, blocks)``."""
     spent = task.x.new_zeros(len(task), len(task.layout.blocks))
     factual = task.x[answers.rows]
     for j, block in enumerate(task.layout.blocks):
@@ -52,8 +52,8 @@ def _spent(task: Task, answers: Candidates) -> Tensor:
     return spent
 
 
-def _restricted(task: Task, forbidden: Tensor) -> Task:
-    """The same task with some features of each row kept as they are, ``(n, blocks)`` bool."""
+def _restrict(task: SearchTask, forbidden: Tensor) -> SearchTask:
+    """Return the task with some features of each row frozen, ``(n, blocks)`` bool."""
     allowance = task.allowance
     lower, upper, levels = allowance.lower.clone(), allowance.upper.clone(), allowance.levels.clone()
     for j, block in enumerate(task.layout.blocks):
@@ -66,15 +66,15 @@ def _restricted(task: Task, forbidden: Tensor) -> Task:
     return replace(task, allowance=replace(allowance, lower=lower, upper=upper, levels=levels))
 
 
-def _chosen(task: Task, pool: Candidates, count: int) -> Candidates:
-    """Greedily, for all rows at once."""
-    pool = pool.best(8 * POOL)
+def _choose(task: SearchTask, pool: Candidates, k: int) -> Candidates:
+    """Choose answers greedily, for all rows at once."""
+    pool = pool.cheapest(8 * POOL)
     distance = pool.x.new_full((len(pool),), torch.inf)
     taken = torch.zeros(len(pool), dtype=torch.bool, device=pool.x.device)
     free = replace(task, x=pool.x)  # costs between candidates, not from the rows
-    for turn in range(count):
+    for turn in range(k):
         ratio = distance / pool.cost.clamp_min(1e-12)
-        # Far enough: by cost. Otherwise: by how far apart, after all that are far enough.
+        # Answers that are far enough come first, by cost; then the others, by distance.
         rank = torch.where(ratio >= APART, pool.cost, 1e9 - ratio)
         rank = torch.where(taken | (distance <= 0), torch.inf, rank) if turn else pool.cost
         order = torch.argsort(rank, stable=True)
@@ -89,4 +89,4 @@ def _chosen(task: Task, pool: Candidates, count: int) -> Candidates:
         other = last[pool.rows]
         to_last = free.costs(pool.x, other.clamp_min(0))
         distance = torch.where(other >= 0, torch.minimum(distance, to_last), distance)
-    return pool[taken.nonzero()[:, 0]].best(count)
+    return pool[taken.nonzero()[:, 0]].cheapest(k)

@@ -1,10 +1,10 @@
-"""A short evolution: points a little nearer to the row, asked of the model itself.
+"""A short evolution: points a little closer to the row, checked with the user's own model.
 
 Each round makes a few proposals for each row: the answer so far, shrunk towards the row by a random share,
-with a little noise on some numbers; now and then one changed number is put back entirely. Cheaper ones that
-are allowed and plausible are asked of the model, the cheapest it agrees with must hold at corners, and takes
-the answer's place. Steps grow after a success and shrink after a failure. All random numbers are the row's
-own (:mod:`plausiflow.search.row_random`).
+with a little noise on some numbers; some proposals reset one changed number. Cheaper ones that are allowed
+and plausible are checked with the model; the cheapest that it accepts must be stable at corners, and replaces
+the answer. Steps grow after a success and shrink after a failure. All random numbers depend on the row only
+(:mod:`plausiflow.search.row_random`).
 """
 
 from __future__ import annotations
@@ -14,35 +14,36 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from plausiflow.search.candidates import Candidates
 from plausiflow.search.rounding import on_grid
 from plausiflow.search.row_random import normals, row_keys, uniforms
-from plausiflow.search.task import Candidates, Task
+from plausiflow.search.task import SearchTask
 
 CORNERS, REACH = 8, 2e-3
 LEAST_GAIN = 1e-4
 BACK, STEPPED, STEP = 2, 5, 0.1
-"""Proposals of each round that put one changed number back, those that bring some a step nearer, and how much
-of its change a step is at least."""
+"""Proposals of each round that reset one changed number, those that bring some numbers a step closer, and the
+smallest step as a share of a change."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evolution:
-    """How long it goes on.
+    """Settings of the evolution.
 
     Attributes:
-        rounds: How often proposals are made.
-        proposals: For each row in each round.
+        rounds: Number of rounds.
+        proposals: Proposals for each row in each round.
         size: First size of a step, as a share of the change so far.
-        asked: Of the proposals, how many the model is asked about at most, the cheapest first.
+        checked: Proposals that the model is asked about, the cheapest first.
     """
 
     rounds: int = 18
     proposals: int = 20
     size: float = 0.2
-    asked: int = 5
+    checked: int = 5
 
-    def run(self, task: Task, best: Candidates, *, sparse: bool) -> Candidates:
-        """Better answers, one for each; ``sparse`` changes nothing that is not changed already."""
+    def run(self, task: SearchTask, best: Candidates, *, sparse: bool) -> Candidates:
+        """Return a better answer for each; ``sparse`` changes no further features."""
         assert task.oracle is not None
         if len(best) == 0 or not task.numbers:
             return best
@@ -54,7 +55,7 @@ class Evolution:
             points = replace(points, x=on_grid(task, points))
             cost = task.costs(points.x, points.rows)
             cheaper = cost < (1 - LEAST_GAIN) * best.cost[of]
-            found = self._asked(task, points[cheaper], of[cheaper])
+            found = self._check(task, points[cheaper], of[cheaper])
             took = torch.zeros(len(best), dtype=torch.bool)
             if len(found[0]):
                 place, better = found
@@ -65,37 +66,37 @@ class Evolution:
             size = torch.where(took, 1.3 * size, 0.75 * size).clamp(0.01, 0.6)
         return best
 
-    def _asked(self, task: Task, points: Candidates, of: Tensor) -> tuple[Tensor, Candidates]:
-        """The cheapest proposal of each answer that holds, also at corners; and which answers these are."""
+    def _check(self, task: SearchTask, points: Candidates, of: Tensor) -> tuple[Tensor, Candidates]:
+        """Return the answers that have a stable cheaper proposal, and the cheapest such proposal of each."""
         oracle = task.oracle
         assert oracle is not None
-        fine = task.unasked.checked(points)
-        own = replace(fine, rows=of).best(self.asked)
+        fine = task.without_oracle.check(points)
+        own = replace(fine, rows=of).cheapest(self.checked)
         own = own[torch.isfinite(own.cost)]
         valid = oracle.valid(own.x, self._rows(points, of, own))
-        first = own[valid].best(1)
+        first = own[valid].cheapest(1)
         rows = self._rows(points, of, first)
-        holds = oracle.steady(first.x, rows, corners=CORNERS, reach=REACH, salt=1) == 1
+        holds = oracle.stability(first.x, rows, corners=CORNERS, reach=REACH, salt=1) == 1
         kept = first[holds]
         return kept.rows, replace(kept, rows=rows[holds])
 
     @staticmethod
-    def _steps(task: Task) -> Tensor:
-        """The grid's step of each number that may move, zero where there is none, shape ``(numbers,)``."""
+    def _steps(task: SearchTask) -> Tensor:
+        """Return the grid step of each number that may move, zero without a grid, shape ``(numbers,)``."""
         scales = {block.number: block.scale for block in task.mutable if block.scale is not None}
         return torch.tensor([scales[column].encoded_step for column in task.numbers], dtype=torch.float64)
 
     @staticmethod
     def _rows(points: Candidates, of: Tensor, own: Candidates) -> Tensor:
-        """The rows of the task that belong to some answers."""
+        """Return the rows of the task that some answers belong to."""
         row_of = torch.zeros(int(of.max()) + 1 if len(of) else 0, dtype=torch.long)
         row_of[of] = points.rows
         return row_of[own.rows]
 
     def _proposals(
-        self, task: Task, best: Candidates, keys: Tensor, size: Tensor, sparse: bool, salt: int
+        self, task: SearchTask, best: Candidates, keys: Tensor, size: Tensor, sparse: bool, salt: int
     ) -> Tensor:
-        """Points for each answer, shape ``(answers * proposals, width)``."""
+        """Return proposals for each answer, shape ``(answers * proposals, width)``."""
         n, count, columns = len(best), self.proposals, torch.tensor(task.numbers)
         own, k = task.x[best.rows][:, columns], len(columns)
         current = best.x[:, columns]
@@ -113,13 +114,13 @@ class Evolution:
             shape
         )
         numbers = own[:, None] + (1 - shrink) * delta[:, None] + strength * noise * (some & moves)
-        # One changed number of the first few proposals goes back to the row's own.
+        # The first few proposals reset one changed number.
         which = (
             uniforms(keys, BACK * k, salt + 5).view(n, BACK, k).masked_fill(~(changed & free)[:, None], -1.0)
         )
         back = torch.nn.functional.one_hot(which.argmax(dim=2), k).bool() & (changed & free)[:, None]
         numbers[:, :BACK] = torch.where(back, own[:, None], current[:, None])
-        # Some changed numbers of the next few go one step of their grid back, or a share of their change.
+        # The next few bring some changed numbers one grid step closer, or a share of their change.
         step = torch.maximum(self._steps(task).to(delta), STEP * delta.abs()).minimum(delta.abs())
         nearer = current - delta.sign() * step
         drawn = uniforms(keys, STEPPED * k, salt + 6).view(n, STEPPED, k)

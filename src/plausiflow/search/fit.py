@@ -1,122 +1,112 @@
-"""What is learned from the rows of a table: how plausible rows are, how far inside to stay, and real answers.
+"""What ``Explainer.fit`` learns for the search: plausibility, calibrated margin, bank.
 
-The density is a cross-fitted ensemble of mixed densities given what cannot change; its margin is calibrated
-by searching training rows; and the bank holds the training rows that are answers already, for a model without
-gradients only those that hold at corners around them, too.
+The default density is a cross-fitted ensemble of mixed densities given what cannot change. Its margin is
+calibrated by searching training rows. The bank holds the training rows that are answers already; for a model
+without gradients only those that are valid at corners around them too.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.constraints import Increasing, Rules
-from plausiflow.core import Plausibility
+from plausiflow.constraints import CompiledRules, Increasing
+from plausiflow.core import (
+    Classifier,
+    Density,
+    Plausibility,
+    RowScores,
+    Solver,
+    TargetCriterion,
+    ValidityConstraint,
+)
 from plausiflow.densities import (
+    Calibratable,
+    ClassLogProba,
     ContextThreshold,
     CrossFitEnsemble,
     Judges,
     MixedDensity,
-    Outcome,
     PlausibilityWarning,
-    RowScores,
     calibrate,
+    fit_plausibility,
 )
 from plausiflow.errors import InvalidInputError
-from plausiflow.models import BlackBox, EncodedModel
-from plausiflow.search.black_box import CORNERS, REACH, VerifiedSearch
-from plausiflow.search.candidates import RealRows
-from plausiflow.search.criterion import TargetCriterion, ValidityConstraint
+from plausiflow.models import TableModel
+from plausiflow.search.bank import Bank
+from plausiflow.search.black_box import CORNERS, REACH, BlackBoxSearch
 from plausiflow.search.engine import Engine
-from plausiflow.search.mixed import MixedSearch
+from plausiflow.search.method_search import MethodSearch, RowSearch
+from plausiflow.search.mixed import MixedSearch, SearchStrategy
 from plausiflow.search.true_model import TrueModel
+from plausiflow.solvers import SQP
 from plausiflow.tables import Encoder, Layout
-from plausiflow.validation import number
+from plausiflow.validation import to_float
 
 MEMBERS, CALIBRATION_ROWS = 4, 120
 HOT, COLD = 0.03, 0.01
-"""Temperatures of a likeness, in ranges of a number."""
-BLOCK = 4096
+"""Temperatures of a surrogate, in ranges of a number."""
+
+MakeMethod = Callable[..., Any]
+"""A Method class, or a function of ``classifier`` and ``plausibility`` that returns a Method."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What a fit is told.
+class FitSettings:
+    """Settings of a fit.
 
     Attributes:
-        plausibility: Quantile of held-out log-densities that is the threshold.
-        confidence: Share of the counterfactuals that a second opinion must accept; nothing asks for none.
-        sparsity: How much more an answer with fewer changes may cost, as a share; nothing keeps all changes.
-        budget: How many rows a model without gradients may be asked about for each row that is explained.
-        judges: How many densities give a second opinion.
-        seed: Of all that is learned.
+        plausibility: Quantile of held-out log-densities that is the threshold, or a fitted plausibility.
+        confidence: Share of the counterfactuals that a second opinion must accept; None for none.
+        sparsity: How much more an answer with fewer changes may cost, as a share; None keeps all changes.
+        model_rows: How many rows a model without gradients may be asked about for each explained row.
+        judges: Number of densities that give a second opinion.
+        random_state: Seed of everything that is learned.
+        density: A user's density; None for the default ensemble.
+        solver: Solver for the numbers.
+        method: A method that replaces the default search.
     """
 
-    plausibility: float
+    plausibility: float | Plausibility
     confidence: float | None
     sparsity: float | None
-    budget: int
+    model_rows: int
     judges: int
-    seed: int
+    random_state: int
+    density: Density | None = None
+    solver: Solver = field(default_factory=SQP)
+    method: MakeMethod | None = None
+
+    @property
+    def quantile(self) -> float:
+        """The quantile of the thresholds; the median if a fitted plausibility is given."""
+        return float(self.plausibility) if isinstance(self.plausibility, int | float) else 0.5
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Rows:
+class TrainingRows:
     """Training rows.
 
     Attributes:
-        frame: As they came.
-        x: Encoded, shape ``(n, width)``.
-        classes: Of their outcomes, or bins of these, shape ``(n,)``.
-        n_classes: How many there are.
-        outcome: Log-probabilities of the classes, where these and not labels tell the classes apart.
+        frame: Rows of the table.
+        x: The same rows, encoded, shape ``(n, width)``.
+        classes: Classes or bins of their outcomes, shape ``(n,)``.
+        n_classes: Number of classes or bins.
+        log_proba: Log-probabilities of the classes, if these replace labels (Bayes' rule).
     """
 
     frame: pd.DataFrame
     x: Tensor
     classes: Tensor
     n_classes: int
-    outcome: Outcome | None = None
-
-
-def outcome_of(model: EncodedModel | BlackBox) -> Outcome:
-    """A classifier's log-probabilities of encoded rows, those of its likeness where it has no gradients."""
-    if not model.labels:
-        raise InvalidInputError(
-            '`labels` must be "given" or "model" where the model predicts a number, which has no '
-            'probabilities; got "bayes". With "model" the density learns from its predictions.'
-        )
-    outputs = model.outputs(COLD) if isinstance(model, BlackBox) else model.outputs
-    return lambda x: outputs(x).log_softmax(dim=1)
-
-
-def densities(
-    rows: Rows, *, rules: Rules, encoder: Encoder, settings: Settings
-) -> tuple[CrossFitEnsemble, Judges | None]:
-    """How plausible rows are given what cannot change, without a margin yet, and the judges."""
-    immutable, (rising, falling) = rules.immutable, monotone(rules)
-    base = MixedDensity.of(encoder.layout, immutable, seed=settings.seed)
-    context = ContextThreshold.of(encoder.layout, immutable=immutable, rising=rising, falling=falling)
-    single, quantile = rows.x.float(), settings.plausibility
-    ensemble = CrossFitEnsemble(
-        members=MEMBERS,
-        base=base,
-        context=context,
-        outcome=rows.outcome,
-        quantile=quantile,
-        seed=settings.seed,
-    ).fit(single, rows.classes, n_classes=rows.n_classes)
-    if not settings.judges:
-        return ensemble, None
-    judges = Judges(count=settings.judges, quantile=quantile, base=base, context=context)
-    return ensemble, judges.fit(single, rows.classes, n_classes=rows.n_classes)
+    log_proba: ClassLogProba | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,107 +115,197 @@ class SearchContext:
 
     Attributes:
         rules: What may change.
-        encoder: Of the table.
-        model: That decides.
-        aim: How its answers are held against what is wanted.
-        plausibility: Fitted.
+        encoder: Encoder of the table.
+        model: The user's model.
+        criterion: Compares its outputs with targets.
+        plausibility: A fitted plausibility.
         weights: Cost of each feature.
-        settings: Of the fit.
+        settings: Settings of the fit.
     """
 
-    rules: Rules
+    rules: CompiledRules
     encoder: Encoder
-    model: EncodedModel | BlackBox
-    aim: TargetCriterion
+    model: TableModel
+    criterion: TargetCriterion
     plausibility: Plausibility
     weights: Tensor
-    settings: Settings
+    settings: FitSettings
 
 
-def build_engine(rows: Rows, means: SearchContext) -> Engine:
-    """Everything a search needs; an ensemble is calibrated, in place."""
-    free = RealRows.free_numbers(means.encoder.layout, rows.x)
-    finder, plausibility = _finder(RealRows({}, *free), means), means.plausibility
-    answers = means.model.answers(rows.x, rows.frame)
-    _tell_of_outcomes_never_met(means.aim.classes(answers), means.model.labels)
-    if means.settings.confidence is not None and isinstance(plausibility, CrossFitEnsemble):
-        _calibrate(finder, plausibility, rows, means.aim.classes(answers), means.settings)
-    valid = _valid_rows(finder, rows, means.aim, answers)
-    bank, wider = (RealRows(_plausible(plausibility, valid, wide), *free) for wide in (False, True))
-    return replace(finder, bank=bank, wider_bank=wider)
+def log_proba_of(model: TableModel) -> ClassLogProba:
+    """Return the log-probabilities of encoded rows, those of the surrogate if there are no gradients."""
+    if not model.labels:
+        raise InvalidInputError(
+            '`labels` must be "given" or "model" for a model that predicts a number, which has no '
+            'probabilities; got "bayes". With "model" the density learns from its predictions.'
+        )
+    outputs = model.outputs_at(COLD)
+    return lambda x: outputs(x).log_softmax(dim=1)
 
 
-def _tell_of_outcomes_never_met(decided: Tensor, labels: tuple[Any, ...]) -> None:
-    never = [label for number, label in enumerate(labels) if not bool((decided == number).any())]
-    if never:
+def learn_plausibility(
+    rows: TrainingRows, *, rules: CompiledRules, encoder: Encoder, settings: FitSettings
+) -> tuple[Plausibility, Judges | None]:
+    """Return how plausible rows are, without a margin yet, and the judges.
+
+    By default plausibility is a cross-fitted ensemble of densities of what may change, given what cannot.
+    """
+    immutable, (rising, falling) = rules.immutable, monotone_features(rules)
+    base = MixedDensity.from_layout(encoder.layout, immutable, seed=settings.random_state)
+    context = ContextThreshold.from_layout(
+        encoder.layout, immutable=immutable, rising=rising, falling=falling
+    )
+    single, quantile = rows.x.float(), settings.quantile
+    plausibility: Plausibility
+    if not isinstance(settings.plausibility, int | float):
+        plausibility = settings.plausibility
+    else:
+        density = settings.density or CrossFitEnsemble(
+            members=MEMBERS,
+            base=base,
+            context=context,
+            outcome=rows.log_proba,
+            quantile=quantile,
+            seed=settings.random_state,
+        )
+        plausibility = fit_plausibility(
+            density, single, rows.classes, quantile=quantile, n_classes=rows.n_classes
+        )
+    if not settings.judges:
+        return plausibility, None
+    judges = Judges(count=settings.judges, quantile=quantile, base=base, context=context)
+    return plausibility, judges.fit(single, rows.classes, n_classes=rows.n_classes)
+
+
+def build_engine(rows: TrainingRows, context: SearchContext) -> Engine:
+    """Build the engine from training rows; a plausibility with a margin is calibrated, in place."""
+    free = Bank.free_numbers(context.encoder.layout, rows.x)
+    engine, plausibility = _engine(Bank({}, *free), context), context.plausibility
+    outputs = context.model.predict_outputs(rows.x, rows.frame)
+    decided = context.criterion.classes(outputs)
+    _warn_of_missing_outcomes(decided, context.model.labels)
+    if context.settings.confidence is not None and isinstance(plausibility, Calibratable):
+        _calibrate(engine, plausibility, rows, decided, context.settings)
+    valid = _valid_rows(engine, rows, context.criterion, outputs)
+    bank, wider = (
+        Bank(_plausible_rows(plausibility, valid, with_margin=with_margin), *free)
+        for with_margin in (True, False)
+    )
+    engine = replace(engine, bank=bank, wider_bank=wider)
+    return _with_method(engine, context, rows.x, rows.classes)
+
+
+def restore_engine(
+    state: Mapping[str, Tensor], context: SearchContext, training: tuple[Tensor, Tensor] | None = None
+) -> Engine:
+    """Restore a saved engine from the tensors of its banks.
+
+    Args:
+        state: The tensors of :meth:`Engine.bank_state`.
+        context: What the search needs.
+        training: Encoded training rows and their classes, which a method needs.
+    """
+    n_classes = context.criterion.n_bins or len(context.model.labels)
+    known = getattr(context.plausibility, "n_classes", n_classes)
+    if n_classes != known:
+        raise InvalidInputError(
+            f"The criterion must distinguish {known} classes or bins, as many as the density; got {n_classes}."
+        )
+    bank, wider = (
+        Bank.load_state(state, name, context.rules.layout, n_classes) for name in ("bank", "wider")
+    )
+    engine = replace(_engine(bank, context), wider_bank=wider)
+    if context.settings.method is not None and training is None:
+        raise InvalidInputError(
+            "An explainer with a `method` needs its training rows. Save it with `training_rows=True`."
+        )
+    return engine if training is None else _with_method(engine, context, *training)
+
+
+def _engine(bank: Bank, context: SearchContext) -> Engine:
+    model, criterion, settings = context.model, context.criterion, context.settings
+    mixed = MixedSearch(sparsity=settings.sparsity)
+    validity = ValidityConstraint(model.outputs_at(COLD), criterion, model.value_and_grad)
+    strategy: SearchStrategy = mixed
+    true_model = None
+    if model.true_outputs is not None:
+        true_model = TrueModel(
+            outputs=model.true_outputs,
+            criterion=criterion,
+            encoder=context.encoder,
+            budget=settings.model_rows,
+        )
+        hot = ValidityConstraint(model.outputs_at(HOT), criterion)
+        strategy = BlackBoxSearch(hot=hot, cold=validity, base=mixed)
+    return Engine(
+        rules=context.rules,
+        validity=validity,
+        plausibility=context.plausibility,
+        bank=bank,
+        weights=context.weights,
+        strategy=strategy,
+        solver=settings.solver,
+        true_model=true_model,
+    )
+
+
+def _with_method(engine: Engine, context: SearchContext, x: Tensor, classes: Tensor) -> Engine:
+    """Return the engine with a user's method as its strategy, if there is one."""
+    if context.settings.method is None:
+        return engine
+    classifier = context.model.classifier
+    if not isinstance(classifier, Classifier):
+        raise InvalidInputError(
+            "`method` must be None for a model that predicts a number: methods explain classifiers only."
+        )
+    method = context.settings.method(classifier=classifier, plausibility=context.plausibility)
+    reason = method.unsupported()
+    if reason:
+        raise InvalidInputError(f"`method` cannot explain this model: {reason}. Choose another method.")
+    search: RowSearch = method.fit(x, classes)
+    return replace(engine, strategy=MethodSearch(method=search))
+
+
+def _warn_of_missing_outcomes(decided: Tensor, labels: tuple[Any, ...]) -> None:
+    missing = [label for number, label in enumerate(labels) if not bool((decided == number).any())]
+    if missing:
         warnings.warn(
-            f"The model decides none of the {len(decided)} training rows for {', '.join(map(repr, never))}: "
-            "rows like these can hardly be turned into one that it does. Is it the fitted model of this "
-            "table, and are there enough rows of every outcome?",
+            f"The model decides none of the {len(decided)} training rows for "
+            f"{', '.join(map(repr, missing))}, so rows can hardly be changed to reach it. Check that this is "
+            "the fitted model of this table, and that there are enough rows of every outcome.",
             PlausibilityWarning,
             stacklevel=4,
         )
 
 
-def restore_engine(state: Mapping[str, Tensor], means: SearchContext) -> Engine:
-    """The finder that was saved: with the state of its training rows."""
-    n = means.plausibility.n_classes if isinstance(means.plausibility, CrossFitEnsemble) else 0
-    if len(means.aim.edges or (*means.model.labels, "")) - 1 != n:
-        raise InvalidInputError(f"`aim` must tell {n} classes or bins apart, as many as the density knows.")
-    bank, wider = (RealRows.of_state(state, name, means.rules.layout, n) for name in ("bank", "wider"))
-    return replace(_finder(bank, means), wider_bank=wider)
-
-
-def _finder(bank: RealRows, means: SearchContext) -> Engine:
-    model, aim, settings = means.model, means.aim, means.settings
-    plain = MixedSearch(sparsity=settings.sparsity)
-    search: MixedSearch | VerifiedSearch = plain
-    itself = None
-    if not isinstance(model, BlackBox):
-        validity = ValidityConstraint(model.outputs, aim, model.value_and_grad)
-    else:
-        validity = ValidityConstraint(model.outputs(COLD), aim)
-        itself = TrueModel(answer=model.answer, aim=aim, encoder=means.encoder, budget=settings.budget)
-        search = VerifiedSearch(hot=ValidityConstraint(model.outputs(HOT), aim), cold=validity, base=plain)
-    return Engine(
-        rules=means.rules,
-        validity=validity,
-        plausibility=means.plausibility,
-        bank=bank,
-        weights=means.weights,
-        search=search,
-        itself=itself,
-    )
-
-
-def weights_of(weights: Mapping[str, float] | None, layout: Layout) -> Tensor:
-    """What a change of each feature costs, shape ``(blocks,)``: one, unless it is given by name."""
+def feature_weights(weights: Mapping[str, float] | None, layout: Layout) -> Tensor:
+    """Return the cost of a change of each feature, shape ``(blocks,)``: one, unless given by name."""
     given = dict(weights or {})
     names = [block.name for block in layout.blocks]
-    problems = [f"{name!r} is no feature that can change" for name in given if name not in names]
+    problems = [f"{name!r} is not a feature that can change" for name in given if name not in names]
     problems += [
         f"the weight of {name!r} must be a positive number; got {value!r}"
         for name, value in given.items()
-        if not 0 < number(value) < math.inf
+        if not 0 < to_float(value) < math.inf
     ]
     if problems:
         raise InvalidInputError(
-            "`weights` cannot be used: " + "; ".join(problems) + ". Features that may not change go into "
+            "`weights` is not valid: " + "; ".join(problems) + ". Put features that may not change into "
             "`Immutable`."
         )
     return torch.tensor([float(given.get(name, 1.0)) for name in names], dtype=torch.float64)
 
 
 def _calibrate(
-    finder: Engine, ensemble: CrossFitEnsemble, rows: Rows, classes: Tensor, settings: Settings
+    engine: Engine, ensemble: Calibratable, rows: TrainingRows, decided: Tensor, settings: FitSettings
 ) -> None:
-    """Raise the margins; a model without gradients is represented by its likeness."""
+    """Raise the margins; a model without gradients is represented by its surrogate."""
     assert settings.confidence is not None
-    light = MixedSearch(real_rows=4, sparsity=settings.sparsity, finalists=1)
+    light = MixedSearch(bank_rows=4, sparsity=settings.sparsity, finalists=1)
 
-    def search(x: Tensor, wanted: Tensor, guide: RowScores, bank: dict[int, Tensor]) -> Tensor:
-        task = finder.task(x, finder.plain(wanted), guide=guide)
-        found = light.run(task, replace(finder.bank, rows=bank))
+    def search(x: Tensor, y_target: Tensor, scores: RowScores, bank: dict[int, Tensor]) -> Tensor:
+        task = engine.task(x, engine.validity.criterion.of_class(y_target), scores=scores)
+        found = light.run(task, replace(engine.bank, rows=bank))
         x_cf = torch.full_like(x, torch.nan)
         x_cf[found.rows] = found.x
         return x_cf
@@ -233,36 +313,37 @@ def _calibrate(
     calibrate(
         ensemble,
         rows.x,
-        classes,
-        validity=finder.validity,
+        decided,
+        validity=engine.validity,
         search=search,
         confidence=settings.confidence,
-        seed=settings.seed,
+        random_state=settings.random_state,
         n_rows=CALIBRATION_ROWS,
     )
 
 
 @torch.no_grad()
-def _valid_rows(finder: Engine, rows: Rows, aim: TargetCriterion, answers: Tensor) -> dict[int, Tensor]:
-    """Distinct training rows that the model answers so, by class or bin."""
+def _valid_rows(
+    engine: Engine, rows: TrainingRows, criterion: TargetCriterion, outputs: Tensor
+) -> dict[int, Tensor]:
+    """Return the distinct training rows that the model decides for each class or bin."""
     valid: dict[int, Tensor] = {}
     distinct, first = _distinct(rows.x)
     for k in range(rows.n_classes):
-        wanted = torch.full((len(first),), k)
-        holds = (aim.value(answers[first], aim.of_class(wanted)) >= 0).nonzero()[:, 0]
-        if finder.itself is not None and len(holds):
-            oracle = replace(finder.itself, budget=CORNERS).oracle(
-                rows.frame.iloc[first[holds].numpy()], distinct[holds], aim.of_class(wanted[holds])
-            )
+        targets = criterion.of_class(torch.full((len(first),), k))
+        holds = (criterion.value(outputs[first], targets) >= 0).nonzero()[:, 0]
+        if engine.true_model is not None and len(holds):
+            frame = rows.frame.iloc[first[holds].numpy()]
+            oracle = replace(engine.true_model, budget=CORNERS).oracle(frame, distinct[holds], targets[holds])
             everyone = torch.arange(len(holds))
-            steady = oracle.steady(distinct[holds], everyone, corners=CORNERS, reach=REACH, salt=1)
-            holds = holds[steady == 1]
+            stable = oracle.stability(distinct[holds], everyone, corners=CORNERS, reach=REACH, salt=1)
+            holds = holds[stable == 1]
         valid[k] = distinct[holds]
     return valid
 
 
 def _distinct(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Distinct rows, sorted, and where each first stands."""
+    """Return the distinct rows, sorted, and the position of the first occurrence of each."""
     distinct, inverse = torch.unique(x, dim=0, return_inverse=True)
     first = torch.full((len(distinct),), len(x))
     first.scatter_reduce_(0, inverse, torch.arange(len(x)), "amin")
@@ -270,19 +351,22 @@ def _distinct(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def _plausible(plausibility: Plausibility, real: dict[int, Tensor], wide: bool) -> dict[int, Tensor]:
-    """Those of the rows of each class that are plausible; ``wide`` asks for no margin."""
-    rows = {}
-    for k, own in real.items():
-        ensemble = plausibility if isinstance(plausibility, CrossFitEnsemble) else None
-        bar = -float(ensemble.margin_[k]) if wide and ensemble is not None else 0.0
-        parts = [plausibility.score(some, torch.full((len(some),), k)) >= bar for some in own.split(BLOCK)]
-        rows[k] = own[torch.cat(parts)] if len(own) else own
-    return rows
+def _plausible_rows(
+    plausibility: Plausibility, rows: dict[int, Tensor], *, with_margin: bool
+) -> dict[int, Tensor]:
+    """Return those rows of each class that are plausible, with or without the calibrated margin."""
+    plausible = {}
+    for k, own in rows.items():
+        margin = 0.0
+        if not with_margin and isinstance(plausibility, Calibratable):
+            margin = -float(plausibility.margin_[k])
+        parts = [plausibility.score(some, torch.full((len(some),), k)) >= margin for some in own.split(4096)]
+        plausible[k] = own[torch.cat(parts)] if len(own) else own
+    return plausible
 
 
-def monotone(rules: Rules) -> tuple[list[str], list[str]]:
-    """Features that may only rise, and that may only fall."""
+def monotone_features(rules: CompiledRules) -> tuple[list[str], list[str]]:
+    """Return the features that may only rise, and those that may only fall."""
     names = rules.monotone
     rising = [rule.feature for rule in rules.constraints if isinstance(rule, Increasing)]
     return [n for n in names if n in rising], [n for n in names if n not in rising]

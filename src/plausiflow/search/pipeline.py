@@ -1,15 +1,13 @@
-"""A verdict for every row of a table, and answers that hold on the decoded rows.
+"""From a request to a verdict for every row, and answers that hold on the decoded rows.
 
-What a search found in encoded rows is decoded, encoded again and judged anew: by the model, by the density,
-and by the rules on the tables themselves. Rows that cannot be read, are decided as wanted already, were not
-reached in time or have no answer get a verdict that says so, and why.
+What a search found in encoded rows is decoded, encoded again and verified: by the user's own model, by the
+density, and by the rules on the tables themselves. A row that cannot be read, meets its target already, was
+not reached in time or has no answer gets a verdict that says so, and why.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,29 +15,33 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.densities import RowScores
-from plausiflow.search.criterion import Targets
+from plausiflow.core import Targets
+from plausiflow.densities import row_scores
+from plausiflow.errors import InvalidInputError
+from plausiflow.search.candidates import Candidates, change_costs, cheapest
+from plausiflow.search.diagnose import blocking_rules, nearest_misses
 from plausiflow.search.engine import Engine
-from plausiflow.search.task import Candidates, change_costs, cheapest
-from plausiflow.tables import Encoded, Encoder, Mask
+from plausiflow.search.request import SearchRequest
+from plausiflow.tables import Encoded, Encoder
 
-AT_ONCE, AT_ONCE_TIMED = 1024, 64
 WITHOUT_MARGIN = "plausible, but not all with a margin to spare: a second opinion may differ"
 
 
 @dataclass(kw_only=True, eq=False)
 class SearchResult:
-    """What became of each row.
+    """The verdict and the answers of each row.
 
     Attributes:
-        status: One word for each row, objects, shape ``(n,)``.
-        reason: Why, where the word alone does not say, objects, shape ``(n,)``.
+        status: Verdict of each row, objects, shape ``(n,)``.
+        reason: Why, if the verdict alone does not say, objects, shape ``(n,)``.
         of: The row that each answer is for, in order of row and then of cost, shape ``(m,)``.
-        x_cf: The answers as encoded again from the decoded ones, shape ``(m, width)``.
+        x_cf: The answers, encoded again from the decoded ones, shape ``(m, width)``.
         decoded: The answers as rows of the table.
-        cost: Of each answer, shape ``(m,)``.
-        score: Nats above the threshold, the margin apart; negative for those that are relaxed, ``(m,)``.
-        misses: Nearest misses of rows without an answer, and ``misses_of``, ``misses_why``.
+        cost: Cost of each answer, shape ``(m,)``.
+        score: Plausibility score without the margin, negative for relaxed answers, shape ``(m,)``.
+        misses: Nearest misses of rows without an answer.
+        misses_of: The row of each miss.
+        misses_why: What each miss lacks.
     """
 
     status: npt.NDArray[np.object_]
@@ -54,86 +56,62 @@ class SearchResult:
     misses_why: list[str]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SearchRequest:
-    """What is asked.
+def search_targets(
+    engine: Engine, encoder: Encoder, request: SearchRequest, choices: list[Targets]
+) -> tuple[SearchRequest, SearchResult]:
+    """Search the rows for one of several targets each; return the request with the chosen targets.
 
-    Attributes:
-        frame: Rows of the table.
-        encoded: The same, encoded.
-        already: Which rows are as wanted, shape ``(n,)``.
-        wanted: What is wanted of them.
-        count: SearchResult wanted for each row.
-        locked: Features that each row keeps, shape ``(n, features)``.
-        deadline: On the monotonic clock; nothing waits as long as it takes.
-        relaxed: Whether the nearest miss is an answer where there is no other.
-        second_opinion: Whether answers keep a margin.
+    Every choice is searched. Of those with an answer the cheapest is chosen, else the first.
     """
-
-    frame: pd.DataFrame
-    encoded: Encoded
-    already: Tensor
-    wanted: Targets
-    count: int = 1
-    locked: Mask | None = None
-    deadline: float | None = None
-    relaxed: bool = False
-    second_opinion: bool = True
-
-    @property
-    def late(self) -> bool:
-        """Whether the time is over."""
-        return self.deadline is not None and time.monotonic() >= self.deadline
-
-    def in_time(self, rows: Tensor) -> Iterator[Tensor]:
-        """Some of the rows after the other, until the time is over."""
-        for some in rows.split(AT_ONCE if self.deadline is None else AT_ONCE_TIMED):
-            if len(some) == 0 or self.late:
-                return
-            yield some
+    if len(choices) == 1:
+        return request, search_rows(engine, encoder, request)
+    n, count = len(request.frame), len(choices)
+    targets = Targets.concat(choices)
+    result = search_rows(engine, encoder, request.repeat(torch.arange(n).repeat(count), targets))
+    places = torch.arange(n) + n * _cheapest_choice(result, n, count)
+    return replace(request, targets=targets[places]), _select(result, places)
 
 
 @torch.no_grad()
-def answered(finder: Engine, encoder: Encoder, question: SearchRequest) -> SearchResult:
+def search_rows(engine: Engine, encoder: Encoder, request: SearchRequest) -> SearchResult:
     """Search the rows, verify what is found on the decoded rows, and give every row its verdict."""
-    n = len(question.frame)
+    n = len(request.frame)
     status, reason = np.full(n, "", dtype=object), np.full(n, "", dtype=object)
-    usable = question.encoded.usable
+    usable = request.encoded.usable
     status[~usable] = "invalid_input"
-    reason[~usable] = question.encoded.problems[~usable]
-    already = question.already.numpy() & usable
+    reason[~usable] = request.encoded.problems[~usable]
+    already = request.already.numpy() & usable
     status[already] = "already"
     rows = torch.from_numpy((usable & ~already).nonzero()[0])
-    parts: list[_Verified] = []
+    parts: list[_Answers] = []
     status[rows.numpy()] = "not_reached"
-    for some in question.in_time(rows):
-        found = _search(finder, encoder, question, some, margin=question.second_opinion)
+    for some in request.in_time(rows):
+        found = _search(engine, encoder, request, some, margin=request.second_opinion)
         status[some.numpy()] = "infeasible"
         status[found.of.numpy()] = "found"
         parts.append(found)
     reason[status == "not_reached"] = "the time limit was over before this row was searched"
     searched = torch.from_numpy(np.isin(status, ("found", "infeasible")).nonzero()[0])
-    answers = _Verified.joined(encoder, question.frame, parts)
-    short = searched[torch.bincount(answers.of, minlength=n)[searched] < question.count]
-    again = question.in_time(short) if question.second_opinion else []
-    more = [_search(finder, encoder, question, some, margin=False, quick=True) for some in again]
+    answers = _Answers.concat(encoder, request.frame, parts)
+    short = searched[torch.bincount(answers.of, minlength=n)[searched] < request.k]
+    again = request.in_time(short) if request.second_opinion else []
+    more = [_search(engine, encoder, request, some, margin=False, quick=True) for some in again]
     if more:
-        both = _Verified.joined(encoder, question.frame, [answers, *more]).distinct(question.count)
+        both = _Answers.concat(encoder, request.frame, [answers, *more]).unique(request.k)
         gained = torch.bincount(both.of, minlength=n) > torch.bincount(answers.of, minlength=n)
         status[gained.numpy()] = "found"
         reason[gained.numpy()] = WITHOUT_MARGIN
         parts = [both]
     left = torch.from_numpy((status == "infeasible").nonzero()[0])
     reason[left.numpy()] = "no answer was found; the time was over before the reason was looked for"
-    # With all the time there is, reasons are asked for at once: their number is bounded.
-    asked = question.in_time(left) if question.deadline is not None else [left] * bool(len(left))
-    parts_missed = [_missed(finder, encoder, question, some, reason) for some in asked]
-    misses = _Verified.joined(encoder, question.frame, parts_missed) if parts_missed else None
-    if misses is not None and question.relaxed and len(misses.of):
+    missed = [_diagnose(engine, encoder, request, some, reason) for some in request.in_time(left)]
+    misses = _Answers.concat(encoder, request.frame, missed)
+    if request.relaxed and len(misses.of):
         status[misses.of.numpy()] = "relaxed"
         parts.append(misses)
-    empty = misses is None or question.relaxed
-    answers = _Verified.joined(encoder, question.frame, parts)
+    answers = _Answers.concat(encoder, request.frame, parts)
+    if request.relaxed:
+        misses = _Answers.concat(encoder, request.frame, [])
     return SearchResult(
         status=status,
         reason=reason,
@@ -142,15 +120,15 @@ def answered(finder: Engine, encoder: Encoder, question: SearchRequest) -> Searc
         decoded=answers.decoded,
         cost=answers.cost,
         score=answers.score,
-        misses=question.frame.iloc[:0] if misses is None or empty else misses.decoded,
-        misses_of=np.zeros(0, dtype=np.int64) if misses is None or empty else misses.of.numpy(),
-        misses_why=[] if misses is None or empty else [_lack(score) for score in misses.score.tolist()],
+        misses=misses.decoded,
+        misses_of=misses.of.numpy(),
+        misses_why=[_lack(score) for score in misses.score.tolist()],
     )
 
 
 @dataclass(frozen=True, eq=False)
-class _Verified:
-    """SearchResult that hold on the decoded rows, ordered by row and cost."""
+class _Answers:
+    """Answers that hold on the decoded rows, ordered by row and cost."""
 
     of: Tensor
     x_cf: Tensor
@@ -158,17 +136,17 @@ class _Verified:
     cost: Tensor
     score: Tensor
 
-    def only(self, which: Tensor) -> _Verified:
+    def select(self, which: Tensor) -> _Answers:
         decoded = self.decoded.iloc[which.numpy()].reset_index(drop=True)
-        return _Verified(self.of[which], self.x_cf[which], decoded, self.cost[which], self.score[which])
+        return _Answers(self.of[which], self.x_cf[which], decoded, self.cost[which], self.score[which])
 
-    def distinct(self, count: int) -> _Verified:
-        """Each answer once, and the cheapest ``count`` of every row."""
-        first = Candidates(rows=self.of, x=self.x_cf, cost=self.cost).first_places()
-        return self.only(first[cheapest(self.of[first], self.cost[first], count)])
+    def unique(self, k: int) -> _Answers:
+        """Drop repeated answers, and keep the cheapest ``k`` of every row."""
+        first = Candidates(rows=self.of, x=self.x_cf, cost=self.cost).first_occurrences()
+        return self.select(first[cheapest(self.of[first], self.cost[first], k)])
 
     @classmethod
-    def joined(cls, encoder: Encoder, frame: pd.DataFrame, parts: list[_Verified]) -> _Verified:
+    def concat(cls, encoder: Encoder, frame: pd.DataFrame, parts: list[_Answers]) -> _Answers:
         parts = [part for part in parts if len(part.of)]
         if not parts:
             x = torch.zeros(0, encoder.layout.width, dtype=torch.float64)
@@ -187,67 +165,61 @@ class _Verified:
 
 
 def _search(
-    finder: Engine,
+    engine: Engine,
     encoder: Encoder,
-    question: SearchRequest,
+    request: SearchRequest,
     rows: Tensor,
     *,
     margin: bool,
     quick: bool = False,
-) -> _Verified:
-    index = rows.numpy()
-    frame, locked = question.frame.iloc[index], None if question.locked is None else question.locked[index]
-    x, wanted = question.encoded.x[rows], question.wanted[rows]
-    guide = None if margin else RowScores.without_margin(finder.plausibility, x, wanted.y)
-    task = finder.task(x, wanted, frame=frame, locked=locked, guide=guide)
-    found = finder.find(task, question.count, wider=not margin, quick=quick)
-    verified = _verified(finder, encoder, question, found, rows)
-    spare = task.guide.bar - RowScores.without_margin(finder.plausibility, x, wanted.y).bar
+) -> _Answers:
+    x, targets, frame, locked = request.part(rows)
+    thresholds = row_scores(engine.plausibility, x, targets.y, with_margin=False)
+    scores = None if margin else thresholds
+    task = engine.task(x, targets, frame=frame, locked=locked, scores=scores)
+    found = engine.search(task, request.k, wider=not margin, quick=quick)
+    verified = _verify(engine, encoder, request, found, rows)
+    needed = task.scores.threshold - thresholds.threshold
     place = torch.searchsorted(rows, verified.of)
-    holds = (verified.score >= spare[place]).nonzero()[:, 0]
-    kept = holds[cheapest(verified.of[holds], verified.cost[holds], question.count)]
-    return verified.only(kept)
+    holds = (verified.score >= needed[place]).nonzero()[:, 0]
+    return verified.select(holds[cheapest(verified.of[holds], verified.cost[holds], request.k)])
 
 
-def _verified(
-    finder: Engine, encoder: Encoder, question: SearchRequest, found: Candidates, rows: Tensor
-) -> _Verified:
-    """What candidates for some rows of the question are once decoded; those that break a rule are gone."""
+def _verify(
+    engine: Engine, encoder: Encoder, request: SearchRequest, found: Candidates, rows: Tensor
+) -> _Answers:
+    """Decode candidates for some rows of the request, and keep those that model and rules accept."""
     of = rows[found.rows]
-    before = question.frame.iloc[of.numpy()]
-    x, everyone = question.encoded.x[of], torch.arange(len(of))
+    x, targets, before, locked = request.part(of)
     decoded = encoder.decode(found.x, like=before, encoded=x)
     again = encoder.encode(decoded)
-    locked = None if question.locked is None else question.locked[of.numpy()]
     filled = encoder.decode(x, like=before, encoded=x) if encoder.missing == "impute" else before
-    broken = finder.rules.violations(filled, decoded, locked).to_numpy().any(axis=1)
+    broken = engine.rules.violations(filled, decoded, locked).to_numpy().any(axis=1)
+    scores = row_scores(engine.plausibility, x, targets.y, with_margin=False)
+    score = scores.score(again.x, torch.arange(len(of)))
     holds = torch.from_numpy(again.usable & ~broken)
-    holds[holds.clone()] = finder.holds(again.x[holds], decoded[holds.numpy()], question.wanted[of[holds]])
-    guide = RowScores.without_margin(finder.plausibility, x, question.wanted.y[of])
-    cost = change_costs(finder.rules.layout, finder.weights, x, again.x)
-    score = guide.score(again.x, everyone)
-    return _Verified(of, again.x, decoded, cost, score).only(holds.nonzero()[:, 0])
+    index = holds.nonzero()[:, 0]
+    verified = engine.verify(again.x[index], decoded.iloc[index.numpy()], targets[index], score[index])
+    cost = change_costs(engine.rules.layout, engine.weights, x, again.x)
+    return _Answers(of, again.x, decoded, cost, score).select(index[verified.safely_valid])
 
 
-def _missed(
-    finder: Engine, encoder: Encoder, question: SearchRequest, rows: Tensor, reason: npt.NDArray[np.object_]
-) -> _Verified:
-    """Nearest misses of rows without an answer; writes down why there is none."""
-    index = rows.numpy()
-    frame, locked = question.frame.iloc[index], None if question.locked is None else question.locked[index]
-    x, wanted = question.encoded.x[rows], question.wanted[rows]
-    found = finder.nearest_misses(x, wanted, frame=frame, locked=locked)
-    misses = _verified(finder, encoder, question, found, rows)
-    first = cheapest(misses.of, misses.cost, 1)
-    misses = misses.only(first)
-    blame = finder.blocking(x, wanted, frame=frame, locked=locked, stop=lambda: question.late)
-    lacks = dict(zip(misses.of.tolist(), misses.score.tolist(), strict=True))
-    for row, names in zip(index.tolist(), blame, strict=True):
+def _diagnose(
+    engine: Engine, encoder: Encoder, request: SearchRequest, rows: Tensor, reason: npt.NDArray[np.object_]
+) -> _Answers:
+    """Return the nearest misses of rows without an answer, and write down why there is none."""
+    x, targets, frame, locked = request.part(rows)
+    found = nearest_misses(engine, x, targets, frame=frame, locked=locked)
+    misses = _verify(engine, encoder, request, found, rows)
+    misses = misses.select(cheapest(misses.of, misses.cost, 1))
+    blocking = blocking_rules(engine, x, targets, frame=frame, locked=locked, stop=lambda: request.late)
+    scores = dict(zip(misses.of.tolist(), misses.score.tolist(), strict=True))
+    for row, names in zip(rows.tolist(), blocking, strict=True):
         if names:
             many = "each of " if len(names) > 1 else ""
             reason[row] = f"{many}{', '.join(names)} blocks: without it there is an answer"
-        elif row in lacks:
-            reason[row] = _lack(lacks[row])
+        elif row in scores:
+            reason[row] = _lack(scores[row])
         else:
             reason[row] = "no allowed row was found that the model decides as wanted"
     return misses
@@ -255,3 +227,52 @@ def _missed(
 
 def _lack(score: float) -> str:
     return f"the nearest allowed row that the model decides as wanted is {-score:.2f} nats short of plausible"
+
+
+def _cheapest_choice(result: SearchResult, n: int, count: int) -> Tensor:
+    """Return the choice of each row with the cheapest answer, the first if there is none, shape ``(n,)``."""
+    cost = result.cost.new_full((n * count,), torch.inf)
+    # A relaxed answer is worse than any that was found.
+    relaxed = torch.from_numpy((result.status == "relaxed").astype(np.float64))[result.of]
+    cost.scatter_reduce_(0, result.of, result.cost + 1e9 * relaxed, "amin")
+    return cost.view(count, n).argmin(dim=0)
+
+
+def _select(result: SearchResult, places: Tensor) -> SearchResult:
+    """Return the results of the chosen targets, numbered by the rows of the request."""
+    index = places.numpy()
+    row_of = torch.full((len(result.status),), -1)
+    row_of[places] = torch.arange(len(places))
+    mine = (row_of[result.of] >= 0).nonzero()[:, 0]
+    mine = mine[torch.argsort(row_of[result.of[mine]], stable=True)]
+    missed = row_of.numpy()[result.misses_of]
+    order = np.flatnonzero(missed >= 0)
+    order = order[np.argsort(missed[order], kind="stable")]
+    status, reason = result.status[index], result.reason[index]
+    for row in np.flatnonzero(status == "infeasible"):
+        reason[row] = f"no other outcome has an answer; for the most likely one: {reason[row]}"
+    return SearchResult(
+        status=status,
+        reason=reason,
+        of=row_of[result.of[mine]],
+        x_cf=result.x_cf[mine],
+        decoded=result.decoded.iloc[mine.numpy()].reset_index(drop=True),
+        cost=result.cost[mine],
+        score=result.score[mine],
+        misses=result.misses.iloc[order],
+        misses_of=missed[order],
+        misses_why=[result.misses_why[i] for i in order],
+    )
+
+
+@torch.no_grad()
+def plausibility_scores(engine: Engine, encoded: Encoded, choices: list[Targets]) -> npt.NDArray[np.float64]:
+    """Return the plausibility scores of rows for their targets, NaN for unreadable rows, shape ``(n,)``."""
+    if len(choices) != 1:
+        raise InvalidInputError("`target` must name one outcome for each row; 'other' leaves it open.")
+    usable = torch.from_numpy(encoded.usable)
+    x, y = encoded.x[usable], choices[0].y[usable]
+    values = np.full(len(encoded.usable), np.nan)
+    scores = row_scores(engine.plausibility, x, y, with_margin=False)
+    values[encoded.usable] = scores.score(x, torch.arange(len(x))).numpy()
+    return values

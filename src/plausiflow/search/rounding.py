@@ -1,8 +1,8 @@
-"""SearchResult as they will be written: numbers on their grids, checked there.
+"""Put the numbers of answers on the grids of their columns, and check them there.
 
-Plain rounding loses many answers, which lie on the boundary of what is plausible. So the neighbours on the
-grid are tried, all combinations of the coarsest few; and where none of them will do, the search is repeated a
-little deeper inside, and rounded again.
+Plain rounding loses many answers, because they are on the boundary of what is plausible. So the neighbours on
+the grid are tried, all combinations of the coarsest few; if none is feasible, the search is repeated with
+extra plausibility, and rounded again.
 """
 
 from __future__ import annotations
@@ -13,27 +13,28 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from plausiflow.search.candidates import Candidates
 from plausiflow.search.row_random import row_keys, uniforms
-from plausiflow.search.task import Candidates, Task
+from plausiflow.search.task import SearchTask
 
 COARSEST = 6
-DEEPER = (0.1, 0.3, 0.8)
+EXTRA_PLAUSIBILITY = (0.1, 0.3, 0.8)
 SLACK = 1e-9
 TRIES, KEPT = 16, 3
 
 
-def snapped(task: Task, candidates: Candidates) -> Candidates:
-    """Every candidate on the grid, with its cost there; infinite where no neighbour is an answer."""
+def put_on_grid(task: SearchTask, candidates: Candidates) -> Candidates:
+    """Return every candidate on the grid with its cost there, infinite if no neighbour is feasible."""
     done = _best_neighbours(task, candidates)
-    for deeper in DEEPER:
+    for extra in EXTRA_PLAUSIBILITY:
         lost = ~torch.isfinite(done.cost)
-        # A row that has an answer already needs no dearer one.
+        # A row that has an answer needs no more expensive one.
         best = task.x.new_full((len(task),), torch.inf).scatter_reduce(0, done.rows, done.cost, "amin")
         again = (lost & (candidates.cost <= best[done.rows])).nonzero()[:, 0]
         if len(again) == 0:
             break
-        keep = task.layout.changed(candidates.x[again], task.x[candidates.rows[again]]).logical_not()
-        solved = task.solved(candidates[again], keep=keep, deeper=deeper, iterations=40)
+        frozen = task.layout.changed(candidates.x[again], task.x[candidates.rows[again]]).logical_not()
+        solved = task.solve(candidates[again], frozen=frozen, extra_plausibility=extra, iterations=40)
         found = torch.isfinite(solved.cost)
         better = _best_neighbours(task, solved[found])
         x, cost = done.x.clone(), done.cost.clone()
@@ -42,9 +43,9 @@ def snapped(task: Task, candidates: Candidates) -> Candidates:
     return done
 
 
-def _best_neighbours(task: Task, candidates: Candidates) -> Candidates:
-    """The nearest point on the grid where it is an answer, else the cheapest of its neighbours that is."""
-    own = task.checked(task.candidates(candidates.rows, on_grid(task, candidates)))
+def _best_neighbours(task: SearchTask, candidates: Candidates) -> Candidates:
+    """Return the nearest point on the grid if it is feasible, else its cheapest feasible neighbour."""
+    own = task.check(task.candidates(candidates.rows, on_grid(task, candidates)))
     lost = (~torch.isfinite(own.cost)).nonzero()[:, 0]
     gridded = [b for b in task.mutable if b.number is not None and b.scale is not None and b.scale.step]
     if len(lost) == 0 or not gridded:
@@ -58,7 +59,7 @@ def _best_neighbours(task: Task, candidates: Candidates) -> Candidates:
     shifts = torch.tensor(list(product((0, 1), repeat=most)), device=moving.device)
     several = base[torch.arange(len(base), device=moving.device).repeat_interleave(len(shifts))]
     trial = on_grid(task, several, _directions(moving, shifts).flatten(0, 1))
-    checked = task.checked(task.candidates(several.rows, trial))
+    checked = task.check(task.candidates(several.rows, trial))
     cost, first = checked.cost.view(len(base), -1).min(dim=1)
     x = checked.x.view(len(base), -1, checked.x.shape[1])[
         torch.arange(len(base), device=moving.device), first
@@ -69,8 +70,8 @@ def _best_neighbours(task: Task, candidates: Candidates) -> Candidates:
     return Candidates(rows=own.rows, x=all_x, cost=all_cost)
 
 
-def _coarsest(task: Task, base: Candidates, columns: list[int]) -> Tensor:
-    """The coarsest changed numbers of each candidate, ``(p, width)`` bool, at most ``COARSEST`` of them."""
+def _coarsest(task: SearchTask, base: Candidates, columns: list[int]) -> Tensor:
+    """Return the coarsest changed numbers of each candidate, at most ``COARSEST``, ``(p, width)`` bool."""
     steps = task.x.new_zeros(task.layout.width)
     for block in task.mutable:
         if block.number in columns and block.scale is not None:
@@ -83,13 +84,13 @@ def _coarsest(task: Task, base: Candidates, columns: list[int]) -> Tensor:
 
 
 def _directions(moving: Tensor, shifts: Tensor) -> Tensor:
-    """Which moving numbers go up to the next grid point instead of down, ``(p, shifts, width)`` long."""
+    """Return which moving numbers go up (1) to the next grid point or down (0), ``(p, shifts, width)``."""
     place = (moving.cumsum(dim=1) - 1).clamp(0, shifts.shape[1] - 1)
     return torch.where(moving[:, None], shifts.T[place].permute(0, 2, 1), -1)
 
 
-def on_grid(task: Task, candidates: Candidates, directions: Tensor | None = None) -> Tensor:
-    """Numbers that differ from the row's on their grids, inside their bounds; up (1), down (0) or nearest."""
+def on_grid(task: SearchTask, candidates: Candidates, directions: Tensor | None = None) -> Tensor:
+    """Return candidates with their changed numbers on the grid, inside bounds: up (1), down (0) or nearest."""
     x, columns = candidates.x, [column for column in task.layout.gridded if column in task.movable]
     near, below, above = (task.layout.snap(x, shift)[:, columns] for shift in (0, -1, 1))
     own, factual = x[:, columns], task.x[candidates.rows][:, columns]
@@ -98,9 +99,9 @@ def on_grid(task: Task, candidates: Candidates, directions: Tensor | None = None
     if directions is not None:
         floor = torch.where(near <= own + SLACK, near, below)
         ceiling = torch.where(near >= own - SLACK, near, above)
-        way = directions[:, columns]
-        near = torch.where(way == 1, ceiling, torch.where(way == 0, floor, near))
-    # Rounding may not leave the bounds: one step back inside.
+        direction = directions[:, columns]
+        near = torch.where(direction == 1, ceiling, torch.where(direction == 0, floor, near))
+    # A number that leaves its bounds goes one step back inside.
     near = torch.where(near > upper + SLACK, below, near)
     near = torch.where(near < lower - SLACK, above, near)
     near = torch.minimum(torch.maximum(near, lower), upper)
@@ -110,24 +111,24 @@ def on_grid(task: Task, candidates: Candidates, directions: Tensor | None = None
     return placed
 
 
-def rounded(task: Task, candidates: Candidates) -> Candidates:
-    """SearchResult on the grid near the candidates: the nearest points and some at random, all at once.
+def round_randomly(task: SearchTask, candidates: Candidates) -> Candidates:
+    """Return feasible points on the grid near the candidates: the nearest ones and random neighbours.
 
-    A task without any is solved again a little deeper inside. The random numbers are the candidate's own.
+    A row without any is solved again with extra plausibility. The random numbers depend on the candidate only.
     """
     found = _at_random(task, candidates)
-    for deeper in DEEPER[1:]:
+    for extra in EXTRA_PLAUSIBILITY[1:]:
         again = candidates[~torch.isin(candidates.rows, found.rows)]
         if len(again) == 0:
             break
-        keep = task.layout.changed(again.x, task.x[again.rows]).logical_not()
-        solved = task.solved(again, keep=keep, deeper=deeper, iterations=25).answers
-        found = Candidates.joined(found, _at_random(task, solved))
+        frozen = task.layout.changed(again.x, task.x[again.rows]).logical_not()
+        solved = task.solve(again, frozen=frozen, extra_plausibility=extra, iterations=25).feasible
+        found = Candidates.concat(found, _at_random(task, solved))
     return found
 
 
-def _at_random(task: Task, candidates: Candidates) -> Candidates:
-    """Of the nearest point and fifteen random neighbours of each candidate, the cheapest three answers."""
+def _at_random(task: SearchTask, candidates: Candidates) -> Candidates:
+    """Return the cheapest three feasible ones of the nearest point and 15 random neighbours of a candidate."""
     x, columns = candidates.x, task.layout.gridded
     places = x.repeat_interleave(TRIES, dim=0)
     floor, ceiling = (on_grid(task, candidates, torch.full_like(x, way, dtype=torch.long)) for way in (0, 1))
@@ -138,5 +139,5 @@ def _at_random(task: Task, candidates: Candidates) -> Candidates:
     directions = torch.full_like(places, -1, dtype=torch.long)
     directions[:, columns] = up.view(len(places), len(columns))
     own = task.candidates(candidates.rows.repeat_interleave(TRIES), places)
-    own = replace(own, x=on_grid(task, own, directions)).distinct()
-    return task.checked(own).answers.best(KEPT)
+    own = replace(own, x=on_grid(task, own, directions)).unique()
+    return task.check(own).feasible.cheapest(KEPT)

@@ -1,4 +1,4 @@
-"""What is wanted of each row, as users ask for it."""
+"""Parse the outcome that a user wants for each row."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import torch
 from pandas.api.extensions import ExtensionArray
 from torch import Tensor
 
+from plausiflow.core import TargetCriterion, Targets
 from plausiflow.errors import InvalidInputError, ShapeError
-from plausiflow.search.criterion import TargetCriterion, Targets
 from plausiflow.tables import Mask
 
-Target: TypeAlias = Hashable | Sequence[Any] | npt.NDArray[Any] | pd.DataFrame
-"""``"opposite"``, ``"runner_up"``, ``"other"``, a label, or one label for each row; of a predicted number its
-bounds, or those of each row."""
+Target: TypeAlias = Hashable | Sequence[Any] | npt.NDArray[Any] | Tensor | pd.DataFrame
+"""``"opposite"``, ``"runner_up"``, ``"other"``, a label, or one label for each row. For a predicted number:
+an interval, or one interval for each row."""
 
 LONGEST = 80
 BINS = 5
 
 
-def binned(values: Tensor) -> tuple[tuple[float, ...], Tensor]:
-    """Edges of up to five bins of about as many outcomes each, and the bin of each, shape ``(n,)``."""
+def bin_outcomes(values: Tensor) -> tuple[tuple[float, ...], Tensor]:
+    """Return the edges of up to five bins with about as many outcomes each, and the bin of each outcome."""
     shares = torch.linspace(0, 1, BINS + 1, dtype=torch.float64)[1:-1]
     inner = torch.quantile(values, shares, interpolation="higher").unique()  # no bin is empty
     inner = inner[(inner > values.min()) & (inner <= values.max())]
@@ -34,42 +34,48 @@ def binned(values: Tensor) -> tuple[tuple[float, ...], Tensor]:
 
 
 def parse_target(
-    target: Target, outputs: Tensor, aim: TargetCriterion, labels: tuple[Any, ...], least: float | None = None
+    target: Target,
+    outputs: Tensor,
+    criterion: TargetCriterion,
+    labels: tuple[Any, ...],
+    min_probability: float | None = None,
 ) -> list[Targets]:
-    """What is wanted of each row; several wishes where any of them will do.
+    """Return the targets of each row; several if any one of them is enough.
 
     Args:
         target: What the user asks for.
-        outputs: What the model says of the rows: log-probabilities ``(n, k)``, or predictions ``(n,)``.
-        aim: Of the model.
-        labels: Of its classes; none for a regressor.
-        least: Probability that the wanted class must have.
+        outputs: The model's log-probabilities ``(n, k)``, or predictions ``(n,)``.
+        criterion: Compares the model's outputs with targets.
+        labels: Labels of the classes; empty for a regressor.
+        min_probability: Minimum probability of the target class.
     """
     n = len(outputs)
-    if aim.edges:
-        return [_bounded(target, outputs, aim)]
-    probability = None if least is None else torch.full((n,), float(least), dtype=torch.float64)
+    if criterion.edges:
+        return [_interval_targets(target, outputs, criterion)]
+    minimum = (
+        None if min_probability is None else torch.full((n,), float(min_probability), dtype=torch.float64)
+    )
     if isinstance(target, str) and target == "other" and target not in labels:
         order = outputs.argsort(dim=1, descending=True, stable=True)
-        return [Targets(order[:, place], probability) for place in range(1, len(labels))]
-    return [Targets(target_classes(target, outputs.exp(), labels, n), probability)]
+        return [Targets(order[:, place], minimum) for place in range(1, len(labels))]
+    return [Targets(target_classes(target, outputs, labels), minimum)]
 
 
-def _bounded(target: Target, values: Tensor, aim: TargetCriterion) -> Targets:
-    """The bounds of each row, and the bin that its prediction comes to first."""
-    low, high = _bounds(target, len(values))
-    inner = torch.tensor(aim.edges[1:-1], dtype=torch.float64)
+def _interval_targets(target: Target, values: Tensor, criterion: TargetCriterion) -> Targets:
+    """Return the interval of each row, and the bin that its prediction reaches first."""
+    low, high = _intervals(target, len(values))
+    inner = torch.tensor(criterion.edges[1:-1], dtype=torch.float64)
     below, above = torch.bucketize(low, inner, right=True), torch.bucketize(high, inner)
     own = torch.bucketize(values, inner, right=True)
     nearest = torch.where(values < low, below, torch.where(values > high, above, own))
     return Targets(nearest, low=low, high=high)
 
 
-def _bounds(target: Target, n: int) -> tuple[Tensor, Tensor]:
-    """Smallest and largest number wanted for each row, both of shape ``(n,)``."""
+def _intervals(target: Target, n: int) -> tuple[Tensor, Tensor]:
+    """Return the smallest and the largest number wanted for each row, both of shape ``(n,)``."""
     expected = (
-        "`target` must be the smallest and the largest number wanted, such as (100, 150), with None where "
-        f"there is no bound, or such a pair for each of the {n} rows"
+        "`target` must be the smallest and the largest number wanted, such as (100, 150), with None for no "
+        f"bound, or such a pair for each of the {n} rows"
     )
     if isinstance(target, str) or not isinstance(target, list | tuple | np.ndarray | pd.DataFrame):
         raise InvalidInputError(f"{expected}; got {_shown(target)}.")
@@ -85,86 +91,80 @@ def _bounds(target: Target, n: int) -> tuple[Tensor, Tensor]:
     low = np.where(np.isnan(pairs[:, 0]), -np.inf, pairs[:, 0])
     high = np.where(np.isnan(pairs[:, 1]), np.inf, pairs[:, 1])
     if (low >= high).any() or (np.isinf(low) & np.isinf(high)).any():
-        raise InvalidInputError(f"{expected}; a smallest one is not below its largest, or neither is there.")
+        raise InvalidInputError(
+            f"{expected}; a lower bound is not below its upper bound, or both are missing."
+        )
     return torch.from_numpy(low), torch.from_numpy(high)
 
 
 def _bound(cell: Any) -> float:  # noqa: ANN401
-    """A bound as a number, NaN where there is none."""
+    """Return a bound as a number, NaN for no bound."""
     if isinstance(cell, str | bool | np.bool_):
         raise TypeError
     return np.nan if pd.isna(cell) else float(cell)
 
 
-def targets_as_text(wanted: Targets, labels: tuple[Any, ...], usable: Mask) -> npt.NDArray[np.object_]:
-    """Wanted labels, or bounds in words, ``None`` for rows that are not usable, objects, shape ``(n,)``."""
-    if labels:
-        return named(labels, wanted.y, usable)
-    assert wanted.low is not None
-    assert wanted.high is not None
-    texts = np.full(len(usable), None, dtype=object)
-    for row in np.flatnonzero(usable):
-        texts[row] = _between(float(wanted.low[row]), float(wanted.high[row]))
-    return texts
-
-
-def _between(low: float, high: float) -> str:
-    if np.isinf(low):
-        return f"at most {high:g}"
-    return f"at least {low:g}" if np.isinf(high) else f"{low:g} to {high:g}"
-
-
-def answers_as_text(outputs: Tensor, labels: tuple[Any, ...], usable: Mask) -> npt.NDArray[Any]:
-    """What a model answers, labels or numbers; missing for rows that are not usable, shape ``(n,)``."""
-    if labels:
-        return named(labels, outputs.argmax(dim=1), usable)
-    return np.where(usable, outputs.numpy(), np.nan)
-
-
-def named(labels: tuple[Any, ...], classes: Tensor, known: Mask) -> npt.NDArray[np.object_]:
-    """The labels of classes ``(n,)``, ``None`` where they are not ``known``, objects, shape ``(n,)``."""
-    all_labels = np.array([*labels, None], dtype=object)
-    return cast(npt.NDArray[np.object_], all_labels[np.where(known, classes.numpy(), -1)])
-
-
-def target_classes(target: Target, proba: Tensor, labels: tuple[Any, ...], n_rows: int) -> Tensor:
-    """The class wanted for each row, long, shape ``(n,)``.
+def target_classes(target: Target, outputs: Tensor, labels: tuple[Any, ...]) -> Tensor:
+    """Return the target class of each row, long, shape ``(n,)``.
 
     Args:
-        target: What the user asks for; a label that is called like a policy is the label.
-        proba: What the model thinks of the rows, shape ``(n, k)``.
-        labels: Of the classes.
-        n_rows: How many rows there are.
+        target: What the user asks for. A label that has the name of a policy is the label.
+        outputs: The model's logits or log-probabilities, shape ``(n, k)``.
+        labels: Labels of the classes.
     """
+    n = len(outputs)
+    if isinstance(target, Tensor):
+        return _from_tensor(target, n, labels).to(outputs.device)
     known = {label: k for k, label in enumerate(labels)}
     if isinstance(target, np.ndarray) and target.ndim == 0:
         target = target.item()
     if isinstance(target, list | tuple | np.ndarray | pd.Series | pd.Index | ExtensionArray):
-        return _per_row(list(target), known, n_rows)
-    number = _number(target, known)
-    if number is not None:
-        return torch.full((n_rows,), number, dtype=torch.long)
+        return _per_row(list(target), known, n).to(outputs.device)
+    one = _class_number(target, known)
+    if one is not None:
+        return torch.full((n,), one, dtype=torch.long, device=outputs.device)
     policy = target if isinstance(target, str) else ""
+    predicted = outputs.argmax(dim=1)
     if policy == "opposite" and len(labels) == 2:
-        return 1 - proba.argmax(dim=1)
+        return 1 - predicted
     if policy == "runner_up":
-        return proba.scatter(1, proba.argmax(dim=1, keepdim=True), -1.0).argmax(dim=1)
+        return outputs.scatter(1, predicted[:, None], -torch.inf).argmax(dim=1)
+    if policy == "paper":
+        # Deviation: the published runs aim at |1 - predicted|: 0 -> 1, 1 -> 0, 2 -> 1, ... 9 -> 8.
+        return (1 - predicted).abs()
     listed = ", ".join(map(repr, labels))
     if policy == "opposite":
         raise InvalidInputError(
-            f"`target='opposite'` needs two outcomes; this model has {len(labels)}: {listed}. Ask for "
-            "'runner_up', 'other', for one of them, or for one per row."
+            f"`target='opposite'` needs two outcomes; this model has {len(labels)}: {listed}. Use "
+            "'runner_up', 'other', one of the outcomes, or one per row."
         )
     raise InvalidInputError(
-        f"`target` must be 'opposite', 'runner_up', 'other', one of the outcomes {listed}, or a list of one "
-        f"of them for each row; got {_shown(target)}."
+        f"`target` must be 'opposite', 'runner_up', 'other', one of the outcomes {listed}, or a list with one "
+        f"outcome for each row; got {_shown(target)}."
     )
 
 
-def _per_row(target: list[Any], known: dict[Any, int], n_rows: int) -> Tensor:
-    if len(target) != n_rows:
-        raise ShapeError(f"`target` must have {n_rows} outcomes, one for each row; got {len(target)}.")
-    numbers = [_number(label, known) for label in target]
+def _from_tensor(target: Tensor, n: int, labels: tuple[Any, ...]) -> Tensor:
+    """Return class numbers given as a tensor: one for all rows, or one for each row."""
+    if target.is_floating_point() or target.dtype == torch.bool:
+        raise InvalidInputError(
+            f"`target` must hold whole class numbers; got {target.dtype}. Convert it with `.long()`."
+        )
+    if target.ndim > 0 and target.shape != (n,):
+        raise ShapeError(f"`target` must have shape ({n},), one class per row; got {tuple(target.shape)}.")
+    classes = target.long().expand(n).clone()
+    if n and not (int(classes.min()) >= 0 and int(classes.max()) < len(labels)):
+        raise InvalidInputError(
+            f"`target` must be between 0 and {len(labels) - 1}, the model's classes; got "
+            f"{int(classes.min())} to {int(classes.max())}."
+        )
+    return classes
+
+
+def _per_row(target: list[Any], known: dict[Any, int], n: int) -> Tensor:
+    if len(target) != n:
+        raise ShapeError(f"`target` must have {n} outcomes, one for each row; got {len(target)}.")
+    numbers = [_class_number(label, known) for label in target]
     wrong = list(dict.fromkeys(_shown(label) for label, k in zip(target, numbers, strict=True) if k is None))
     if wrong:
         raise InvalidInputError(
@@ -174,20 +174,51 @@ def _per_row(target: list[Any], known: dict[Any, int], n_rows: int) -> Tensor:
     return torch.tensor([k for k in numbers if k is not None], dtype=torch.long)
 
 
-def _number(label: Any, known: dict[Any, int]) -> int | None:  # noqa: ANN401
-    """The class of a label; booleans and numbers are not taken for each other."""
+def _class_number(label: Any, known: dict[Any, int]) -> int | None:  # noqa: ANN401
+    """Return the class of a label, or None; booleans and numbers are not mixed up."""
     if isinstance(label, np.generic):
         label = label.item()
     try:
         number = known.get(label)
-    except TypeError:  # it has no hash, so it is no label
+    except TypeError:  # not hashable, so not a label
         return None
     if number is not None and isinstance(label, bool) != isinstance(list(known)[number], bool):
         return None
     return number
 
 
+def targets_as_text(targets: Targets, labels: tuple[Any, ...], usable: Mask) -> npt.NDArray[np.object_]:
+    """Return target labels, or intervals in words, None for rows that are not usable, shape ``(n,)``."""
+    if labels:
+        return class_labels(labels, targets.y, usable)
+    assert targets.low is not None
+    assert targets.high is not None
+    texts = np.full(len(usable), None, dtype=object)
+    for row in np.flatnonzero(usable):
+        texts[row] = _interval_text(float(targets.low[row]), float(targets.high[row]))
+    return texts
+
+
+def _interval_text(low: float, high: float) -> str:
+    if np.isinf(low):
+        return f"at most {high:g}"
+    return f"at least {low:g}" if np.isinf(high) else f"{low:g} to {high:g}"
+
+
+def outputs_as_labels(outputs: Tensor, labels: tuple[Any, ...], usable: Mask) -> npt.NDArray[Any]:
+    """Return predicted labels or numbers, missing for rows that are not usable, shape ``(n,)``."""
+    if labels:
+        return class_labels(labels, outputs.argmax(dim=1), usable)
+    return np.where(usable, outputs.numpy(), np.nan)
+
+
+def class_labels(labels: tuple[Any, ...], classes: Tensor, known: Mask) -> npt.NDArray[np.object_]:
+    """Return the labels of classes ``(n,)``, None where they are not ``known``, shape ``(n,)``."""
+    all_labels = np.array([*labels, None], dtype=object)
+    return cast(npt.NDArray[np.object_], all_labels[np.where(known, classes.numpy(), -1)])
+
+
 def _shown(value: object) -> str:
-    """Its type and value, on one short line."""
+    """Return a value on one short line."""
     text = " ".join(repr(value).split())
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({type(value).__name__})"

@@ -1,7 +1,7 @@
-"""A model without gradients, as a search asks it: on decoded rows, in batches, within a budget for each row.
+"""The user's own model, as a search without gradients asks it: on decoded rows, in batches, within a budget.
 
-An answer must also hold a little around itself: at *corners*, where every number that is free is moved by a
-small share of its range, up or down at random, and put on its grid.
+An answer must also be stable: at *corners* around it, where every free number is moved by a small share of
+its range, up or down at random, and put on its grid, the model must decide in the same way.
 """
 
 from __future__ import annotations
@@ -13,117 +13,132 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.search.criterion import TargetCriterion, Targets
+from plausiflow.core import TargetCriterion, Targets
 from plausiflow.search.row_random import row_keys, signs
 from plausiflow.tables import Encoder
-
-Answer = Callable[[pd.DataFrame], Tensor]
-"""What a model answers for rows of a table: logits ``(n, k)``, or values ``(n,)``; NaN where it has none."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrueModel:
-    """A model without gradients, as it was fitted.
+    """The user's own model, which has no gradients.
 
     Attributes:
-        answer: Of the model.
-        aim: How answers are held against what is wanted.
-        encoder: Of the table.
-        budget: How many rows the model may be asked about for each row of a search.
+        outputs: Log-probabilities ``(n, k)`` or predictions ``(n,)`` of rows of the table; NaN for none.
+        criterion: Compares outputs with targets.
+        encoder: Encoder of the table.
+        budget: How many rows the model may be asked about for each row that is searched.
     """
 
-    answer: Answer
-    aim: TargetCriterion
+    outputs: Callable[[pd.DataFrame], Tensor]
+    criterion: TargetCriterion
     encoder: Encoder
     budget: int
 
-    def oracle(self, frame: pd.DataFrame, x: Tensor, wanted: Targets) -> Oracle:
-        """The same, for the rows of a task."""
-        return Oracle(itself=self, frame=frame, x=x, wanted=wanted)
+    def oracle(self, frame: pd.DataFrame, x: Tensor, targets: Targets) -> Oracle:
+        """Return the oracle for the rows of a task."""
+        return Oracle(true_model=self, frame=frame, x=x, targets=targets)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Oracle:
-    """The model itself, for the rows of a task.
+    """The user's own model for the rows of a task.
 
     Attributes:
-        itself: The model.
+        true_model: The model.
         frame: The rows of the task.
-        x: The same, encoded.
-        wanted: What is wanted of them.
-        spent: How many rows the model was asked about for each of them, shape ``(n,)``; counts on.
+        x: The same rows, encoded.
+        targets: Their targets.
+        spent: How many rows the model was asked about for each of them, shape ``(n,)``; counts in place.
     """
 
-    itself: TrueModel
+    true_model: TrueModel
     frame: pd.DataFrame
     x: Tensor
-    wanted: Targets
+    targets: Targets
     spent: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
 
     def __post_init__(self) -> None:
         if len(self.spent) != len(self.x):
             object.__setattr__(self, "spent", torch.zeros(len(self.x), dtype=torch.long))
 
-    def sparing(self, share: float) -> Oracle:
-        """The same for a part of a search, which may spend no more than a share of the budget."""
-        return replace(self, itself=replace(self.itself, budget=round(share * self.itself.budget)))
+    def with_budget_share(self, share: float) -> Oracle:
+        """Return the oracle for a part of a search, which may spend only a share of the budget."""
+        return replace(
+            self, true_model=replace(self.true_model, budget=round(share * self.true_model.budget))
+        )
 
-    def valid(self, x_cf: Tensor, rows: Tensor, *, narrowly: Tensor | None = None) -> Tensor:
-        """Whether the model answers as wanted, shape ``(m,)``; false where the budget of a row is spent.
+    def valid(self, x_cf: Tensor, rows: Tensor, *, without_margin: Tensor | None = None) -> Tensor:
+        """Return whether the model meets the target, shape ``(m,)``; False if a row's budget is spent.
 
-        ``narrowly`` is enough without the margin, where it is true, shape ``(m,)``.
+        Args:
+            x_cf: Encoded candidates, shape ``(m, width)``.
+            rows: Their rows, shape ``(m,)``.
+            without_margin: Candidates that need no margin, shape ``(m,)`` bool.
         """
         valid = torch.zeros(len(x_cf), dtype=torch.bool)
         asked = self._within_budget(rows).nonzero()[:, 0]
         if len(asked):
             own = rows[asked]
             like = self.frame.iloc[own.numpy()]
-            decoded = self.itself.encoder.decode(x_cf[asked], like=like, encoded=self.x[own])
-            outputs = self.itself.answer(decoded)
-            wanted = self.wanted[own]
-            valid[asked] = self.itself.aim.value(outputs, wanted) >= 0
-            if narrowly is not None:
-                barely = replace(self.itself.aim, margin=0.0).met(outputs, wanted)
-                valid[asked] = torch.where(narrowly[asked], barely, valid[asked])
+            decoded = self.true_model.encoder.decode(x_cf[asked], like=like, encoded=self.x[own])
+            outputs, criterion = self.true_model.outputs(decoded), self.true_model.criterion
+            targets = self.targets[own]
+            valid[asked] = criterion.value(outputs, targets) >= 0
+            if without_margin is not None:
+                met = replace(criterion, margin=0.0).met(outputs, targets)
+                valid[asked] = torch.where(without_margin[asked], met, valid[asked])
         return valid
 
-    def holds(self, x_cf: Tensor, rows: Tensor, *, corners: int, reach: float, salt: int) -> Tensor:
-        """Whether the model decides points and all their corners as wanted, in one call, shape ``(m,)``."""
-        moved = at_corners(self.itself.encoder, x_cf, corners=corners, reach=reach, salt=salt)
+    def valid_at_corners(
+        self, x_cf: Tensor, rows: Tensor, *, corners: int, reach: float, salt: int
+    ) -> Tensor:
+        """Return whether the model meets the target at points and all their corners, shape ``(m,)``.
+
+        One call of the model; arguments as for :meth:`stability`.
+        """
+        moved = corners_of(self.true_model.encoder, x_cf, corners=corners, reach=reach, salt=salt)
         owners = torch.cat([rows, rows.repeat_interleave(corners)])
-        narrowly = torch.arange(len(owners)) >= len(rows)
-        valid = self.valid(torch.cat([x_cf, moved]), owners, narrowly=narrowly)
+        without_margin = torch.arange(len(owners)) >= len(rows)
+        valid = self.valid(torch.cat([x_cf, moved]), owners, without_margin=without_margin)
         return valid[: len(rows)] & valid[len(rows) :].view(-1, corners).all(dim=1)
 
-    def steady(self, x_cf: Tensor, rows: Tensor, *, corners: int, reach: float, salt: int) -> Tensor:
-        """The share of the corners of points ``(m, width)`` that the model decides as wanted, ``(m,)``.
+    def stability(self, x_cf: Tensor, rows: Tensor, *, corners: int, reach: float, salt: int) -> Tensor:
+        """Return the share of the corners of points at which the model meets the target, shape ``(m,)``.
 
-        What a point itself has to spare, the margin, is there for its corners.
+        The corners need no margin: that of the point is meant for them.
+
+        Args:
+            x_cf: Points, shape ``(m, width)``.
+            rows: Their rows, shape ``(m,)``.
+            corners: Number of corners of each point.
+            reach: How far out corners are, as a share of a number's range.
+            salt: Different salts give different corners.
         """
         if len(x_cf) == 0:
             return x_cf.new_zeros(0)
-        moved = at_corners(self.itself.encoder, x_cf, corners=corners, reach=reach, salt=salt)
+        moved = corners_of(self.true_model.encoder, x_cf, corners=corners, reach=reach, salt=salt)
         owners = rows.repeat_interleave(corners)
-        narrowly = torch.ones(len(moved), dtype=torch.bool)
-        return self.valid(moved, owners, narrowly=narrowly).double().view(len(x_cf), corners).mean(dim=1)
+        without_margin = torch.ones(len(moved), dtype=torch.bool)
+        valid = self.valid(moved, owners, without_margin=without_margin)
+        return valid.double().view(len(x_cf), corners).mean(dim=1)
 
     def _within_budget(self, rows: Tensor) -> Tensor:
-        """Which of the questions about some rows can be afforded, in order; these are counted."""
+        """Return which requests about rows are within the budget, in order, and count them."""
         order = torch.argsort(rows, stable=True)
         ordered = rows[order]
         place = torch.empty_like(rows)
         place[order] = torch.arange(len(rows)) - torch.searchsorted(ordered, ordered)
-        affordable = self.spent[rows] + place < self.itself.budget
+        affordable = self.spent[rows] + place < self.true_model.budget
         self.spent.index_add_(0, rows[affordable], torch.ones(int(affordable.sum()), dtype=torch.long))
         return affordable
 
 
-def at_corners(
+def corners_of(
     encoder: Encoder, x: Tensor, *, corners: int, reach: float, salt: int, grid: bool = True
 ) -> Tensor:
-    """Corners of points ``(m, width)``, those of each one after the other, shape ``(m * corners, width)``.
+    """Return corners of points ``(m, width)``, point by point, shape ``(m * corners, width)``.
 
-    Numbers that may be zero or missing stay where they are so; the others go to their grids, unless told.
+    A number in a special state stays; the others go to their grids, unless ``grid`` is False.
     """
     layout = encoder.layout
     free = layout.free(layout.codes(x))

@@ -28,9 +28,9 @@ class Running:
     """Searches on their way: one iteration after the other, and those that have ended are left out."""
 
     def __init__(
-        self, state: SQPState, evaluation: Evaluation, rules: StoppingCriteria, *, record: bool = True
+        self, state: SQPState, evaluation: Evaluation, stopping: StoppingCriteria, *, record: bool = True
     ) -> None:
-        self.state, self.evaluation, self.rules = state, evaluation, rules
+        self.state, self.evaluation, self.stopping = state, evaluation, stopping
         self._recorded: Recorded | None = None
         self._record = record and state.x.is_cuda
         self._since_look = 0
@@ -38,13 +38,13 @@ class Running:
     def iterate(self) -> SQPState | None:
         """One iteration of all; gives the searches that have ended when it is time to leave them out."""
         if not self._record or len(self.state.rows) > MOST_SEARCHES or self.evaluation.recordable is False:
-            self.state.iterate(self.evaluation, self.rules)
+            self.state.iterate(self.evaluation, self.stopping)
             return self._without_ended()
         if self.evaluation.recordable is None:
             self.evaluation.recordable = self._rehearse()
             return None
         if self._recorded is None:
-            self._recorded = Recorded(self.state, self.evaluation, self.rules)
+            self._recorded = Recorded(self.state, self.evaluation, self.stopping)
         self._recorded.replay()
         self._since_look = (self._since_look + 1) % BETWEEN_LOOKS
         return None if self._since_look else self._without_ended()
@@ -59,7 +59,7 @@ class Running:
             warnings.simplefilter("ignore")  # that this mode may not find everything
             torch.cuda.set_sync_debug_mode("error")
             try:
-                self.state.iterate(self.evaluation, replace(self.rules, whole=True))
+                self.state.iterate(self.evaluation, replace(self.stopping, whole=True))
             except RuntimeError:
                 return False
             finally:
@@ -84,11 +84,11 @@ class Running:
 class Recorded:
     """One iteration of a state as a graph; replaying it changes the state's tensors in place."""
 
-    def __init__(self, state: SQPState, evaluation: Evaluation, rules: StoppingCriteria) -> None:
+    def __init__(self, state: SQPState, evaluation: Evaluation, stopping: StoppingCriteria) -> None:
         own: dict[str, Tensor] = {f.name: getattr(state, f.name) for f in fields(state)}
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            state.iterate(evaluation, replace(rules, whole=True))
+            state.iterate(evaluation, replace(stopping, whole=True))
             for name, before in own.items():
                 after = getattr(state, name)
                 if after is not before:

@@ -13,12 +13,12 @@ from plausiflow.core import Problem
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What is known of a batch of points.
+    """Constraint values and gradients at a batch of points.
 
     Attributes:
-        values: Constraint values minus their aims, shape ``(n, m)``.
+        values: Constraint values minus their buffers, shape ``(n, m)``.
         jacobian: Their gradients, shape ``(n, m, d)``.
-        accepted: Which points would do as an answer, shape ``(n,)``.
+        accepted: Points that are feasible answers, shape ``(n,)``.
     """
 
     values: Tensor
@@ -30,37 +30,39 @@ class Evaluation:
     """Evaluates the constraints of a problem.
 
     Attributes:
-        problem: Whose constraints these are.
-        recordable: Whether that needs no word from the processor on the way, once somebody has looked.
+        problem: The problem.
+        recordable: Whether an evaluation can be recorded as a CUDA graph; None before it was tried.
 
-    A tenth of the aim is accepted. Where a constraint is flat there is nothing to steer by, so that its aim
-    is zero there. A value or gradient that is not finite counts as minus infinity.
+    A tenth of the buffer is accepted. Where a constraint is flat there is no direction to follow, so its
+    buffer is zero there. A value or gradient that is not finite counts as minus infinity.
     """
 
     def __init__(self, problem: Problem) -> None:
         self.constraints = list(problem.constraints.values())
         self.problem = problem
         self.recordable: bool | None = None
-        self.aims = problem.x.new_tensor([constraint.aim for constraint in problem.constraints.values()])
+        self.buffers = problem.x.new_tensor(
+            [constraint.buffer for constraint in problem.constraints.values()]
+        )
 
     def __call__(self, x: Tensor, rows: Tensor) -> Evaluated:
-        """At points ``(n, d)`` for the problem's ``rows``."""
+        """Evaluate at points ``(n, d)`` for the problem's ``rows``."""
         values, jacobian = self._differentiated(x, rows)
         steepness = jacobian.abs().sum(dim=2)
         bad = ~torch.isfinite(values + steepness)
         values = values.masked_fill(bad, -math.inf)
         jacobian = jacobian.masked_fill(bad[..., None], 0.0)
-        aims = (steepness != 0) * self.aims
-        return Evaluated(values - aims, jacobian, (values >= 0.1 * aims).all(dim=1))
+        buffers = (steepness != 0) * self.buffers
+        return Evaluated(values - buffers, jacobian, (values >= 0.1 * buffers).all(dim=1))
 
     def _differentiated(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Values ``(n, m)`` and gradients ``(n, m, d)``; each constraint has a leaf of its own."""
+        """Return values ``(n, m)`` and gradients ``(n, m, d)``; each constraint has its own leaf."""
         if not self.constraints:
             return x.new_zeros(len(x), 0), x.new_zeros(len(x), 0, x.shape[1])
-        values, slopes, points = [x[:, 0]] * len(self.constraints), [x] * len(self.constraints), {}
+        values, gradients, points = [x[:, 0]] * len(self.constraints), [x] * len(self.constraints), {}
         for i, constraint in enumerate(self.constraints):
-            if constraint.slope is not None:
-                values[i], slopes[i] = constraint.slope(x, rows)
+            if constraint.value_and_grad is not None:
+                values[i], gradients[i] = constraint.value_and_grad(x, rows)
                 continue
             with torch.enable_grad():
                 point = x.detach().requires_grad_(True)
@@ -68,10 +70,10 @@ class Evaluation:
             if values[i].requires_grad:
                 points[i] = point
             else:
-                slopes[i] = torch.zeros_like(x)
+                gradients[i] = torch.zeros_like(x)
         if points:
             steep = [values[i] for i in points]
             found = torch.autograd.grad(steep, list(points.values()), [torch.ones_like(v) for v in steep])
             for i, gradient in zip(points, found, strict=True):
-                slopes[i] = gradient
-        return torch.stack([value.detach() for value in values], dim=1), torch.stack(slopes, dim=1)
+                gradients[i] = gradient
+        return torch.stack([value.detach() for value in values], dim=1), torch.stack(gradients, dim=1)

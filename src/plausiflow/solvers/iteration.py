@@ -48,7 +48,7 @@ class SQPState:
         upper: Its largest allowed values, likewise.
         x: Where it is, shape ``(n, d)``.
         cost: What that costs, shape ``(n,)``.
-        values: Constraint values there, minus their aims, shape ``(n, m)``.
+        values: Constraint values there, minus their buffers, shape ``(n, m)``.
         jacobian: Their gradients, shape ``(n, m, d)``.
         accepted: Whether the point would do as an answer, shape ``(n,)``.
         inverse: Inverse curvature of the Lagrangian, shape ``(n, d, d)``; zero for frozen features.
@@ -121,23 +121,23 @@ class SQPState:
         chosen: dict[str, Any] = {name: None if part is None else part[which] for name, part in parts.items()}
         return SQPState(**chosen)
 
-    def iterate(self, evaluation: Evaluation, rules: StoppingCriteria) -> None:
+    def iterate(self, evaluation: Evaluation, stopping: StoppingCriteria) -> None:
         """One trial of every search."""
         gap = (self.x - self.factual) * self.weights
         program = Quadratic(
             self.x, self.values, self.jacobian, gap, self.inverse, self.radius, self.lower, self.upper
         )
-        answer = program.solve(self.fixed, whole=rules.whole)
+        answer = program.solve(self.fixed, whole=stopping.whole)
         full_length = torch.linalg.vector_norm(answer.step, dim=1)
         share = (self.radius / full_length.clamp_min(1e-30)).clamp_max(1.0)
         trial = _on_grid(self.x, answer.step * share[:, None])
         if self.lower is not None and self.upper is not None:
             trial = torch.clamp(trial, self.lower, self.upper)
         at, cost = evaluation(trial, self.rows), _cost(trial - self.factual, self.weights)
-        closer = self._keep(trial, cost, at.accepted, rules.tolerance)
-        taken, progress = self._judge(trial - self.x, cost, at, answer, full_length, rules.tolerance)
+        closer = self._keep(trial, cost, at.accepted, stopping.tolerance)
+        taken, progress = self._judge(trial - self.x, cost, at, answer, full_length, stopping.tolerance)
         self._move(taken, trial, cost, at, answer)
-        self._retire(closer | progress, full_length, rules)
+        self._retire(closer | progress, full_length, stopping)
 
     def _keep(self, trial: Tensor, cost: Tensor, accepted: Tensor, tolerance: float) -> Tensor:
         """Keep trials that are answers and closer; returns where they are so by more than the tolerance.
@@ -211,13 +211,13 @@ class SQPState:
         if self.lower is not None and self.upper is not None:
             self.fixed = answer.fixed & ((self.x <= self.lower) | (self.x >= self.upper))
 
-    def _retire(self, progress: Tensor, full_length: Tensor, rules: StoppingCriteria) -> None:
+    def _retire(self, progress: Tensor, full_length: Tensor, stopping: StoppingCriteria) -> None:
         """End searches that stall or that stand still on an answer."""
         self.stalled = torch.where(progress, 0, self.stalled + 1)
         answered = torch.isfinite(self.best_cost)
-        patience = torch.where(answered, rules.patience * 3 // 10, rules.patience)
-        settled = (full_length < 0.3 * rules.tolerance) & self.accepted
-        hopeful = answered | (self.evaluations <= rules.vain)
+        patience = torch.where(answered, stopping.patience * 3 // 10, stopping.patience)
+        settled = (full_length < 0.3 * stopping.tolerance) & self.accepted
+        hopeful = answered | (self.evaluations <= stopping.vain)
         self.active = self.active & (self.stalled < patience) & hopeful & ~settled
 
 

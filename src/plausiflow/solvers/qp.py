@@ -123,9 +123,9 @@ def _updated(program: Quadratic, answer: Step, displacement: Tensor) -> tuple[Te
     assert program.lower is not None
     assert program.upper is not None
     x, lower, upper, held = program.x, program.lower, program.upper, answer.fixed
-    aim = x + shortened(answer.step, program.radius)
-    inside = torch.clamp(aim, lower, upper)
-    leaves = ((aim - inside).abs() > AT_BOUND) & ~held
+    goal = x + shortened(answer.step, program.radius)
+    inside = torch.clamp(goal, lower, upper)
+    leaves = ((goal - inside).abs() > AT_BOUND) & ~held
     if answer.reaction is None:
         return leaves, torch.where(leaves, inside - x, 0.0), leaves.any(dim=1)
     at = x + displacement

@@ -20,7 +20,7 @@ the same answer alone and in any batch.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -37,7 +37,7 @@ from plausiflow.solvers.starts import bisect
 FROM_FACTUAL, FROM_NEIGHBOUR = 4.0, 20.0
 """First curvature, in units of the cost's own: searches from a feasible neighbour begin more carefully."""
 CLOSEST = 2
-"""Feasible neighbours that a row starts from where time counts."""
+"""Feasible neighbours that a row starts from in mode ``fast``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +45,11 @@ class SQP:
     """Sequential quadratic programming, every row on its own, all rows at once.
 
     Attributes:
-        mode: ``fast`` starts at the factual, and only rows left without an answer start again from feasible
+        mode: ``fast`` starts at the factual, and only rows without an answer start again from feasible
             neighbours; ``quality`` gives every row all starts and keeps the best.
-        iterations: Most iterations of one search.
+        iterations: Maximum number of iterations of one search.
         patience: Iterations without progress before a search ends; three tenths once it has an answer.
-        vain: Iterations without any answer before a search ends whose row has other starts to turn to.
+        vain: Iterations without an answer before a search ends whose row has other starts.
         tolerance: Relative progress below which an iteration counts as none.
         radius: First trust radius.
         trace: Keep every iterate for pictures.
@@ -73,7 +73,7 @@ class SQP:
         exact = _in_double(problem)
         evaluation = Evaluation(exact)
         rows = torch.arange(len(exact.x), device=exact.x.device)
-        best = Best(exact.x)
+        best = BestPoints(exact.x)
         path: list[Tensor] | None = [] if self.trace else None
         vain = self.iterations if starts is None else self.vain
         self._search(evaluation, rows, exact.x, best, FROM_FACTUAL, vain=vain, path=path)
@@ -85,19 +85,40 @@ class SQP:
         return Solution(x=answer, gradients=best.gradients, path=torch.stack(path) if path else None)
 
     @torch.no_grad()
-    def improve(self, problem: Problem, start: Tensor, *, curvature: float = FROM_FACTUAL) -> Solution:
-        """Search from one given point for each row ``(n, d)``, and from nowhere else; in double precision."""
+    def improve(
+        self,
+        problem: Problem,
+        start: Tensor,
+        *,
+        curvature: float = FROM_FACTUAL,
+        iterations: int | None = None,
+        tolerance: float | None = None,
+    ) -> Solution:
+        """Search from one given point for each row ``(n, d)`` only; in double precision.
+
+        Args:
+            problem: The problem.
+            start: Starting points.
+            curvature: First curvature, in units of the cost's own.
+            iterations: Instead of the solver's own setting.
+            tolerance: Instead of the solver's own setting.
+        """
+        solver = replace(
+            self,
+            iterations=iterations or self.iterations,
+            tolerance=self.tolerance if tolerance is None else tolerance,
+        )
         exact = _in_double(problem)
         evaluation = Evaluation(exact)
-        best = Best(exact.x)
+        best = BestPoints(exact.x)
         rows = torch.arange(len(exact.x), device=exact.x.device)
-        self._search(evaluation, rows, start.double(), best, curvature)
+        solver._search(evaluation, rows, start.double(), best, curvature)
         return Solution(x=best.x, gradients=best.gradients)
 
     def _checked(self, problem: Problem, exact: Problem, x: Tensor, starts: Starts | None) -> Tensor:
-        """Round to the precision asked for, and speak the last word on the very numbers that are returned.
+        """Round to the requested precision, and check the very numbers that are returned.
 
-        A row without an answer that passes gets its closest start that does, as it is.
+        A row without an answer that passes gets its closest start that does.
         """
         rows = torch.arange(len(x), device=x.device)
         answer = x.to(problem.x.dtype)
@@ -112,11 +133,11 @@ class SQP:
             answer[failed[use]] = candidate[use]
         return answer
 
-    def _search_from(self, evaluation: Evaluation, rows: Tensor, starts: Tensor, best: Best) -> None:
+    def _search_from(self, evaluation: Evaluation, rows: Tensor, starts: Tensor, best: BestPoints) -> None:
         """Search from up to k points per row ``(m, k, d)``, each first moved towards the factual.
 
-        Where time counts, only the closest two are then taken. A row that has no start and no answer is
-        searched once more from the factual, with all iterations there are.
+        In mode ``fast`` only the closest two are searched. A row that has no start and no answer is searched
+        once more from the factual, with all iterations.
         """
         problem, usable = evaluation.problem, torch.isfinite(starts).all(dim=2)
         owners = rows[:, None].expand_as(usable)
@@ -136,17 +157,17 @@ class SQP:
         evaluation: Evaluation,
         rows: Tensor,
         start: Tensor,
-        best: Best,
+        best: BestPoints,
         curvature: float,
         *,
         vain: int | None = None,
         path: list[Tensor] | None = None,
     ) -> None:
         state = SQPState.begin(evaluation, rows, start, curvature, self.radius)
-        rules = StoppingCriteria(
+        stopping = StoppingCriteria(
             tolerance=self.tolerance, patience=self.patience, vain=vain or self.iterations
         )
-        running = Running(state, evaluation, rules, record=path is None)
+        running = Running(state, evaluation, stopping, record=path is None)
         with progress_bar("SQP: rows settled", len(rows)) as advance:
             for _ in range(self.iterations):
                 if path is not None:
@@ -160,8 +181,8 @@ class SQP:
         best.take(running.state)
 
 
-class Best:
-    """The closest feasible point of each row, of all its searches."""
+class BestPoints:
+    """The closest feasible point of each row over all its searches."""
 
     def __init__(self, x: Tensor) -> None:
         self.x = torch.full_like(x, float("nan"))
@@ -169,10 +190,10 @@ class Best:
         self.gradients = torch.zeros(len(x), dtype=torch.long, device=x.device)
 
     def take(self, ended: SQPState) -> None:
-        """Take what searches have found, where it is closer."""
+        """Take the results of searches that are closer."""
         rows = ended.rows
         self.gradients.index_add_(0, rows, ended.evaluations)
-        # Several searches of one row may end at once: the closest of them is the one that counts.
+        # Several searches of one row may end at once: the closest of them counts.
         lowest = self.cost.scatter_reduce(0, rows, ended.best_cost, "amin")
         better = (ended.best_cost < self.cost[rows]) & (ended.best_cost == lowest[rows])
         self.x[rows[better]], self.cost[rows[better]] = ended.best[better], ended.best_cost[better]

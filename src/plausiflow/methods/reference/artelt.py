@@ -133,7 +133,7 @@ class Artelt(Method):
                 )
         return self
 
-    def _search(self, x: Tensor, y_target: Tensor) -> Solution:
+    def search(self, x: Tensor, y_target: Tensor) -> Solution:
         exact, wanted = x.detach().double().cpu(), y_target.cpu()
         answer, iterations = torch.full_like(exact, torch.nan), torch.zeros_like(wanted)
         rows = torch.arange(len(exact))

@@ -163,7 +163,7 @@ class CBCE(Method):
         return (a - b).abs() > self.tolerance_.to(a)
 
     @torch.no_grad()
-    def _search(self, x: Tensor, y_target: Tensor) -> Solution:
+    def search(self, x: Tensor, y_target: Tensor) -> Solution:
         exact, gradients = x.double(), torch.zeros_like(y_target)
         origin = predict(self.classifier, exact)
         if self.first_rows_ is not None:

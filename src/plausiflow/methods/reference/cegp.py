@@ -27,7 +27,7 @@ from plausiflow.errors import NotFittedError
 from plausiflow.methods.reference.cem import ElasticNetMethod
 from plausiflow.methods.reference.elastic_net import ElasticNet
 from plausiflow.methods.reference.fista import FISTA
-from plausiflow.validation import is_whole, number, raise_unless
+from plausiflow.validation import is_whole, raise_unless, to_float
 
 _LEAST = 1e-10  # keeps a trust score finite at a training row
 
@@ -114,7 +114,7 @@ class CEGP(ElasticNetMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         fine = {
-            "prototype_weight": ("at least 0", number(self.prototype_weight) >= 0),
+            "prototype_weight": ("at least 0", to_float(self.prototype_weight) >= 0),
             "prototypes": ("'kdtree' or 'encoder'", self.prototypes in ("kdtree", "encoder")),
             "neighbours": (
                 "a whole number of at least 1, or None for encoders",
@@ -122,7 +122,7 @@ class CEGP(ElasticNetMethod):
                 if self.neighbours is None
                 else is_whole(self.neighbours) and self.neighbours >= 1,
             ),
-            "trust": ("at least 0", number(self.trust) >= 0),
+            "trust": ("at least 0", to_float(self.trust) >= 0),
         }
         raise_unless(fine, {name: getattr(self, name) for name in fine})
 
@@ -162,7 +162,7 @@ class CEGP(ElasticNetMethod):
     def _code(self, x: Tensor) -> Tensor:
         return self._fitted_autoencoder().encode(x) if self._encodes() else x
 
-    def _search(self, x: Tensor, y_target: Tensor) -> Solution:
+    def search(self, x: Tensor, y_target: Tensor) -> Solution:
         problem = self._problem(x, y_target)
         if self.prototype_weight > 0 or self.trust > 0:
             if self.rows_ is None or self.codes_ is None:

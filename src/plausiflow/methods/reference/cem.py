@@ -25,7 +25,7 @@ from plausiflow.methods.box import BoxedMethod
 from plausiflow.methods.reference.autoencoder import Autoencoder
 from plausiflow.methods.reference.elastic_net import ElasticNet, Scale, decision_gap
 from plausiflow.methods.reference.fista import FISTA
-from plausiflow.validation import number, raise_unless
+from plausiflow.validation import raise_unless, to_float
 
 
 @dataclass(kw_only=True, eq=False)
@@ -55,9 +55,9 @@ class ElasticNetMethod(BoxedMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         fine = {
-            "margin": ("in [0, 1)", 0 <= number(self.margin) < 1),
-            "l1_weight": ("at least 0", number(self.l1_weight) >= 0),
-            "reconstruction_weight": ("at least 0", number(self.reconstruction_weight) >= 0),
+            "margin": ("in [0, 1)", 0 <= to_float(self.margin) < 1),
+            "l1_weight": ("at least 0", to_float(self.l1_weight) >= 0),
+            "reconstruction_weight": ("at least 0", to_float(self.reconstruction_weight) >= 0),
             "scale": ("'logit' or 'probability'", self.scale in ("logit", "probability")),
         }
         raise_unless(fine, {name: getattr(self, name) for name in fine})
@@ -165,7 +165,7 @@ class CEM(ElasticNetMethod):
             self.no_information_ = (ordered[(len(x) - 1) // 2] + ordered[len(x) // 2]) / 2
         return self
 
-    def _search(self, x: Tensor, y_target: Tensor) -> Solution:
+    def search(self, x: Tensor, y_target: Tensor) -> Solution:
         problem = self._problem(x, y_target)
         if self.no_information is not None:
             problem = replace(problem, restrict=self._restriction(problem.x.double()))

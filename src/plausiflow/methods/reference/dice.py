@@ -20,12 +20,11 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from plausiflow.core import Solution, check_query
-from plausiflow.methods.base import ON_PROCESSOR
+from plausiflow.core import CPU_ROWS, Solution, check_query
 from plausiflow.methods.box import BoxedMethod
 from plausiflow.methods.reference.wachter import deviation, median
 from plausiflow.methods.reference.wachter_search import RowAdam, settled
-from plausiflow.validation import is_whole, number, raise_unless
+from plausiflow.validation import is_whole, raise_unless, to_float
 
 _JITTER = 1e-4
 """Added to the diagonal of S."""
@@ -74,11 +73,11 @@ class DiCE(BoxedMethod):
         whole, positive, at_least_0 = "a whole number of at least 1", "positive", "at least 0"
         fine = {
             "count": (whole, is_whole(self.count) and self.count >= 1),
-            "proximity": (at_least_0, number(self.proximity) >= 0),
-            "diversity": (at_least_0, number(self.diversity) >= 0),
+            "proximity": (at_least_0, to_float(self.proximity) >= 0),
+            "diversity": (at_least_0, to_float(self.diversity) >= 0),
             "steps": (whole, is_whole(self.steps) and self.steps >= 1),
-            "learning_rate": (positive, number(self.learning_rate) > 0),
-            "resolution": (at_least_0, number(self.resolution) >= 0),
+            "learning_rate": (positive, to_float(self.learning_rate) > 0),
+            "resolution": (at_least_0, to_float(self.resolution) >= 0),
         }
         raise_unless(fine, {name: getattr(self, name) for name in fine})
 
@@ -99,14 +98,14 @@ class DiCE(BoxedMethod):
 
         Args:
             x: Rows, shape ``(n, d)``; one that is not finite has no answers.
-            y_target: Targets classes, shape ``(n,)``.
+            y_target: Target classes, shape ``(n,)``.
 
         Returns:
             Answers in no particular order, shape ``(n, count, d)``; NaN where one is not valid.
         """
         check_query(x, y_target, x.shape[-1], self.classifier.n_classes)
         found = torch.full((len(x), self.count, x.shape[1]), torch.nan, dtype=x.dtype, device=x.device)
-        for rows in torch.isfinite(x).all(dim=1).nonzero()[:, 0].split(self.chunk_size or ON_PROCESSOR):
+        for rows in torch.isfinite(x).all(dim=1).nonzero()[:, 0].split(self.chunk_size or CPU_ROWS):
             found[rows] = self._answers(x[rows], y_target[rows])
         return found
 
@@ -116,7 +115,7 @@ class DiCE(BoxedMethod):
         Args:
             sets: Answers, shape ``(n, q, d)``.
             x: Factuals, shape ``(n, d)``.
-            y_target: Targets classes, shape ``(n,)``.
+            y_target: Target classes, shape ``(n,)``.
 
         Returns:
             Shapes ``(n,)`` and ``(n, q)``.
@@ -132,7 +131,7 @@ class DiCE(BoxedMethod):
             loss = loss - self.diversity * torch.linalg.det(similarity)
         return loss, odds
 
-    def _search(self, x: Tensor, y_target: Tensor) -> Solution:
+    def search(self, x: Tensor, y_target: Tensor) -> Solution:
         """The closest valid answer of each row; a row that is decided as wanted is its own."""
         stays = self._valid(x, y_target)
         x, closest, rows = x.detach(), x.detach().clone(), (~stays).nonzero()[:, 0]
@@ -193,7 +192,7 @@ class DiCE(BoxedMethod):
         Args:
             answers: Valid answers, shape ``(m, d)``.
             x: Their factuals, shape ``(m, d)``.
-            y_target: Targets classes, shape ``(m,)``.
+            y_target: Target classes, shape ``(m,)``.
         """
         assert self.small_ is not None
         answers = answers.clone()

@@ -109,7 +109,7 @@ def decision_gap(logits: Tensor, y: Tensor, margin: float, *, scale: Scale, away
 
     Args:
         logits: Unnormalised log-probabilities, shape ``(n, k)``.
-        y: Targets classes, or those to leave, shape ``(n,)``.
+        y: Target classes, or those to leave, shape ``(n,)``.
         margin: :math:`\kappa`.
         scale: Of the result.
         away: Whether y is to be left.

@@ -141,7 +141,7 @@ class FACE(Method):
 
         Args:
             x: Rows, shape ``(n, d)``.
-            y_target: Targets classes, shape ``(n,)``.
+            y_target: Target classes, shape ``(n,)``.
 
         Returns:
             One table ``(steps, d)`` per row: no steps where there is no way, or none is needed.
@@ -156,7 +156,7 @@ class FACE(Method):
         return [ways.rows[numbers[numbers >= 0]].to(x.dtype) for numbers in torch.stack(steps, dim=1)]
 
     @torch.no_grad()
-    def _search(self, x: Tensor, y_target: Tensor) -> Solution:
+    def search(self, x: Tensor, y_target: Tensor) -> Solution:
         ways, exact = self._ways(x), x.double()
         first = self._first_rows(exact, y_target)
         found = ways.rows[ways.end[y_target, first.clamp_min(0)].clamp_min(0)]

@@ -25,7 +25,7 @@ from torch import Tensor
 from plausiflow.core import Solution
 from plausiflow.methods.reference.elastic_net import Best, ElasticNet, in_parts, with_gradient
 from plausiflow.progress import progress_bar
-from plausiflow.validation import is_whole, number, raise_unless
+from plausiflow.validation import is_whole, raise_unless, to_float
 
 _UNBOUNDED = 1e9  # a weight that large is no upper end of a bracket
 
@@ -64,11 +64,11 @@ class FISTA:
         fine = {
             "rounds": ("a whole number of at least 1", is_whole(self.rounds) and self.rounds >= 1),
             "steps": ("a whole number of at least 1", is_whole(self.steps) and self.steps >= 1),
-            "first_weight": ("positive", number(self.first_weight) > 0),
-            "learning_rate": ("positive", number(self.learning_rate) > 0),
-            "max_gradient": ("positive", number(self.max_gradient) > 0),
+            "first_weight": ("positive", to_float(self.first_weight) > 0),
+            "learning_rate": ("positive", to_float(self.learning_rate) > 0),
+            "max_gradient": ("positive", to_float(self.max_gradient) > 0),
             "prox": ("'ista' or 'dead_zone'", self.prox in ("ista", "dead_zone")),
-            "tolerance": ("at least 0", number(self.tolerance) >= 0),
+            "tolerance": ("at least 0", to_float(self.tolerance) >= 0),
             "patience": (
                 "a whole number of at least 1, or None",
                 self.patience is None or (is_whole(self.patience) and self.patience >= 1),

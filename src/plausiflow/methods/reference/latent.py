@@ -16,10 +16,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plausiflow.core import Solution, check_rows, cross_entropy, l2_distance, predict, validity_value
+from plausiflow.core import (
+    CPU_ROWS,
+    Solution,
+    check_rows,
+    cross_entropy,
+    l2_distance,
+    predict,
+    validity_value,
+)
 from plausiflow.densities import ARCHITECTURES, Architecture, ConditionalFlow
 from plausiflow.errors import InvalidInputError, NotFittedError
-from plausiflow.methods.base import ON_PROCESSOR, Method
+from plausiflow.methods.base import Method
 
 BETAS = (0.9, 0.999)
 """Adam's."""
@@ -124,7 +132,7 @@ class Diffeomorphic(LatentMethod):
                 f"{self.steps}."
             )
 
-    def _search(self, x: Tensor, y_target: Tensor) -> Solution:
+    def search(self, x: Tensor, y_target: Tensor) -> Solution:
         exact, context = x.detach().double(), self._context(y_target)
         answer, gradients = torch.full_like(exact, torch.nan), torch.zeros_like(y_target)
         rows = torch.arange(len(exact), device=x.device)
@@ -197,7 +205,7 @@ class CeFlow(LatentMethod):
             for k in range(self._map().n_classes_):
                 parts = (
                     self._map().to_latent(part, part.new_full((len(part),), k, dtype=torch.long))
-                    for part in exact.split(self.chunk_size or ON_PROCESSOR)
+                    for part in exact.split(self.chunk_size or CPU_ROWS)
                 )
                 z = torch.cat(list(parts))
                 of_contexts.append(members.T @ z / members.sum(dim=0)[:, None])
@@ -205,7 +213,7 @@ class CeFlow(LatentMethod):
         return self
 
     @torch.no_grad()
-    def _search(self, x: Tensor, y_target: Tensor) -> Solution:
+    def search(self, x: Tensor, y_target: Tensor) -> Solution:
         if self.means_ is None:
             raise NotFittedError("The classes' mean latents are not known. Call `fit(x, y)` first.")
         exact, context, means = x.detach().double(), self._context(y_target), self.means_.to(x.device)

@@ -17,7 +17,7 @@ from torch import Tensor
 from plausiflow.core import Plausibility, Solution, check_rows, predict
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.methods.base import Method
-from plausiflow.solvers import Bank
+from plausiflow.search import Bank
 
 _BLOCK = 512
 
@@ -62,7 +62,7 @@ class Nearest(Method):
 
         Args:
             x: Rows, shape ``(n, d)``; one that is not finite has no neighbours.
-            y_target: Targets classes, shape ``(n,)``.
+            y_target: Target classes, shape ``(n,)``.
             count: How many.
 
         Returns:
@@ -80,7 +80,7 @@ class Nearest(Method):
         return found
 
     @torch.no_grad()
-    def _search(self, x: Tensor, y_target: Tensor) -> Solution:
+    def search(self, x: Tensor, y_target: Tensor) -> Solution:
         near = self.nearest(x, y_target, count=1)[:, 0]
         already = self._as_wanted(x.double(), y_target)
         return Solution(x=torch.where(already[:, None], x, near), gradients=torch.zeros_like(y_target))

@@ -21,7 +21,7 @@ from plausiflow.core import Classifier, Plausibility, Solution, predict
 from plausiflow.errors import NotFittedError
 from plausiflow.methods.box import BoxedMethod
 from plausiflow.methods.reference.wachter_search import WeightSearch
-from plausiflow.validation import is_whole, number, raise_unless
+from plausiflow.validation import is_whole, raise_unless, to_float
 
 
 @dataclass(kw_only=True, eq=False)
@@ -68,12 +68,12 @@ class Wachter(BoxedMethod):
         whole = "a whole number of at least 1"
         fine = {
             "distance": ("'l1', 'mad' or 'l2'", self.distance in ("l1", "mad", "l2")),
-            "margin": ("in [0, 0.5)", 0 <= number(self.margin) < 0.5),
-            "difference": ("at least 0", number(self.difference) >= 0),
+            "margin": ("in [0, 0.5)", 0 <= to_float(self.margin) < 0.5),
+            "difference": ("at least 0", to_float(self.difference) >= 0),
             "steps": (whole, is_whole(self.steps) and self.steps >= 1),
             "patience": (whole, is_whole(self.patience) and self.patience >= 1),
             "turns": (whole, is_whole(self.turns) and self.turns >= 1),
-            "learning_rate": ("positive", number(self.learning_rate) > 0),
+            "learning_rate": ("positive", to_float(self.learning_rate) > 0),
         }
         raise_unless(fine, {name: getattr(self, name) for name in fine})
 
@@ -110,7 +110,7 @@ class Wachter(BoxedMethod):
             self.range_ = (x.min(), x.max())
         return self
 
-    def _search(self, x: Tensor, y_target: Tensor) -> Solution:
+    def search(self, x: Tensor, y_target: Tensor) -> Solution:
         stored, x = x.dtype, x.detach() if self.published else x.detach().double()
         y = predict(self.classifier, x.double()) if self.any_class else None
         lower, upper = self.box(x, widened=not self.published)

@@ -1,0 +1,220 @@
+"""The bank: real training rows that already satisfy every constraint, by class.
+
+A bank row of the target class is a feasible counterfactual. Moved onto a row's own immutable values and into
+its bounds it may lose that, so it is checked again where it is used. The bank is why few rows come back
+without an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from plausiflow.core import PAIRS, blocks
+from plausiflow.errors import InvalidInputError
+from plausiflow.search.candidates import Candidates
+from plausiflow.search.task import SearchTask
+from plausiflow.tables import Layout
+
+Feasible = Callable[[Tensor, Tensor], Tensor]
+"""``(x, y_target) -> (n,)`` bool: whether a row is a counterfactual for that class."""
+
+NEAR, MORE, ORACLE_ROWS = 48, 512, 256
+CLAMPED = 64
+"""Bank rows of each row that are moved into its bounds."""
+_BLOCK, _TABLE_BLOCK = 2048, 256
+
+
+@dataclass(frozen=True, eq=False)
+class Bank:
+    """Training rows that satisfy every constraint, by class.
+
+    Attributes:
+        rows: Distinct encoded rows, by class.
+        typical: Median of a number with special states, where its state leaves it free, by column.
+        least: Smallest such number, by column.
+    """
+
+    rows: dict[int, Tensor]
+    typical: dict[int, float] = field(default_factory=dict)
+    least: dict[int, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, x: Tensor, n_classes: int, feasible: Feasible) -> Bank:
+        """Keep the distinct rows of ``x`` that are feasible for each class, in double precision."""
+        exact = torch.unique(x, dim=0).double()
+        rows = {}
+        for y in range(n_classes):
+            target = torch.full((len(exact),), y, device=x.device)
+            rows[y] = exact[torch.cat([feasible(*block) for block in blocks(exact, target, size=_BLOCK)])]
+        return cls(rows)
+
+    @staticmethod
+    def free_numbers(layout: Layout, x: Tensor) -> tuple[dict[int, float], dict[int, float]]:
+        """Return ``typical`` and ``least`` of training rows ``(n, width)``."""
+        typical, least = {}, {}
+        free = layout.free(layout.codes(x))
+        for column in _with_states(layout):
+            values = x[:, column][free[:, column]]
+            typical[column] = float(values.median()) if len(values) else 0.5
+            least[column] = float(values.min()) if len(values) else 0.0
+        return typical, least
+
+    def state(self, name: str) -> dict[str, Tensor]:
+        """Return everything as tensors with a common prefix; :meth:`load_state` reads them."""
+        columns = torch.tensor(list(self.typical), dtype=torch.long)
+        free = torch.tensor([[self.typical[c], self.least[c]] for c in self.typical], dtype=torch.float64)
+        own = {f"{name}.{k}": rows for k, rows in self.rows.items()}
+        return own | {f"{name}.columns": columns, f"{name}.free": free.reshape(-1, 2)}
+
+    @classmethod
+    def load_state(cls, state: Mapping[str, Tensor], name: str, layout: Layout, n_classes: int) -> Self:
+        """Restore a bank from :meth:`state`.
+
+        Raises:
+            InvalidInputError: The tensors are not rows of the layout.
+        """
+        rows = {k: state[f"{name}.{k}"].clone() for k in range(n_classes)}
+        columns, free = state[f"{name}.columns"].tolist(), state[f"{name}.free"]
+        fine = all(x.shape == (len(x), layout.width) and x.dtype == torch.float64 for x in rows.values())
+        fine = fine and all(bool(x.isfinite().all()) for x in rows.values())
+        if not fine or free.shape != (len(columns), 2) or set(columns) != set(_with_states(layout)):
+            raise InvalidInputError(
+                f"`state` must hold the rows of {n_classes} classes, finite doubles of width {layout.width}, "
+                "and a typical number for each column with states."
+            )
+        typical, least = ({c: float(v) for c, v in zip(columns, part, strict=True)} for part in free.T)
+        return cls(rows, typical, least)
+
+    def nearest(
+        self,
+        x: Tensor,
+        y_target: Tensor,
+        *,
+        count: int,
+        lower: Tensor | None = None,
+        upper: Tensor | None = None,
+        feasible: Feasible | None = None,
+    ) -> Tensor:
+        """Return the ``count`` nearest bank rows of each target class, ``(n, count, d)``, padded with NaN.
+
+        With bounds, rows are moved into them first; if that changes a row, it must still be ``feasible``.
+        """
+        found = x.new_full((len(x), count, x.shape[1]), float("nan"))
+        for y in y_target.unique().tolist():
+            bank = self.rows.get(y, x[:0]).to(x)
+            for rows in (y_target == y).nonzero()[:, 0].split(_BLOCK):
+                if len(bank):
+                    bounds = None if lower is None or upper is None else (lower[rows], upper[rows])
+                    near = _nearest(x[rows], bank, count, bounds, feasible, y)
+                    found[rows, : near.shape[1]] = near
+        return found
+
+    def verified(self, task: SearchTask, rows: Tensor, count: int, *, among: int = NEAR) -> Candidates:
+        """Return the cheapest ``count`` feasible bank rows for each of some rows of a task.
+
+        ``among`` bank rows that look cheapest are moved onto what the rules fix for a row, and checked.
+        """
+        parts = []
+        for y in task.y_target[rows].unique().tolist():
+            bank = self.rows.get(y, task.x[:0]).to(task.x)
+            for some in rows[task.y_target[rows] == y].split(_TABLE_BLOCK):
+                if len(bank):
+                    closest = _approximate_costs(task, some, bank).topk(min(among, len(bank)), largest=False)
+                    owners = some[:, None].expand_as(closest.indices).reshape(-1)
+                    moved = transplant(task, bank[closest.indices.reshape(-1)], owners)
+                    parts.append(task.candidates(owners, moved))
+        if not parts:
+            return task.candidates(rows[:0], task.x[:0])
+        return task.check(Candidates.concat(*parts), max_changes=False).feasible.unique().cheapest(count)
+
+    def scan(
+        self, task: SearchTask, rows: Tensor, count: int, *, oracle_rows: int = ORACLE_ROWS
+    ) -> Candidates:
+        """Return the cheapest ``count`` feasible bank rows for each of some rows, among all bank rows.
+
+        An oracle is asked about the cheapest ``oracle_rows`` of them that are plausible.
+        """
+        first, kept = task.without_oracle, [task.candidates(rows[:0], task.x[:0])]
+        for y in task.y_target[rows].unique().tolist():
+            bank = self.rows.get(y, task.x[:0]).to(task.x)
+            for some in rows[task.y_target[rows] == y].split(max(1, PAIRS // max(1, len(bank)))):
+                owners = some.repeat_interleave(len(bank))
+                moved = transplant(task, bank.repeat(len(some), 1), owners)
+                feasible = first.check(task.candidates(owners, moved)).feasible
+                kept.append(feasible.unique().cheapest(oracle_rows))
+        return task.check(Candidates.concat(*kept)).feasible.cheapest(count)
+
+
+def _with_states(layout: Layout) -> list[int]:
+    """Columns of numbers that have special states."""
+    return [block.number for block in layout.with_levels if block.number is not None]
+
+
+def _nearest(
+    x: Tensor,
+    bank: Tensor,
+    count: int,
+    bounds: tuple[Tensor, Tensor] | None,
+    feasible: Feasible | None,
+    y: int,
+) -> Tensor:
+    """Return the nearest bank rows of one class, shape ``(n, at most count, d)``."""
+    inside = bounds is None or bool(((bank.amin(0) >= bounds[0]) & (bank.amax(0) <= bounds[1])).all())
+    if inside or bounds is None:
+        # Pair by pair: the faster matrix product rounds differently in another batch.
+        distance = torch.cdist(x, bank, compute_mode="donot_use_mm_for_euclid_dist")
+        return bank[distance.topk(min(count, len(bank)), largest=False).indices]
+    lower, upper = bounds
+    free = (upper > lower).to(x)
+    # Distance in the features that may move; the check below decides about the frozen ones.
+    squared = free @ (bank * bank).mT - 2 * (free * x) @ bank.mT
+    candidates = bank[squared.topk(min(CLAMPED, len(bank)), largest=False).indices]
+    moved = torch.minimum(torch.maximum(candidates, lower[:, None]), upper[:, None])
+    distance = torch.linalg.vector_norm(moved - x[:, None], dim=2)
+    if feasible is not None:
+        flat = moved.reshape(-1, moved.shape[-1])
+        ok = feasible(flat, torch.full((len(flat),), y, device=x.device)).reshape(distance.shape)
+        distance = distance.masked_fill(~ok, float("inf"))
+    order = distance.topk(min(count, distance.shape[1]), dim=1, largest=False)
+    chosen = moved.gather(1, order.indices[..., None].expand(-1, -1, moved.shape[-1]))
+    return chosen.masked_fill(~torch.isfinite(order.values)[..., None], float("nan"))
+
+
+def _approximate_costs(task: SearchTask, rows: Tensor, bank: Tensor) -> Tensor:
+    """Return about what it costs each row to become each bank row, ``(n, bank)``; immutables do not count."""
+
+    def split(x: Tensor) -> tuple[Tensor, Tensor]:
+        codes = dict(zip((b.name for b in task.layout.with_levels), task.layout.codes(x).T, strict=True))
+        ordered, nominal = [x[:, :0]], [x[:, :0]]
+        for block in task.mutable:
+            weight = task.weight_of[block.name]
+            if block.number is not None:
+                ordered.append(weight**0.5 * x[:, block.number : block.number + 1])
+            elif block.ordered:
+                ordered.append(
+                    (weight**0.5 / max(1, len(block.levels) - 1)) * codes[block.name].to(x)[:, None]
+                )
+            else:  # a changed category differs in two columns
+                nominal.append(weight / 2 * x[:, block.levels.start : block.levels.stop])
+        return torch.cat(ordered, dim=1), torch.cat(nominal, dim=1)
+
+    (ordered, nominal), (bank_ordered, bank_nominal) = split(task.x[rows]), split(bank)
+    distance = torch.cdist(ordered, bank_ordered, compute_mode="donot_use_mm_for_euclid_dist")
+    return distance + torch.cdist(nominal, bank_nominal, p=1.0)
+
+
+def transplant(task: SearchTask, x: Tensor, rows: Tensor) -> Tensor:
+    """Put what the rules fix for each row, levels and bounds, into real rows ``(p, width)``."""
+    codes, own = task.layout.codes(x), task.layout.codes(task.x[rows])
+    for j, block in enumerate(task.layout.with_levels):
+        allowed = task.allowance.levels[rows][:, block.levels.start : block.levels.stop]
+        codes[:, j] = torch.where(allowed.gather(1, codes[:, j : j + 1])[:, 0], codes[:, j], own[:, j])
+    lower, upper = task.allowance.lower[rows], task.allowance.upper[rows]
+    free = task.layout.free(codes)
+    moved = torch.where(free, torch.minimum(torch.maximum(x, lower), upper), x)
+    return task.layout.with_codes(moved, codes)

@@ -1,0 +1,181 @@
+"""A request to explain rows: checked arguments, encoded rows and their targets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from plausiflow.core import TIMED_ROWS, Targets
+from plausiflow.models import TableModel
+from plausiflow.tables import Encoded, Encoder, Mask
+from plausiflow.validation import is_whole, raise_unless, to_float
+
+MOST_ANSWERS = 48
+SMALLEST_LOG_PROB = -745.0
+"""About the logarithm of the smallest positive double."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SearchRequest:
+    """Rows to explain.
+
+    Attributes:
+        frame: Rows of the table.
+        encoded: The same rows, encoded.
+        already: Rows that meet their target, shape ``(n,)``.
+        targets: Their targets.
+        k: Answers wanted for each row.
+        locked: Features that each row keeps, shape ``(n, features)``.
+        deadline: On the monotonic clock; None for no time limit.
+        relaxed: Whether a row without an answer gets its nearest miss.
+        second_opinion: Whether answers keep the calibrated margin.
+    """
+
+    frame: pd.DataFrame
+    encoded: Encoded
+    already: Tensor
+    targets: Targets
+    k: int = 1
+    locked: Mask | None = None
+    deadline: float | None = None
+    relaxed: bool = False
+    second_opinion: bool = True
+
+    @property
+    def late(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+    def in_time(self, rows: Tensor) -> Iterator[Tensor]:
+        """Yield all rows at once, or with a deadline a few at a time until it has passed."""
+        for some in rows.split(max(1, len(rows)) if self.deadline is None else TIMED_ROWS):
+            if len(some) == 0 or self.late:
+                return
+            yield some
+
+    def part(self, rows: Tensor) -> tuple[Tensor, Targets, pd.DataFrame, Mask | None]:
+        """Return encoded rows, targets, rows of the table and locked features of some rows."""
+        index = rows.numpy()
+        locked = None if self.locked is None else self.locked[index]
+        return self.encoded.x[rows], self.targets[rows], self.frame.iloc[index], locked
+
+    def repeat(self, rows: Tensor, targets: Targets) -> SearchRequest:
+        """Return the request for some rows with other targets; a row may occur more than once."""
+        x, _, frame, locked = self.part(rows)
+        return replace(
+            self,
+            frame=frame,
+            encoded=Encoded(x, self.encoded.problems[rows.numpy()]),
+            already=self.already[rows],
+            targets=targets,
+            locked=locked,
+        )
+
+
+def check_settings(given: Mapping[str, Any]) -> None:
+    """Raise unless the settings of an explainer are valid; every invalid one is named."""
+    confidence, sparsity, random_state = given["confidence"], given["sparsity"], given["random_state"]
+    judges, model_rows, plausibility = given["judges"], given["model_rows"], given["plausibility"]
+    fine = {
+        "plausibility": (
+            "a quantile in [0, 1], or a fitted plausibility with `score(x, y)`",
+            hasattr(plausibility, "score") or 0 <= to_float(plausibility) <= 1,
+        ),
+        "confidence": (
+            "a share between 0 and 1, or None",
+            confidence is None or 0 < to_float(confidence) < 1,
+        ),
+        "sparsity": ("a share of 0 or more, or None", sparsity is None or to_float(sparsity) >= 0),
+        "margin": ("in [0, 0.5)", 0 <= to_float(given["margin"]) < 0.5),
+        "judges": ("a whole number, 0 or more", is_whole(judges) and judges >= 0),
+        "model_rows": ("a whole number, 1 or more", is_whole(model_rows) and model_rows >= 1),
+        "labels": ("'given', 'model' or 'bayes'", given["labels"] in ("given", "model", "bayes")),
+        "random_state": (
+            "a whole number from 0 to 2**32 - 1",
+            is_whole(random_state) and 0 <= random_state < 2**32,
+        ),
+        "density": (
+            "None, or an object with `fit(x, y)` and `log_prob(x, y)`",
+            given["density"] is None
+            or (hasattr(given["density"], "fit") and hasattr(given["density"], "log_prob")),
+        ),
+        "solver": ("an object with `solve(problem, starts)`", hasattr(given["solver"], "solve")),
+        "method": (
+            "None, a Method class, or a function of `classifier` and `plausibility` that returns a Method",
+            given["method"] is None or callable(given["method"]),
+        ),
+    } | {
+        name: ("a mapping from column names, or None", isinstance(given[name], Mapping | None))
+        for name in ("weights", "kinds", "orders")
+    }
+    raise_unless(fine, {name: given[name] for name in fine})
+
+
+def check_request(
+    *,
+    k: object,
+    time_limit: object,
+    relaxed: object,
+    min_probability: object,
+    second_opinion: object,
+    device: object,
+    regression: bool,
+) -> None:
+    """Raise unless the arguments of ``explain`` are valid; every invalid one is named."""
+    fine = {
+        "k": (f"a whole number from 1 to {MOST_ANSWERS}", is_whole(k) and 1 <= to_float(k) <= MOST_ANSWERS),
+        "time_limit": ("seconds, 0 or more, or None", time_limit is None or to_float(time_limit) >= 0),
+        "relaxed": ("True or False", isinstance(relaxed, bool | np.bool_)),
+        "second_opinion": ("True or False", isinstance(second_opinion, bool | np.bool_)),
+        "device": ("'auto', 'cpu', or an available CUDA device such as 'cuda'", is_device(device)),
+        "min_probability": (
+            "a probability between 0 and 1, or None; None for a model that predicts a number",
+            min_probability is None or (0 < to_float(min_probability) < 1 and not regression),
+        ),
+    }
+    given = {
+        "k": k,
+        "time_limit": time_limit,
+        "relaxed": relaxed,
+        "second_opinion": second_opinion,
+        "device": device,
+        "min_probability": min_probability,
+    }
+    raise_unless(fine, given)
+
+
+def is_device(name: object) -> bool:
+    """Return whether searches can run on a device."""
+    if name in ("auto", "cpu"):
+        return True
+    try:
+        device = torch.device(name)  # type: ignore[call-overload]
+    except (RuntimeError, TypeError):
+        return False
+    return device.type == "cuda" and (device.index or 0) < torch.cuda.device_count()
+
+
+def read_rows(encoder: Encoder, model: TableModel, rows: pd.DataFrame) -> tuple[Encoded, Tensor]:
+    """Return encoded rows and the model's outputs; a row without an output gets a problem."""
+    encoded = encoder.encode(rows)
+    shape = (len(rows), len(model.labels)) if model.labels else (len(rows),)
+    outputs = torch.full(shape, torch.nan, dtype=torch.float64)
+    usable = torch.from_numpy(encoded.usable)
+    own = rows[encoded.usable]
+    if encoder.missing == "impute":
+        own = encoder.decode(encoded.x[usable], like=own)
+    outputs[usable] = model.predict_outputs(encoded.x[usable], own)
+    unknown = outputs.isnan() if outputs.ndim == 1 else outputs.isnan().any(dim=1)
+    undecided = encoded.usable & unknown.numpy()
+    what = "probabilities" if model.labels else "prediction"
+    encoded.problems[undecided] = (
+        f"the model gives no {what} for it; a number may be too far from the training range"
+    )
+    return encoded, outputs.nan_to_num(nan=0.0, neginf=SMALLEST_LOG_PROB)
