@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from plausiflow.constraints import Immutable, Increasing, Linear, Rule
 from plausiflow.datasets import loans_table
@@ -64,19 +64,16 @@ def run(out: Path, *, seed: int = 0, console: Console | None = None) -> Explanat
 
 def _print_rows(console: Console, result: Explanations) -> None:
     """Print the first found rows, each as a small table."""
-    changes = result.changes
     for i in result.is_found.nonzero()[0][:SHOWN].tolist():
-        label = result.rows.index[i]
-        figures = result.figures.iloc[result.best[i]]
+        found = result[i]
+        probability, judged = found.figures[["probability", "judged"]].iloc[0]
         console.print(
-            f"\nApplication {label}: rejected, would be granted (probability {figures['probability']:.2f}, "
-            f"{figures['judged']:.0%} of the independent checks passed) if",
+            f"\nApplication {found.row}: rejected, would be granted (probability {probability:.2f}, "
+            f"{judged:.0%} of the independent checks passed) after these changes:",
             markup=False,
         )
-        table = Table()
-        for name in ("feature", "from", "to"):
-            table.add_column(name, justify="left" if name == "feature" else "right")
-        for _, change in changes[changes["row"] == label].iterrows():
+        table = Table("feature", Column("from", justify="right"), Column("to", justify="right"))
+        for _, change in found.changes.iterrows():
             table.add_row(str(change["feature"]), str(change["from"]), str(change["to"]))
         console.print(table)
-        console.print(f"In words: {result[i].sentence}", markup=False)
+        console.print(f"In words: {found.sentence}", markup=False)

@@ -32,17 +32,13 @@ def progress_bar(label: str, total: int, *, show: bool = True) -> Iterator[Advan
 
     There is no bar if standard error is not a terminal, or inside another bar.
     """
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[shown]}"),
-        TimeElapsedColumn(),
-    )
+    text, status = TextColumn("{task.description}"), TextColumn("{task.fields[status]}")
+    columns = (text, BarColumn(), status, TimeElapsedColumn())
     hidden = not show or _bar_is_shown.get() or not sys.stderr.isatty()
     token = _bar_is_shown.set(_bar_is_shown.get() or not hidden)
     try:
         with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
-            task = bar.add_task(label, total=total, shown="")
-            yield lambda steps, text: bar.update(task, advance=steps, shown=text)
+            task = bar.add_task(label, total=total, status="")
+            yield lambda steps, text: bar.update(task, advance=steps, status=text)
     finally:
         _bar_is_shown.reset(token)

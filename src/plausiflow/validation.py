@@ -27,15 +27,7 @@ def is_whole(value: object) -> bool:
 
 
 def raise_unless(requirements: Mapping[str, tuple[str, bool]], settings: Mapping[str, object]) -> None:
-    """Raise an error that lists every setting that does not meet its requirement.
-
-    Args:
-        requirements: For each setting what it must be, in words, and whether it is.
-        settings: Value of each setting.
-
-    Raises:
-        InvalidInputError: A requirement is not met.
-    """
+    """Raise an error that lists every unmet requirement; each one is a description, and whether it is met."""
     problems = [
         f"`{name}` must be {what}; got {settings[name]!r}"
         for name, (what, is_met) in requirements.items()

@@ -130,7 +130,7 @@ def draw(chart):
 
 def test_a_histogram_has_bars_as_numpy_counts_them():
     values = np.random.default_rng(0).normal(0.5, 1.0, 400)
-    picture = Page(draw(charts.histogram(values, title="Score", threshold_text="threshold")))
+    picture = Page(draw(charts.histogram(values, title="Score", threshold=True)))
     bars = [attributes for attributes, _ in picture.all("rect")]
     heights = np.array([float(attributes["height"]) for attributes in bars])
     low, high = min(values.min(), 0.0), max(values.max(), 0.0)
@@ -143,7 +143,7 @@ def test_a_histogram_has_bars_as_numpy_counts_them():
 
 
 @pytest.mark.parametrize("values", [[2.0], [0.0, 0.0], [1e-300, 2e-300], [3.0, 1e6], [-1e9, 1e9]])
-@pytest.mark.parametrize("settings", [{}, {"integers": True}, {"threshold_text": "threshold"}])
+@pytest.mark.parametrize("settings", [{}, {"integers": True}, {"threshold": True}])
 def test_a_histogram_of_anything_stays_in_its_frame(values, settings):
     page = Page(draw(charts.histogram(np.array(values), title="x", **settings)))
     for attributes, _ in page.all("rect"):

@@ -19,11 +19,7 @@ _MAX_EXACT = 2**53
 
 
 def answer_table(
-    result: Explanations,
-    extra: pd.DataFrame,
-    key: str | None = None,
-    *,
-    figures: Sequence[str] = FIGURES,
+    result: Explanations, extra: pd.DataFrame, key: str | None = None, *, figures: Sequence[str] = FIGURES
 ) -> pd.DataFrame:
     """Return all answers of all rows, in the order of the rows.
 

@@ -90,15 +90,12 @@ class FeatureFormatter:
         if not self.is_number:
             return self.format_level(before), self.format_level(after)
         old, new = _to_number(before), _to_number(after)
-        texts = ("", "")
-        for extra_decimals in range(17):
-            texts = (
-                format_value(before) if old is None else self._format(old, extra_decimals),
-                format_value(after) if new is None else self._format(new, extra_decimals),
-            )
-            if texts[0] != texts[1]:
+        for extra in range(17):
+            first = format_value(before) if old is None else self._format(old, extra)
+            second = format_value(after) if new is None else self._format(new, extra)
+            if first != second:
                 break
-        return texts
+        return first, second
 
     def format_level(self, value: object) -> str:
         """Return a value that is not a number."""

@@ -9,17 +9,12 @@ import numpy as np
 import pandas as pd
 
 from plausiflow.explanations.changes import Changes, find_changes, relative_moves
-from plausiflow.explanations.formatting import (
-    FeatureFormatter,
-    format_value,
-    is_missing_value,
-    readable_name,
-)
+from plausiflow.explanations.formatting import FeatureFormatter, format_value, is_missing_value, readable_name
 from plausiflow.explanations.json_output import json_value
 from plausiflow.explanations.sentences import answer_sentences, row_sentences
 from plausiflow.explanations.summary import summarise
-from plausiflow.report import DensityCurve, ReportColumn, ReportContent, notebook_table
-from plausiflow.tables import IntArray, read_numbers
+from plausiflow.report import ReportContent, notebook_table
+from plausiflow.tables import FloatArray, IntArray, read_numbers
 
 if TYPE_CHECKING:
     from plausiflow.explanations.result import Explanations
@@ -96,14 +91,14 @@ def _outcome_text(value: object) -> str:
     return format_value(value)
 
 
-def _report_column(column: pd.Series, formatter: FeatureFormatter) -> ReportColumn:
+def _report_column(column: pd.Series, formatter: FeatureFormatter) -> dict[str, Any]:
     known: dict[str, int] = {}
     numbers = read_numbers(column)[0] if formatter.is_number else np.full(len(column), np.nan)
     codes = []
     for cell, number in zip(column.tolist(), numbers.tolist(), strict=True):
         text = formatter.format_number(number) if np.isfinite(number) else formatter.format_level(cell)
         codes.append(known.setdefault(text, len(known)))
-    return ReportColumn(name=formatter.name, texts=list(known), codes=codes)
+    return {"name": formatter.name, "texts": list(known), "codes": codes}
 
 
 def _pairs(cells: Changes, formatters: list[FeatureFormatter]) -> Iterable[tuple[FeatureFormatter, Any, Any]]:
@@ -126,30 +121,32 @@ def _cell_table(cells: Changes, formatters: list[FeatureFormatter]) -> pd.DataFr
     )
 
 
-def _answer_table(result: Explanations, curve_of: IntArray, curves: list[DensityCurve]) -> pd.DataFrame:
+def _answer_table(
+    result: Explanations, curve_of: IntArray, curves: list[tuple[str, FloatArray]]
+) -> pd.DataFrame:
     """Return each answer's row, sentence and figures, and the share of real rows that are less dense."""
     figures = result.figures.reset_index(drop=True)
     score = figures["score"].to_numpy(np.float64)
     denser, curve_of_answer = np.full(len(score), np.nan), curve_of[result.of]
-    for k, curve in enumerate(curves):
+    for k, (_, percentiles) in enumerate(curves):
         of_curve = curve_of_answer == k
-        denser[of_curve] = np.interp(score[of_curve], curve.percentiles, np.linspace(0, 1, 101))
+        denser[of_curve] = np.interp(score[of_curve], percentiles, np.linspace(0, 1, 101))
     sentences = answer_sentences(result, range(len(result.answers)))
     return figures.assign(of=result.of, sentence=_objects(sentences), denser=denser)
 
 
-def _density_curves(result: Explanations) -> tuple[IntArray, list[DensityCurve]]:
+def _density_curves(result: Explanations) -> tuple[IntArray, list[tuple[str, FloatArray]]]:
     """Return for each row the position of its target's curve, -1 if that is unknown, and the curves."""
     curve_of = np.full(len(result), -1, dtype=np.int64)
     if result.held_out is None or result.encoded is None:
         return curve_of, []
-    classes, curves = result.encoded[2].cpu().numpy(), list[DensityCurve]()
+    classes, curves = result.encoded[2].cpu().numpy(), list[tuple[str, FloatArray]]()
     known = result.verdicts["target"].map(lambda target: not is_missing_value(target)).to_numpy(bool)
     for k in np.unique(classes[known]).tolist():
         if np.isfinite(result.held_out[k]).all():
             curve_of[known & (classes == k)] = len(curves)
             label = _outcome_text(result.labels[k]) if result.labels else "closest to the target"
-            curves.append(DensityCurve(label=label, percentiles=result.held_out[k]))
+            curves.append((label, result.held_out[k]))
     return curve_of, curves
 
 

@@ -43,15 +43,7 @@ def row_sentences(result: Explanations, rows: range) -> list[str]:
 
 
 def verdict_sentence(status: str, reason: str, changes: str, *, outcome: str, target: object) -> str:
-    """Return the sentence of one row.
-
-    Args:
-        status: Verdict of the row.
-        reason: Reason of the verdict; empty if unknown.
-        changes: Changes of the row's best answer, as a sentence.
-        outcome: Name of what the model predicts.
-        target: Target outcome; missing if unknown.
-    """
+    """Return the sentence of one row; ``reason``, ``changes`` and ``target`` may be empty or missing."""
     because = f": {reason}" if reason else ""
     match status:
         case "found":

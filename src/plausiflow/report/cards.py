@@ -28,9 +28,7 @@ def card_data(content: ReportContent) -> dict[str, Any]:
         "outcome": content.outcome,
         "verdicts": {status: [sign, name] for status, (sign, name, _) in VERDICTS.items()},
         "figures": {name: FIGURES[name] for name in figures},
-        "columns": [
-            {"name": column.name, "texts": column.texts, "codes": column.codes} for column in content.columns
-        ],
+        "columns": content.columns,
         "rows": {
             **{name: _json_values(rows[name]) for name in rows},
             "first": first_positions(answers["of"].to_numpy(np.int64), len(rows)),
@@ -46,9 +44,7 @@ def card_data(content: ReportContent) -> dict[str, Any]:
             "first": first_positions(content.miss_changes["answer"].to_numpy(np.int64), len(content.misses)),
         },
         "missChanges": _cells(content.miss_changes),
-        "curves": [
-            {"label": curve.label, "points": density_points(curve.percentiles)} for curve in content.curves
-        ],
+        "curves": [{"label": label, "points": density_points(scores)} for label, scores in content.curves],
     }
 
 

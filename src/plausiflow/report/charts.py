@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from plausiflow.report.labels import format_count
 from plausiflow.tables import FloatArray
 
 WIDTH, HEIGHT, BASE, TOP = 264, 140, 112, 22
@@ -14,94 +15,54 @@ CURVE_POINTS, BINS = 64, 20
 _BANDWIDTH = 0.9
 
 
-@dataclass(frozen=True)
-class Bar:
-    """A bar of a histogram, in pixels; ``below`` marks values below the threshold."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    below: bool
-
-
 @dataclass(frozen=True, kw_only=True)
 class Histogram:
-    """A histogram, in pixels.
+    """A histogram, in pixels; ``label`` describes it, ``low`` and ``high`` are the ends of its axis.
 
-    Attributes:
-        label: Description in words.
-        bars: Bars from left to right.
-        low: Text at the left end of the axis.
-        high: Text at the right end of the axis.
-        threshold: Position of the line at zero, or None.
-        threshold_text: Text above the line.
+    A bar has its left, top, width and height, and whether its values are below the threshold, zero.
     """
 
     label: str
-    bars: list[Bar]
+    bars: list[tuple[float, float, float, float, bool]]
     low: str
     high: str
     threshold: float | None
-    threshold_text: str
     width: int = WIDTH
     height: int = HEIGHT
     base: int = BASE
     top: int = TOP
 
-    @property
-    def anchor(self) -> str:
-        """Alignment of the threshold's text, so that it stays inside the picture."""
-        place = self.threshold or 0.0
-        return "start" if place < WIDTH / 3 else "end" if place > 2 * WIDTH / 3 else "middle"
-
 
 def histogram(
-    values: FloatArray, *, title: str, threshold_text: str = "", integers: bool = False
+    values: FloatArray, *, title: str, threshold: bool = False, integers: bool = False
 ) -> Histogram | None:
     """Return a histogram of the finite values, or None without any.
 
     Args:
         values: Any numbers.
         title: Start of the description.
-        threshold_text: If given, a line marks zero with this text, and zero is an edge of the bars.
+        threshold: Whether a line marks zero, which then is an edge of the bars.
         integers: Whether each integer has its own bar.
     """
     values = values[np.isfinite(values)]
     if not len(values):
         return None
-    edges = _bin_edges(values, through_zero=bool(threshold_text), integers=integers)
+    edges = _bin_edges(values, through_zero=threshold, integers=integers)
     counts, _ = np.histogram(values, edges)
     low, high = float(edges[0]), float(edges[-1])
-    places = (WIDTH * (edges - low) / (high - low)).tolist()
-    bars = []
-    for k, count in enumerate(counts.tolist()):
-        height = (BASE - TOP) * count / counts.max()
-        bars.append(
-            Bar(
-                x=round(places[k] + 0.5, 1),
-                y=round(BASE - height, 1),
-                width=round(places[k + 1] - places[k] - 1, 1),
-                height=round(height, 1),
-                below=bool(threshold_text) and bool(edges[k + 1] <= 0),
-            )
-        )
+    left, right = WIDTH * (edges[:-1] - low) / (high - low), WIDTH * (edges[1:] - low) / (high - low)
+    heights = (BASE - TOP) * counts / counts.max()
+    shapes = np.stack([left + 0.5, BASE - heights, right - left - 1, heights]).round(1)
+    smallest, median, largest = np.quantile(values, [0, 0.5, 1]).tolist()
     inset = 0.5 if integers else 0.0
     return Histogram(
-        label=f"{title}: {_describe(values)}",
-        bars=bars,
+        label=f"{title}: {format_count(len(values), 'value')} from {smallest:.3g} to {largest:.3g}, "
+        f"median {median:.3g}",
+        bars=list(zip(*shapes.tolist(), (threshold & (edges[1:] <= 0)).tolist(), strict=True)),
         low=f"{low + inset:.3g}",
         high=f"{high - inset:.3g}",
-        threshold=round(WIDTH * (0.0 - low) / (high - low), 1) if threshold_text else None,
-        threshold_text=threshold_text,
+        threshold=round(WIDTH * -low / (high - low), 1) if threshold else None,
     )
-
-
-def _describe(values: FloatArray) -> str:
-    """Return a text such as "300 values from 0.1 to 2.4, median 0.7"."""
-    low, middle, high = np.quantile(values, [0, 0.5, 1]).tolist()
-    count = f"{len(values):,} value{'' if len(values) == 1 else 's'}"
-    return f"{count} from {low:.3g} to {high:.3g}, median {middle:.3g}"
 
 
 def density_points(percentiles: FloatArray) -> list[tuple[float, float]]:

@@ -3,38 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
 from plausiflow.tables import FloatArray
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ReportColumn:
-    """The values of one feature, as texts.
-
-    Attributes:
-        name: Readable name of the feature.
-        texts: Each distinct value once.
-        codes: Position in ``texts`` of each row's value.
-    """
-
-    name: str
-    texts: list[str]
-    codes: list[int]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class DensityCurve:
-    """How dense real rows with one outcome are.
-
-    Attributes:
-        label: The outcome.
-        percentiles: Percentiles of the plausibility scores of held-out rows, ascending, shape ``(101,)``.
-    """
-
-    label: str
-    percentiles: FloatArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,7 +20,8 @@ class ReportContent:
         is_regression: Whether the model predicts a number.
         rows: For each row the texts ``label``, ``status``, ``reason``, ``predicted``, ``target`` and
             ``sentence``, the ``probability`` of the target, and the position of its ``curve``, -1 for none.
-        columns: The values of the rows.
+        columns: For each feature its readable ``name``, its distinct values as ``texts``, and as ``codes``
+            the position of each row's value in these.
         answers: For each answer the row it is ``of``, its ``sentence`` and its figures; ordered by row, the
             best first. ``denser`` is the share of real rows that are less dense.
         changes: For each changed cell the ``answer``, the ``column``, its values as JSON (``from``, ``to``)
@@ -58,17 +32,18 @@ class ReportContent:
         features: For each target outcome and feature the changes in rows with the status found: ``target``,
             ``feature``, ``changed``, ``share``, ``rises``, ``median_rise``, ``falls``, ``median_fall``,
             ``transition``, ``transitions``; medians are texts.
-        curves: Densities of real rows.
+        curves: For each curve the outcome, and the percentiles of the plausibility scores of held-out rows
+            with that outcome, ascending, shape ``(101,)``.
     """
 
     title: str
     outcome: str
     is_regression: bool
     rows: pd.DataFrame
-    columns: list[ReportColumn]
+    columns: list[dict[str, Any]]
     answers: pd.DataFrame
     changes: pd.DataFrame
     misses: pd.DataFrame
     miss_changes: pd.DataFrame
     features: pd.DataFrame
-    curves: list[DensityCurve]
+    curves: list[tuple[str, FloatArray]]

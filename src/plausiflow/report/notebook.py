@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import pandas as pd
 
@@ -12,19 +12,6 @@ from plausiflow.report.labels import VERDICTS, format_count, format_share
 from plausiflow.report.rendering import render
 
 MAX_NAMES = 8
-
-
-class ExplainerLike(Protocol):
-    """The attributes of an explainer that a notebook shows; ``model_`` is None before ``fit``."""
-
-    model: Any
-    model_: Any
-    encoder_: Any
-    outcome_: str
-    constraints: Sequence[Any]
-    plausibility: float
-    confidence: float | None
-    judges: int
 
 
 def notebook_table(
@@ -43,8 +30,8 @@ def notebook_table(
     return render("notebook_rows.html.j2", title=title, lines=lines, verdicts=VERDICTS, hidden=hidden)
 
 
-def explainer_table(explainer: ExplainerLike) -> str:
-    """Return an explainer's model, data, rules and settings as an HTML table."""
+def explainer_table(explainer: Any) -> str:  # noqa: ANN401
+    """Return the model, the data, the rules and the settings of an ``Explainer`` as an HTML table."""
     model, encoder = explainer.model_, explainer.encoder_
     facts = {"model": [type(explainer.model).__name__], "fitted": ["no: call fit(x, y)"]}
     if model is not None and encoder is not None:

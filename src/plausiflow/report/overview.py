@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from plausiflow.report.charts import Histogram, histogram
+from plausiflow.report.charts import histogram
 from plausiflow.report.content import ReportContent
 from plausiflow.report.labels import FIGURES, VERDICTS, format_count, format_number, format_share
 from plausiflow.tables import FloatArray
@@ -40,40 +40,24 @@ class ReportTable:
 
     caption: str
     columns: dict[str, str]
-    rows: list[list[str | Share]]
+    rows: Sequence[Sequence[str | Share]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Overview:
-    """The parts of the overview; the template decides where they go. Empty tables are not shown."""
-
-    headline: str
-    verdicts: ReportTable
-    outcomes: ReportTable
-    features: list[ReportTable]
-    plausibility: str
-    scores: Histogram | None
-    costs: Histogram | None
-    changes: Histogram | None
-    measures: ReportTable
-    reasons: ReportTable
-
-
-def build_overview(content: ReportContent) -> Overview:
-    """Summarise the content of a report."""
-    best = content.answers.drop_duplicates("of")
-    return Overview(
-        headline=_headline(content.rows["status"]),
-        verdicts=_verdicts(content.rows["status"]),
-        outcomes=_outcomes(content),
-        features=_features(content.features),
-        plausibility=_plausibility(best),
-        scores=histogram(_known(best, "score"), title="Plausibility score", threshold_text="threshold"),
-        costs=histogram(_known(best, "cost"), title="Cost"),
-        changes=histogram(_known(best, "n_changes"), title="Number of changed features", integers=True),
-        measures=_measures(best),
-        reasons=_reasons(content.rows),
-    )
+def build_overview(content: ReportContent) -> dict[str, Any]:
+    """Return the tables, histograms and sentences that the template of the overview shows."""
+    best, status = content.answers.drop_duplicates("of"), content.rows["status"]
+    return {
+        "headline": _headline(status),
+        "verdicts": _verdicts(status),
+        "outcomes": _outcomes(content),
+        "features": _features(content.features),
+        "plausibility": _plausibility(best),
+        "scores": histogram(_known(best, "score"), title="Plausibility score", threshold=True),
+        "costs": histogram(_known(best, "cost"), title="Cost"),
+        "changes": histogram(_known(best, "n_changes"), title="Number of changed features", integers=True),
+        "measures": _measures(best),
+        "reasons": _reasons(content.rows),
+    }
 
 
 def every_row(content: ReportContent) -> ReportTable:
@@ -93,12 +77,12 @@ def _headline(status: pd.Series) -> str:
 
 
 def _verdicts(status: pd.Series) -> ReportTable:
-    counts, rows = status.value_counts(), list[list[str | Share]]()
-    for key, (sign, name, meaning) in VERDICTS.items():
-        count = int(counts.get(key, 0))
-        if count:
-            share = _share(name, count / len(status))
-            rows.append([f"{sign}\u00a0{name}", f"{count:,}", share, meaning])
+    counts = status.value_counts()
+    rows: list[list[str | Share]] = [
+        [f"{sign}\u00a0{name}", f"{counts[key]:,}", _share(name, counts[key] / len(status)), meaning]
+        for key, (sign, name, meaning) in VERDICTS.items()
+        if key in counts
+    ]
     columns = {"Verdict": "", "Rows": "number", "Share": "", "Meaning": "words"}
     return ReportTable("How many rows have each verdict", columns, rows)
 
@@ -108,7 +92,7 @@ def _outcomes(content: ReportContent) -> ReportTable:
     rows = content.rows
     predicted = pd.Series("a number", index=rows.index) if content.is_regression else rows["predicted"]
     pairs = rows["status"].groupby([predicted, rows["target"]], sort=False)
-    lines: list[list[str | Share]] = [
+    lines = [
         [*map(str, pair), f"{len(status):,}", f"{(status == 'found').sum():,}", _other_verdicts(status)]
         for pair, status in sorted(pairs, key=lambda pair: -len(pair[1]))
     ]
@@ -128,7 +112,7 @@ def _features(features: pd.DataFrame) -> list[ReportTable]:
     tables = []
     for target, lines in features[features["changed"] > 0].groupby("target", sort=False):
         lines = lines.sort_values("share", ascending=False, kind="stable")
-        towards = f" towards {target}" if target else ""
+        towards = f" towards {target!s}" if target else ""
         caption = f"Features that change{towards}, in rows with the verdict found"
         tables.append(ReportTable(caption, columns, [_feature(line) for line in lines.to_dict("records")]))
     return tables
@@ -168,7 +152,7 @@ def _plausibility(best: pd.DataFrame) -> str:
 
 
 def _measures(best: pd.DataFrame) -> ReportTable:
-    rows = list[list[str | Share]]()
+    rows = []
     for name, title in FIGURES.items():
         values = _known(best, name)
         if len(values):
@@ -183,9 +167,7 @@ def _reasons(rows: pd.DataFrame) -> ReportTable:
     rows = rows[rows["reason"] != ""]
     reasons: Iterable[str] = rows["reason"].map(lambda reason: _SHORTFALL.sub("", reason))
     counts = Counter(zip(reasons, rows["status"], strict=True)).most_common()
-    lines: list[list[str | Share]] = [
-        [reason, VERDICTS[status][1], f"{count:,}"] for (reason, status), count in counts
-    ]
+    lines = [[reason, VERDICTS[status][1], f"{count:,}"] for (reason, status), count in counts]
     return ReportTable("Reasons for verdicts", {"Reason": "words", "Verdict": "", "Rows": "number"}, lines)
 
 
