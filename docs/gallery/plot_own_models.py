@@ -178,7 +178,7 @@ pd.DataFrame.from_dict(lines, orient="index").round(3)
 # ---------------
 #
 # ``Explainer`` takes any function of a table, such as the score card below, which no gradient leads
-# through. A likeness of it leads the search, and every answer is verified on the function itself
+# through. A surrogate of it leads the search, and every answer is verified on the function itself
 # (:doc:`/models`). The density is the explainer's own here: it has to know about categories,
 # missing values and rules.
 

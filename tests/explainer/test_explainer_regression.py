@@ -15,8 +15,7 @@ from plausiflow import Explainer, Immutable, Linear, Range
 from plausiflow.core.training import Training
 from plausiflow.densities import mixed
 from plausiflow.errors import InvalidInputError, PlausiflowError, ShapeError
-from plausiflow.models import black_box as blackbox
-from plausiflow.models import surrogate as standins
+from plausiflow.models import black_box, surrogate
 from plausiflow.search import black_box as verified
 from plausiflow.search import fit as fitting
 from plausiflow.search.evolution import Evolution
@@ -28,16 +27,16 @@ ASKED = 6
 
 @pytest.fixture(scope="module", autouse=True)
 def brief():
-    """Densities and students that learn for a moment only, and short searches."""
+    """Densities and surrogates that learn for a moment only, and short searches."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mixed, "FLOW_TRAINING", Training(epochs=1, learning_rate=1e-2))
         patch.setattr(fitting, "MEMBERS", 2)
-        patch.setattr(blackbox, "FEWEST", 2000)
-        student = partial(standins.student_of_values, n_trees=25, n_leaves=15)
-        patch.setattr(standins, "student_of_values", student)
+        patch.setattr(black_box, "MIN_SURROGATE_ROWS", 2000)
+        student = partial(surrogate.imitate_regressor, n_trees=25, n_leaves=15)
+        patch.setattr(surrogate, "imitate_regressor", student)
         patch.setattr(verified, "ITERATIONS", 8)
-        short = partial(verified.VerifiedSearch, evolution=Evolution(rounds=4))
-        patch.setattr(fitting, "VerifiedSearch", short)
+        short = partial(verified.BlackBoxSearch, evolution=Evolution(rounds=4))
+        patch.setattr(fitting, "BlackBoxSearch", short)
         yield
 
 
@@ -78,13 +77,13 @@ MODELS = {
     "xgboost": None,
 }
 SAYS = {
-    "forest": "a student of 25 trees, relaxed",
-    "boosting": "its own 15 trees, relaxed",
+    "forest": "a surrogate of 25 trees",
+    "boosting": "its own 15 trees with soft splits",
     "linear": "LinearRegression, converted exactly",
-    "torch": "a torch module that gives numbers",
-    "function": "a function `limit`, asked for values",
-    "catboost": "its own 15 trees, relaxed",
-    "xgboost": "its own 15 trees, relaxed",
+    "torch": "a torch module that returns numbers",
+    "function": "a function `limit`, which returns values",
+    "catboost": "its own 15 trees with soft splits",
+    "xgboost": "its own 15 trees with soft splits",
 }
 
 
@@ -164,7 +163,7 @@ def test_results_can_be_passed_on(explained, name):
     assert "What changes:" in summary
     for row, sentence in enumerate(result.sentences):
         if result.status["status"].iloc[row] == "already":
-            assert sentence == "Already as wanted: outcome is 5 to 6.5."
+            assert sentence == "No change needed: outcome is already 5 to 6.5."
         else:
             assert sentence
     assert ("steady" in result.figures) == (result.model_calls > 0)

@@ -141,7 +141,7 @@ def catboost():
 def support_vectors():
     frame = people()
     y = outcomes(frame, no=1, yes=2)
-    return fitted(scaled(SVC()), frame, y, description="asked for scores, without gradients")
+    return fitted(scaled(SVC()), frame, y, description="which returns scores, without gradients")
 
 
 def scaled(model):
@@ -149,7 +149,7 @@ def scaled(model):
 
 
 def neighbours():
-    return fitted(scaled(KNeighborsClassifier(5)), description="asked for probabilities")
+    return fitted(scaled(KNeighborsClassifier(5)), description="which returns probabilities")
 
 
 def probabilities(frame):
@@ -162,14 +162,14 @@ def labels_only(frame):
 
 def function():
     frame = people()
-    says = "a function `probabilities`, asked for probabilities"
+    says = "a function `probabilities`, which returns probabilities"
     decide = lambda rows: np.where(probabilities(rows) > 0.5, "yes", "no")  # noqa: E731
     return Case(probabilities, frame, outcomes(frame), decide, description=says)
 
 
 def labelling():
     frame = people()
-    says = "a function `labels_only`, asked for labels"
+    says = "a function `labels_only`, which returns labels"
     return Case(labels_only, frame, labels_only(frame), labels_only, description=says)
 
 

@@ -31,7 +31,7 @@ def rows(quick):
 
 def test_every_answer_is_verified_and_measured_beside_the_others(rows):
     assert [row["model"] for row in rows] == ["hgb", "rf"]
-    assert [row["model_type"] for row in rows] == ["own trees", "student"]
+    assert [row["model_type"] for row in rows] == ["own trees", "surrogate"]
     for row in rows:
         missing = set(models.COLUMNS) - set(row)
         assert not missing

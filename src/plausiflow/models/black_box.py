@@ -82,8 +82,9 @@ class BlackBox:
         """What the model is and how it is used, in words."""
         reason = f" ({self.reason})" if self.reason else ""
         return (
-            f"{self.predictor.name}, asked for {self.predictor.output_kind}, without gradients; the search "
-            f"follows {self.surrogate.description}{reason}, and every answer is verified on the model itself"
+            f"{self.predictor.name}, which returns {self.predictor.output_kind}, without gradients; the "
+            f"search follows {self.surrogate.description}{reason}, and every answer is verified on the model "
+            "itself"
         )
 
     def outputs_at(self, temperature: float) -> Callable[[Tensor], Tensor]:

@@ -374,7 +374,7 @@ def _name(model: object) -> str:
 
 
 def _as_columns(result: object, n: int, labels: tuple[Any, ...]) -> npt.NDArray[Any] | None:
-    """Return a result for n rows as a 2-D array, columns in the order of the labels; None if it is none."""
+    """Return a result for n rows as a 2-D array, columns in the order of the labels; None if it cannot be."""
     if isinstance(result, Tensor):
         result = (result.double() if result.is_floating_point() else result).detach().cpu().numpy()
     if isinstance(result, pd.DataFrame):

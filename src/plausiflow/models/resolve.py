@@ -8,6 +8,7 @@ scikit-learn model that can be converted exactly; and any other model, with a di
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 import pandas as pd
@@ -26,7 +27,7 @@ from plausiflow.models.outcomes import (
     parse_values,
     reorder_classes,
 )
-from plausiflow.models.predictor import Predictor, make_predictor
+from plausiflow.models.predictor import make_predictor
 from plausiflow.models.sklearn.columns import UnsupportedModelError
 from plausiflow.models.sklearn.conversion import SAMPLE_ROWS, convert_classifier, convert_regressor
 from plausiflow.models.table_model import TableModel, encoded_classifier, encoded_regressor
@@ -108,99 +109,88 @@ def _read_classes(
     model: object, y: Sequence[Any] | pd.Series | None, n_rows: int, *, required: bool
 ) -> tuple[tuple[Any, ...], Tensor, Tensor]:
     """Return the labels, the class of each row, and which rows have one; the others get class 0."""
-    everyone = torch.ones(n_rows, dtype=torch.bool)
-    if y is None:
-        if required:
-            raise InvalidInputError(
-                '`y` must hold the outcomes of the rows; it is None. Pass it, or set labels="model" or '
-                '"bayes" to use the model\'s predictions.'
-            )
-        return _labels_of_model(model), torch.zeros(n_rows, dtype=torch.long), everyone
+    if y is not None:
+        if not required:
+            return encode_known_labels(y, n_rows)
+        return (*encode_labels(y, n_rows), torch.ones(n_rows, dtype=torch.bool))
     if required:
-        return (*encode_labels(y, n_rows), everyone)
-    return encode_known_labels(y, n_rows)
-
-
-def _labels_of_model(model: object) -> tuple[Any, ...]:
+        raise InvalidInputError(
+            '`y` must hold the outcomes of the rows; it is None. Pass it, or set labels="model" or "bayes" '
+            "to use the model's predictions."
+        )
     classes = getattr(model, "classes_", None)
-    if classes is not None:
-        return tuple(map(to_python, classes))
-    n_classes = int(getattr(model, "n_classes", 0))
-    if n_classes:
-        return tuple(range(n_classes))
-    raise InvalidInputError(
-        f"`y` must name the outcomes that {type(model).__name__} decides between; the model does not. Pass "
-        "the outcomes of some rows, and None for the others."
+    if classes is None:
+        classes = range(int(getattr(model, "n_classes", 0)))
+    if not len(classes):
+        raise InvalidInputError(
+            f"`y` must name the outcomes that {type(model).__name__} decides between; the model does not. "
+            "Pass the outcomes of some rows, and None for the others."
+        )
+    return (
+        tuple(map(to_python, classes)),
+        torch.zeros(n_rows, dtype=torch.long),
+        torch.ones(n_rows, dtype=torch.bool),
     )
 
 
+@dataclass(frozen=True, eq=False)
 class _Resolver:
-    """The arguments of :func:`resolve_model` that both kinds of models share."""
+    """The arguments of :func:`resolve_model` that classifiers and regressors share."""
 
-    def __init__(
-        self,
-        model: object,
-        model_type: ModelType,
-        encoder: Encoder,
-        frame: pd.DataFrame,
-        x: Tensor,
-        random_state: int,
-    ) -> None:
-        self.model, self.model_type, self.encoder = model, model_type, encoder
-        self.frame, self.x, self.random_state = frame, x, random_state
-        self.sample = frame.iloc[:SAMPLE_ROWS]
+    model: object
+    model_type: ModelType
+    encoder: Encoder
+    frame: pd.DataFrame
+    x: Tensor
+    random_state: int
 
     def classifier(
         self, labels: tuple[Any, ...], classes: Tensor, known: Tensor
     ) -> tuple[TableModel, Tensor]:
         """Return the classifier, and the classes ``(n,)`` in its order of the labels."""
-        x, model = self.x[known], self.model
-        if _takes_encoded_rows(model):
-            return encoded_classifier(model, x, classes[known], labels), classes
-        if isinstance(model, nn.Module):
+        x, model, description = self.x[known], self.model, ""
+        if isinstance(model, nn.Module) and not _takes_encoded_rows(model):
             output: Any = self.model_type if self.model_type in ("logits", "probabilities") else "auto"
-            module = torch_classifier(model, self.encoder, self.frame, len(labels), output)
-            return encoded_classifier(module, x, classes[known], labels, module.description), classes
-        try:
-            self._require_convertible()
-            exact = convert_classifier(model, self.encoder, self.sample)
-        except UnsupportedModelError as error:
-            predictor = self._predictor(labels, error)
-            _, classes = reorder_classes(labels, classes, predictor.labels)
-            return self._black_box(predictor), classes
-        labels, classes = reorder_classes(labels, classes, exact.classes)
-        description = f"{exact.kind}, converted exactly"
-        return encoded_classifier(exact, x, classes[known], labels, description), classes
+            model = torch_classifier(model, self.encoder, self.frame, len(labels), output)
+            description = model.description
+        elif not _takes_encoded_rows(model):
+            try:
+                model = convert_classifier(self._convertible(), self.encoder, self.frame.iloc[:SAMPLE_ROWS])
+            except UnsupportedModelError as error:
+                black_box = self._black_box(labels, error)
+                return black_box, reorder_classes(labels, classes, black_box.labels)[1]
+            labels, classes = reorder_classes(labels, classes, model.classes)
+            description = f"{model.kind}, converted exactly"
+        return encoded_classifier(model, x, classes[known], labels, description), classes
 
     def regressor(self) -> TableModel:
         """Return the regressor."""
-        if _takes_encoded_rows(self.model):
-            return encoded_regressor(self.model, self.x)
-        if isinstance(self.model, nn.Module):
-            module = torch_regressor(self.model, self.encoder, self.frame)
-            return encoded_regressor(module, self.x, module.description)
-        try:
-            self._require_convertible()
-            exact = convert_regressor(self.model, self.encoder, self.sample)
-        except UnsupportedModelError as error:
-            return self._black_box(self._predictor(None, error))
-        return encoded_regressor(exact, self.x, f"{exact.kind}, converted exactly")
+        model, description = self.model, ""
+        if isinstance(model, nn.Module) and not _takes_encoded_rows(model):
+            model = torch_regressor(model, self.encoder, self.frame)
+            description = model.description
+        elif not _takes_encoded_rows(model):
+            try:
+                model = convert_regressor(self._convertible(), self.encoder, self.frame.iloc[:SAMPLE_ROWS])
+            except UnsupportedModelError as error:
+                return self._black_box(None, error)
+            description = f"{model.kind}, converted exactly"
+        return encoded_regressor(model, self.x, description)
 
-    def _require_convertible(self) -> None:
+    def _convertible(self) -> object:
         if not isinstance(self.model, BaseEstimator) or self.model_type not in ("auto", "exact"):
             raise UnsupportedModelError("only scikit-learn models can")
+        return self.model
 
-    def _predictor(self, labels: tuple[Any, ...] | None, error: UnsupportedModelError) -> Predictor:
-        """Return the user's model as a predictor; ``error`` says why it cannot be converted exactly."""
+    def _black_box(self, labels: tuple[Any, ...] | None, error: UnsupportedModelError) -> BlackBox:
+        """Return the model with a surrogate; ``error`` says why it cannot be converted exactly."""
+        name = type(self.model).__name__
         if self.model_type == "exact":
             raise InvalidInputError(
-                f"`model_type` 'exact' needs a model that can be converted exactly; "
-                f"{type(self.model).__name__} cannot: {error}. Leave `model_type` out to explain it without "
-                "gradients."
+                f"`model_type` 'exact' needs a model that can be converted exactly; {name} cannot: {error}. "
+                "Leave `model_type` out to explain it without gradients."
             ) from error
-        return make_predictor(self.model, self.frame, labels)
-
-    def _black_box(self, predictor: Predictor) -> BlackBox:
+        predictor = make_predictor(self.model, self.frame, labels)
         trained = {"trees": False, "surrogate": True}.get(self.model_type)
         try:
             return make_black_box(
@@ -212,8 +202,8 @@ class _Resolver:
                 trained=trained,
                 random_state=self.random_state,
             )
-        except UnsupportedModelError as error:
+        except UnsupportedModelError as reason:
             raise InvalidInputError(
-                f"`model_type` 'trees' needs a model whose trees can be read; {type(self.model).__name__} "
-                f"cannot: {error}. Leave `model_type` out to train a surrogate of trees."
-            ) from error
+                f"`model_type` 'trees' needs a model whose trees can be read; {name} cannot: {reason}. Leave "
+                "`model_type` out to train a surrogate of trees."
+            ) from reason

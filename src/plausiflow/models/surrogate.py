@@ -132,7 +132,7 @@ def relax_trees(model: Fitted, encoder: Encoder, sample: pd.DataFrame) -> Surrog
 def restore_relaxed_trees(
     model: Fitted, encoder: Encoder, sample: pd.DataFrame, learned: Mapping[str, Tensor]
 ) -> Surrogate:
-    """Return the surrogate that :func:`relax_trees` made, from its ``learned``; nothing is compared."""
+    """Return the surrogate that :func:`relax_trees` made, from its ``learned``, without a comparison."""
     forest, cells, _ = _read_model(model, encoder, sample)
     scales = SplitScales(learned["scales"], learned["steps"], learned["origins"])
     return _from_trees(forest, cells, scales, encoder.layout)
@@ -243,7 +243,7 @@ def _read_trees(estimator: Fitted) -> Forest:
     if reader is None:
         raise UnsupportedModelError(
             f"trees are read from HistGradientBoosting, GradientBoosting, XGBoost, LightGBM and CatBoost; "
-            f"{kind} is none of them"
+            f"{kind} is not one of them"
         )
     return reader(estimator)
 

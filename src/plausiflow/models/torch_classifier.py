@@ -129,8 +129,8 @@ class TorchClassifier:
         if invalid.any():
             raise ModelError(
                 f"The module returned NaN for {int(invalid.sum())} of {len(x)} rows although their values "
-                f"are finite (first: row {int(invalid.nonzero()[0])}). Check logarithms, divisions and values "
-                "far outside the training data."
+                f"are finite (first: row {int(invalid.nonzero()[0])}). Check logarithms, divisions and "
+                "values far outside the training data."
             )
         if self.output == "logits":
             return

@@ -43,7 +43,7 @@ def run(seed: int = 0, rows: int = TEST_ROWS) -> Iterator[Row]:
             "part": "regression",
             "dataset": "diabetes",
             "model": f"rf, {'below' if low is None else f'{low:g} to'} {high:g}",
-            "model_type": "student",
+            "model_type": "surrogate",
             "rows": len(test),
             "found": float(found.sum() / max(1, needed)),
             "validity": float(inside.mean()),
