@@ -6,7 +6,7 @@ import pytest
 import torch
 from sklearn.preprocessing import MinMaxScaler
 
-from plausiflow.datasets import Dataset, describe, load, names
+from plausiflow.datasets import Dataset, dataset_names, describe_datasets, load_dataset
 from plausiflow.errors import DataNotFoundError, InvalidInputError
 
 SIZES = {
@@ -44,12 +44,12 @@ def no_files(tmp_path, monkeypatch):
 
 
 def test_the_catalogue_has_the_papers_seven_data_sets_breast_cancer_and_loans():
-    assert set(names()) == set(SIZES)
+    assert set(dataset_names()) == set(SIZES)
 
 
 @pytest.mark.parametrize("name", SIZES)
 def test_size_is_that_of_the_paper(name, with_files):
-    dataset = load(name)
+    dataset = load_dataset(name)
     assert (*dataset.x.shape, len(dataset.class_names)) == SIZES[name]
     assert len(dataset.feature_names) == SIZES[name][1]
     assert np.array_equal(np.unique(dataset.y), np.arange(SIZES[name][2]))
@@ -57,7 +57,7 @@ def test_size_is_that_of_the_paper(name, with_files):
 
 @pytest.mark.parametrize("name", SIZES)
 def test_features_are_finite_floats_and_classes_are_integers(name, with_files):
-    dataset = load(name)
+    dataset = load_dataset(name)
     assert (dataset.x.dtypes == np.float64).all()
     assert np.isfinite(dataset.x.to_numpy()).all()
     assert dataset.y.dtype == np.int64
@@ -68,13 +68,13 @@ def test_features_are_finite_floats_and_classes_are_integers(name, with_files):
     ("name", "counts"), [("law", [1110, 1110]), ("audit", [305, 305]), ("heloc", [5459, 5000])]
 )
 def test_class_counts_are_those_of_the_published_runs(name, counts, with_files):
-    assert np.bincount(load(name).y).tolist() == counts
+    assert np.bincount(load_dataset(name).y).tolist() == counts
 
 
 @pytest.mark.paper
 @pytest.mark.parametrize("name", PAPER)
 def test_the_first_fold_equals_the_published_one(name, with_files, reference_directory):
-    fold = load(name).fold(0)
+    fold = load_dataset(name).fold(0)
     with np.load(reference_directory / f"{name}.npz") as published:
         for part in ("train", "test"):
             x, y = torch.from_numpy(published[f"X_{part}"]), torch.from_numpy(published[f"y_{part}"])
@@ -84,7 +84,7 @@ def test_the_first_fold_equals_the_published_one(name, with_files, reference_dir
 
 @pytest.mark.parametrize("name", ["wine", "breast_cancer"])
 def test_test_rows_of_the_folds_partition_the_rows(name):
-    dataset = load(name)
+    dataset = load_dataset(name)
     folds = [dataset.fold(k) for k in range(5)]
     tested = torch.cat([fold.rows_test for fold in folds])
     assert torch.equal(tested.sort().values, torch.arange(len(dataset.y)))
@@ -96,7 +96,7 @@ def test_test_rows_of_the_folds_partition_the_rows(name):
 
 @pytest.mark.parametrize("name", BUNDLED)
 def test_scaling_equals_scikit_learns(name):
-    dataset = load(name)
+    dataset = load_dataset(name)
     fold = dataset.fold(1)
     scaler = MinMaxScaler().fit(dataset.x.to_numpy()[fold.rows_train])
     for rows, x in ((fold.rows_train, fold.x_train), (fold.rows_test, fold.x_test)):
@@ -105,7 +105,7 @@ def test_scaling_equals_scikit_learns(name):
 
 
 def test_fold_tensors_are_float_and_long():
-    fold = load("wine").fold(0)
+    fold = load_dataset("wine").fold(0)
     assert fold.x_train.dtype == fold.x_test.dtype == torch.float32
     assert fold.y_train.dtype == fold.y_test.dtype == torch.long
     assert fold.minimum.dtype == fold.range.dtype == torch.float64
@@ -129,7 +129,7 @@ def test_a_constant_column_scales_to_zero():
 
 @pytest.mark.parametrize("dtype_", [torch.float32, torch.float64])
 def test_to_original_undoes_the_scaling_in_the_dtype_of_its_input(dtype_):
-    dataset = load("breast_cancer")
+    dataset = load_dataset("breast_cancer")
     fold = dataset.fold(2)
     original = fold.to_original(fold.x_test.to(dtype_))
     assert original.dtype == dtype_
@@ -139,19 +139,19 @@ def test_to_original_undoes_the_scaling_in_the_dtype_of_its_input(dtype_):
 
 @pytest.mark.parametrize("k", [-1, 5])
 def test_a_fold_that_does_not_exist_is_refused(k):
-    with pytest.raises(InvalidInputError, match=f"folds, 0 to 4; got {k}"):
-        load("wine").fold(k)
+    with pytest.raises(InvalidInputError, match=f"fold, from 0 to 4; got {k}"):
+        load_dataset("wine").fold(k)
 
 
 def test_an_unknown_name_suggests_close_ones():
     with pytest.raises(InvalidInputError, match=r"got 'breastcancer'. Did you mean 'breast_cancer'\?"):
-        load("breastcancer")
+        load_dataset("breastcancer")
 
 
 @pytest.mark.parametrize("name", ["law", "audit", "heloc"])
 def test_a_missing_file_names_every_place_and_what_to_do(name, no_files, tmp_path):
     with pytest.raises(DataNotFoundError) as caught:
-        load(name)
+        load_dataset(name)
     message = str(caught.value)
     for part in (
         str(no_files / f"{name}.csv"),
@@ -164,7 +164,7 @@ def test_a_missing_file_names_every_place_and_what_to_do(name, no_files, tmp_pat
 def test_a_missing_file_says_that_no_folder_was_configured(no_files, monkeypatch):
     monkeypatch.delenv("PLAUSIFLOW_DATA")
     with pytest.raises(DataNotFoundError, match=r"\$PLAUSIFLOW_DATA: not set"):
-        load("law")
+        load_dataset("law")
 
 
 def test_the_users_cache_is_read_where_the_configured_folder_has_no_such_file(
@@ -173,34 +173,34 @@ def test_the_users_cache_is_read_where_the_configured_folder_has_no_such_file(
     cache = tmp_path / "cache" / "plausiflow"
     cache.mkdir(parents=True)
     (cache / "audit.csv").symlink_to(data_directory / "audit.csv")
-    assert load("audit").source == str(cache / "audit.csv")
+    assert load_dataset("audit").source == str(cache / "audit.csv")
 
 
 @pytest.mark.parametrize("name", ["moons", "blobs"])
 def test_generated_rows_stand_in_for_an_absent_file_and_say_so(name, no_files):
-    dataset = load(name)
+    dataset = load_dataset(name)
     assert (*dataset.x.shape, len(dataset.class_names)) == SIZES[name]
     assert dataset.source == "generated"
-    assert f"Not the published rows, whose file {name}.csv was not found" in dataset.provenance
-    pd.testing.assert_frame_equal(dataset.x, load(name).x)
+    assert f"Not the published rows, because {name}.csv was not found" in dataset.provenance
+    pd.testing.assert_frame_equal(dataset.x, load_dataset(name).x)
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_provenance_states_the_published_file(name, with_files):
-    assert "(the published file)" in load(name).provenance
+    assert "(the published file)" in load_dataset(name).provenance
 
 
 def test_provenance_of_another_file_states_both_checksums(data_directory, no_files):
     changed = pd.read_csv(data_directory / "moons.csv") * 1.0
     changed.iloc[0, 0] += 1
     changed.to_csv(no_files / "moons.csv", index=False)
-    assert "the published file has 12981e68" in load("moons").provenance
+    assert "the published file has 12981e68" in load_dataset("moons").provenance
 
 
 def test_every_missing_column_is_listed(no_files):
     pd.DataFrame({"gpa": [3.0], "zfygpa": [0.1]}).to_csv(no_files / "law.csv", index=False)
     with pytest.raises(InvalidInputError, match="missing: lsat, pass_bar"):
-        load("law")
+        load_dataset("law")
 
 
 def test_every_bad_value_is_listed(no_files):
@@ -210,14 +210,14 @@ def test_every_bad_value_is_listed(no_files):
         InvalidInputError,
         match=r"0 is missing.* 1 rows; 1 is missing.* 1 rows; 2 is not one of 0, 1 in 1 rows",
     ):
-        load("moons")
+        load_dataset("moons")
 
 
 def test_the_description_agrees_with_what_is_loaded(with_files):
-    table = describe().set_index("name")
+    table = describe_datasets().set_index("name")
     assert table["available"].all()
-    for name in names():
-        dataset = load(name)
+    for name in dataset_names():
+        dataset = load_dataset(name)
         line = table.loc[name]
         assert (line["rows"], line["features"], line["classes"]) == (
             *dataset.x.shape,
@@ -227,12 +227,14 @@ def test_the_description_agrees_with_what_is_loaded(with_files):
 
 
 def test_the_description_says_what_is_not_here(no_files):
-    table = describe().set_index("name")
+    table = describe_datasets().set_index("name")
     assert set(table.index[~table["available"]]) == {"law", "audit", "heloc"}
     assert (table.loc[~table["available"], "where"] == "not found").all()
     assert (table.loc[["moons", "blobs", "loans"], "where"] == "generated").all()
 
 
 def test_texts_are_short():
-    assert repr(load("wine")) == "Dataset(wine: 178 rows, 13 features, 3 classes)"
-    assert repr(load("wine").fold(0)) == "Fold(142 training rows, 36 test rows, 13 features, 3 classes)"
+    assert repr(load_dataset("wine")) == "Dataset(wine: 178 rows, 13 features, 3 classes)"
+    assert (
+        repr(load_dataset("wine").fold(0)) == "Fold(142 training rows, 36 test rows, 13 features, 3 classes)"
+    )

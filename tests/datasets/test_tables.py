@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from plausiflow.datasets import load
-from plausiflow.datasets.catalog import describe
+from plausiflow.datasets import load_dataset
+from plausiflow.datasets.catalog import describe_datasets
 from plausiflow.datasets.loans import draw
 from plausiflow.datasets.tables import describe_tables, load_table, loans_table, table_names
 from plausiflow.errors import DataNotFoundError, InvalidInputError
@@ -123,7 +123,7 @@ def test_a_question_mark_is_a_level_of_adult(tables):
 
 def test_numbers_of_heloc_are_those_of_the_catalogue(tables, data_directory, monkeypatch):
     monkeypatch.setenv("PLAUSIFLOW_DATA", str(data_directory))
-    pd.testing.assert_frame_equal(tables["heloc"].x.astype(float), load("heloc").x)
+    pd.testing.assert_frame_equal(tables["heloc"].x.astype(float), load_dataset("heloc").x)
 
 
 def test_loans_are_the_drawn_ones(tables):
@@ -203,7 +203,7 @@ def test_every_problem_of_a_file_is_listed(no_files):
         "no column sex; no column race; no column native-country",
         "class is 'rich' in 1 rows, not one of '<=50K', '>50K'",
         "education is 'evening' in 1 rows",
-        "Replace it by the original (UCI",
+        "Replace it with the original (UCI",
     ):
         assert part in str(caught.value)
 
@@ -236,7 +236,7 @@ def test_provenance_of_loans_tells_rows_and_seed():
 def test_the_description_agrees_with_what_is_loaded(tables, data_directory, monkeypatch):
     monkeypatch.setenv("PLAUSIFLOW_DATA", str(data_directory))
     lines = describe_tables()
-    assert list(lines.columns) == list(describe().columns)
+    assert list(lines.columns) == list(describe_datasets().columns)
     assert lines["available"].all()
     for line in lines.itertuples():
         table = tables[line.name]

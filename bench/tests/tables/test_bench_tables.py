@@ -11,7 +11,6 @@ import torch
 
 from benchmarking import FEW_LOANS
 from plausiflow.constraints import Immutable, Increasing
-from plausiflow.datasets.loans import true_log_prob_given
 from plausiflow.datasets.tables import loans_table
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.tables.encoder import Encoder
@@ -20,6 +19,7 @@ from plausiflow_bench.harness.pages import write_section
 from plausiflow_bench.tables import mixed, peers, sparsity
 from plausiflow_bench.tables.cases import TableSelection, table_rules
 from plausiflow_bench.tables.mixed import NeighbourJudge
+from plausiflow_bench.true_density import true_log_prob_given
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "tables.md"
 

@@ -1,9 +1,9 @@
 """The data sets of the paper, breast_cancer and loans, with the paper's rows, order and folds.
 
-Wine, digits and breast_cancer come with scikit-learn; loans are generated. The others are CSV files, looked
-for in ``$PLAUSIFLOW_DATA`` and then in the user's cache; nothing is downloaded. Where the file of moons or
-blobs is absent, rows like them are generated and the provenance says so. The order of the rows decides the
-folds, so each table is prepared exactly as in the published runs.
+Wine, digits and breast_cancer come with scikit-learn; loans are generated. The others are CSV files in
+``$PLAUSIFLOW_DATA`` or the user's cache; nothing is downloaded. If the file of moons or blobs is not found,
+similar rows are generated, and the provenance says so. The order of the rows determines the folds, so each
+data set is prepared exactly as in the published runs.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import pandas as pd
 from sklearn import datasets as bundled
 
 from plausiflow.datasets import synthetic
-from plausiflow.datasets.files import ORIGINS, UCI, checksum, find_file, not_found
+from plausiflow.datasets.files import ORIGINS, UCI, balance_classes, checksum, find_file, not_found
 from plausiflow.datasets.folds import Dataset
 from plausiflow.errors import InvalidInputError
 
 
 @dataclass(frozen=True, kw_only=True)
-class _File:
-    """A CSV file: the columns it must have, its target's values in order of the classes, the rows taken."""
+class _CsvFile:
+    """A CSV file: its required columns, the target's values in the order of the classes, the rows to use."""
 
     columns: tuple[str, ...]
     target: str
@@ -36,22 +36,22 @@ class _File:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Entry:
-    """What is known of a data set without reading it; without a file, ``make`` gives features and classes."""
+class _DatasetEntry:
+    """A data set of the catalogue; without a file, ``make`` returns features and classes."""
 
     rows: int
     features: int
     class_names: tuple[str, ...]
     target: str
     origin: str
-    file: _File | None = None
+    file: _CsvFile | None = None
     make: Callable[[], tuple[pd.DataFrame, npt.ArrayLike]] | None = None
     made_by: str = "scikit-learn"
     recipe: str = "All rows, as bundled with scikit-learn."
 
 
 def dataset_names() -> tuple[str, ...]:
-    """The names that ``load_dataset`` knows.
+    """Return the names of all data sets.
 
     Example:
         >>> dataset_names()
@@ -61,7 +61,7 @@ def dataset_names() -> tuple[str, ...]:
 
 
 def check_dataset_name(name: str) -> None:
-    """Raise unless the catalogue knows the name."""
+    """Raise if no data set has this name."""
     if name not in _CATALOG:
         close = difflib.get_close_matches(str(name), dataset_names())
         hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
@@ -69,11 +69,11 @@ def check_dataset_name(name: str) -> None:
 
 
 def load_dataset(name: str) -> Dataset:
-    """Read a data set, its rows chosen and ordered as in the published runs.
+    """Load a data set, with its rows selected and ordered as in the published runs.
 
     Raises:
-        InvalidInputError: The name is unknown, or the file is not the one expected.
-        DataNotFoundError: The file is in none of the places where it is looked for.
+        InvalidInputError: The name is unknown, or the file is not the expected one.
+        DataNotFoundError: The file was not found.
 
     Example:
         >>> load_dataset("wine")
@@ -102,7 +102,7 @@ def load_dataset(name: str) -> Dataset:
 
 
 def describe_datasets() -> pd.DataFrame:
-    """One line per data set: its size, its origin, whether it can be loaded on this machine, from where."""
+    """Return one row per data set: its size, its origin, and whether and from where it can be loaded."""
     lines = []
     for name, entry in _CATALOG.items():
         path = _find(name, entry)
@@ -114,27 +114,23 @@ def describe_datasets() -> pd.DataFrame:
                 "classes": len(entry.class_names),
                 "source": entry.origin,
                 "available": path is not None or entry.make is not None,
-                "where": str(path)
-                if path is not None
-                else entry.made_by
-                if entry.make is not None
-                else "not found",
+                "where": str(path or (entry.made_by if entry.make is not None else "not found")),
             }
         )
     return pd.DataFrame(lines)
 
 
-def _find(name: str, entry: _Entry) -> Path | None:
+def _find(name: str, entry: _DatasetEntry) -> Path | None:
     return None if entry.file is None else find_file(name)
 
 
-def _read(path: Path, file: _File, origin: str) -> tuple[pd.DataFrame, npt.ArrayLike]:
+def _read(path: Path, file: _CsvFile, origin: str) -> tuple[pd.DataFrame, npt.ArrayLike]:
     frame = pd.read_csv(path)
     missing = [column for column in (*file.columns, file.target) if column not in frame.columns]
     if missing:
         raise InvalidInputError(
             f"{path} must have the columns {', '.join(file.columns)} and {file.target}; missing: "
-            f"{', '.join(missing)}. Replace it by the original ({origin})."
+            f"{', '.join(missing)}. Replace it with the original ({origin})."
         )
     chosen = file.choose(frame)
     x = chosen[list(file.columns)]
@@ -148,19 +144,12 @@ def _read(path: Path, file: _File, origin: str) -> tuple[pd.DataFrame, npt.Array
             f"{file.target} is not one of {', '.join(map(str, file.classes))} in {y.isna().sum()} rows"
         )
     if problems:
-        raise InvalidInputError(f"{path}: {'; '.join(problems)}. Replace it by the original ({origin}).")
+        raise InvalidInputError(f"{path}: {'; '.join(problems)}. Replace it with the original ({origin}).")
     return x.rename(columns=_PLANE), y
 
 
 def _plane(points: npt.NDArray[np.float64], y: npt.NDArray[np.int64]) -> tuple[pd.DataFrame, npt.ArrayLike]:
     return pd.DataFrame(points, columns=list(_PLANE.values())), y
-
-
-def _balanced(frame: pd.DataFrame, target: str) -> pd.DataFrame:
-    """Class 0 and then class 1, the larger of them sampled down to the smaller one's size with seed 42."""
-    parts = [frame[frame[target] == k] for k in (0, 1)]
-    size = min(len(part) for part in parts)
-    return pd.concat([part.sample(size, random_state=42) if len(part) > size else part for part in parts])
 
 
 _PLANE = {"0": "x1", "1": "x2"}
@@ -182,74 +171,74 @@ _HELOC = (
 )
 
 _CATALOG = {
-    "moons": _Entry(
+    "moons": _DatasetEntry(
         rows=1024, features=2, class_names=("upper", "lower"), target="moon",
         origin=ORIGINS["moons"],
-        file=_File(
+        file=_CsvFile(
             columns=tuple(_PLANE), target="2", classes=(0, 1),
             rows="The published rows, in the order of the file.",
         ),
         make=lambda: _plane(*bundled.make_moons(1024, noise=0.1, random_state=0)), made_by="generated",
-        recipe="Not the published rows, whose file moons.csv was not found but rows like them: "
+        recipe="Not the published rows, because moons.csv was not found, but similar ones: "
         "make_moons(1024, noise=0.1, random_state=0).",
     ),
-    "law": _Entry(
+    "law": _DatasetEntry(
         rows=2220, features=3, class_names=("failed", "passed"), target="pass_bar",
         origin=ORIGINS["law"],
-        file=_File(
+        file=_CsvFile(
             columns=_LAW, target="pass_bar", classes=(0, 1),
             rows="Rows without a missing feature: all who failed, then as many of those who passed "
             "(seed 42).",
-            choose=lambda frame: _balanced(frame.dropna(subset=list(_LAW)), "pass_bar"),
+            choose=lambda frame: balance_classes(frame.dropna(subset=list(_LAW)), "pass_bar"),
         ),
     ),
-    "audit": _Entry(
+    "audit": _DatasetEntry(
         rows=610, features=23, class_names=("no risk", "risk"), target="Risk",
         origin=ORIGINS["audit"],
-        file=_File(
+        file=_CsvFile(
             columns=_AUDIT, target="Risk", classes=(0, 1),
             rows="As many firms without risk (seed 42) as with risk, then those. "
             "Risk is a function of the feature Audit_Risk.",
-            choose=lambda frame: _balanced(frame, "Risk"),
+            choose=lambda frame: balance_classes(frame, "Risk"),
         ),
     ),
-    "heloc": _Entry(
+    "heloc": _DatasetEntry(
         rows=10459, features=23, class_names=("Bad", "Good"), target="RiskPerformance",
         origin=ORIGINS["heloc"],
-        file=_File(
+        file=_CsvFile(
             columns=_HELOC, target="RiskPerformance", classes=("Bad", "Good"),
             rows="All rows, in the order of the file, not balanced; "
             "the special codes -7, -8 and -9 are kept as numbers.",
         ),
     ),
-    "blobs": _Entry(
+    "blobs": _DatasetEntry(
         rows=1499, features=2, class_names=("0", "1", "2"), target="blob",
         origin=ORIGINS["blobs"],
-        file=_File(
+        file=_CsvFile(
             columns=tuple(_PLANE), target="2", classes=(0, 1, 2),
-            rows="The published rows but the first, which the published runs lost, in the order of the file.",
+            rows="The published rows but the first, which the published runs dropped, in file order.",
             choose=lambda frame: frame.iloc[1:],
         ),
         make=lambda: _plane(*bundled.make_blobs(1499, centers=3, cluster_std=1.5, random_state=0)),
         made_by="generated",
-        recipe="Not the published rows, whose file blobs.csv was not found, but a stand-in: "
+        recipe="Not the published rows, because blobs.csv was not found, but similar ones: "
         "make_blobs(1499, centers=3, cluster_std=1.5, random_state=0).",
     ),
-    "digits": _Entry(
+    "digits": _DatasetEntry(
         rows=1797, features=64, class_names=tuple(str(digit) for digit in range(10)), target="digit",
         origin=f"{UCI} 80, handwritten digits of 8 x 8 pixels (its test part), CC BY 4.0",
         make=lambda: bundled.load_digits(return_X_y=True, as_frame=True),
     ),
-    "wine": _Entry(
+    "wine": _DatasetEntry(
         rows=178, features=13, class_names=("class_0", "class_1", "class_2"), target="cultivar",
         origin=f"{UCI} 109, Wine, CC BY 4.0", make=lambda: bundled.load_wine(return_X_y=True, as_frame=True),
     ),
-    "breast_cancer": _Entry(
+    "breast_cancer": _DatasetEntry(
         rows=569, features=30, class_names=("malignant", "benign"), target="diagnosis",
         origin=f"{UCI} 17, Breast Cancer Wisconsin (Diagnostic), CC BY 4.0",
         make=lambda: bundled.load_breast_cancer(return_X_y=True, as_frame=True),
     ),
-    "loans": _Entry(
+    "loans": _DatasetEntry(
         rows=synthetic.ROWS, features=len(synthetic.FEATURES), class_names=synthetic.CLASSES,
         target=synthetic.TARGET, origin=synthetic.ORIGIN, made_by="generated",
         make=lambda: synthetic.draw(synthetic.ROWS, synthetic.SEED),

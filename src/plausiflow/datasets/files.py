@@ -1,6 +1,6 @@
-"""Data files: where each comes from, its checksum, and where it is looked for.
+"""Data files: their origins, checksums and folders.
 
-A file is looked for in ``$PLAUSIFLOW_DATA`` and then in the user's cache; nothing is downloaded.
+Files are read from ``$PLAUSIFLOW_DATA`` and then from the user's cache; nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+
+import pandas as pd
 
 from plausiflow.errors import DataNotFoundError
 
@@ -36,31 +38,37 @@ _SHA256 = {
 
 
 def find_file(name: str) -> Path | None:
-    """The first of the places that has the file ``name.csv``, if one has."""
-    paths = [folder / f"{name}.csv" for _, folder in _places() if folder is not None]
+    """Return the path of ``name.csv`` in the first folder that has it, or None."""
+    paths = [folder / f"{name}.csv" for _, folder in _folders() if folder is not None]
     return next((path for path in paths if path.is_file()), None)
 
 
 def not_found(name: str) -> DataNotFoundError:
-    """The error for a file that is in none of the places, to be raised."""
-    looked = "; ".join(
-        f"{place}: {'not set' if folder is None else folder / f'{name}.csv'}" for place, folder in _places()
+    """Return the error for a file that is in none of the folders."""
+    searched = "; ".join(
+        f"{place}: {'not set' if folder is None else folder / f'{name}.csv'}" for place, folder in _folders()
     )
     return DataNotFoundError(
-        f"{name}.csv must be in one of the places where data files are looked for; it is in none of them "
-        f"({looked}). Get it from its origin ({ORIGINS[name]}) and put it there, or set PLAUSIFLOW_DATA to "
-        "the folder that has it."
+        f"{name}.csv was not found ({searched}). Get it from its origin ({ORIGINS[name]}) and put it there, "
+        "or set PLAUSIFLOW_DATA to the folder that has it."
     )
 
 
 def checksum(path: Path, name: str, expected: str = "the published file") -> str:
-    """A sentence for the provenance: the file's checksum, and whether it is the expected one."""
+    """Return a sentence for the provenance: the file's checksum, and the expected one if it differs."""
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     known = expected if digest == _SHA256[name] else f"{expected} has {_SHA256[name]}"
     return f"sha256 of {path.name}: {digest} ({known})."
 
 
-def _places() -> list[tuple[str, Path | None]]:
+def balance_classes(frame: pd.DataFrame, target: str) -> pd.DataFrame:
+    """Return class 0, then class 1, with the larger class sampled down to the smaller one with seed 42."""
+    parts = [frame[frame[target] == k] for k in (0, 1)]
+    size = min(len(part) for part in parts)
+    return pd.concat([part.sample(size, random_state=42) if len(part) > size else part for part in parts])
+
+
+def _folders() -> list[tuple[str, Path | None]]:
     configured = os.environ.get("PLAUSIFLOW_DATA")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plausiflow"
     return [

@@ -1,4 +1,4 @@
-"""A named table, and its splits: the paper's five folds, scaled by their training rows."""
+"""Data sets and their splits: the paper's five folds, scaled by their training rows."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Fold:
     Attributes:
         x_train: Training rows, float, shape ``(n, d)``.
         y_train: Their classes, long, shape ``(n,)``.
-        x_test: Test rows, scaled likewise (so they may leave [0, 1]), shape ``(m, d)``.
+        x_test: Test rows on the same scale, so possibly outside [0, 1], shape ``(m, d)``.
         y_test: Their classes, shape ``(m,)``.
-        rows_train: Which rows of the data set were trained on, shape ``(n,)``.
-        rows_test: Which rows are tested on, shape ``(m,)``.
+        rows_train: Indices of the training rows in the data set, shape ``(n,)``.
+        rows_test: Indices of the test rows, shape ``(m,)``.
         minimum: Smallest value of each feature among the training rows, in original units, double, shape
             ``(d,)``.
-        range: Largest minus smallest value, one where a feature is constant, double, shape ``(d,)``.
+        range: Largest minus smallest value, one for a constant feature, double, shape ``(d,)``.
         feature_names: One name per column.
         class_names: One name per class.
     """
@@ -47,11 +47,11 @@ class Fold:
 
     @property
     def n_classes(self) -> int:
-        """How many classes the data set has."""
+        """Number of classes of the data set."""
         return len(self.class_names)
 
     def to_original(self, x: Tensor) -> Tensor:
-        """Undo the scaling: ``(..., d) -> (..., d)`` in original units, in x's dtype and on its device."""
+        """Return rows ``(..., d)`` in original units, in the dtype and on the device of ``x``."""
         return (x.double() * self.range.to(x.device) + self.minimum.to(x.device)).to(x.dtype)
 
     def __repr__(self) -> str:
@@ -62,15 +62,15 @@ class Fold:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Dataset:
-    """A named table with numeric features and a class for every row.
+    """A named data set with numeric features and a class for every row.
 
     Attributes:
-        name: What the catalogue calls it.
+        name: Name in the catalogue.
         x: Features in original units, one float column each.
         y: Classes, numbered from 0, shape ``(n,)``.
         class_names: One name per class.
-        target: What the classes tell.
-        provenance: Where the rows come from and what was done to them.
+        target: Name of the class label.
+        provenance: The origin of the rows and how they were prepared.
         source: The file that was read, ``scikit-learn`` or ``generated``.
     """
 
@@ -88,7 +88,7 @@ class Dataset:
         return tuple(str(column) for column in self.x.columns)
 
     def fold(self, k: int) -> Fold:
-        """The k-th of the paper's five splits, stratified by class and shuffled with seed 4.
+        """Return the k-th of the paper's five folds, stratified by class and shuffled with seed 4.
 
         Example:
             >>> from plausiflow.datasets import load_dataset
@@ -96,7 +96,7 @@ class Dataset:
             Fold(142 training rows, 36 test rows, 13 features, 3 classes)
         """
         if k not in range(N_FOLDS):
-            raise InvalidInputError(f"`k` must be one of the {N_FOLDS} folds, 0 to {N_FOLDS - 1}; got {k!r}.")
+            raise InvalidInputError(f"`k` must be a fold, from 0 to {N_FOLDS - 1}; got {k!r}.")
         x = self.x.to_numpy(dtype=np.float64)
         train, test = list(StratifiedKFold(N_FOLDS, shuffle=True, random_state=4).split(x, self.y))[k]
         minimum = x[train].min(axis=0)

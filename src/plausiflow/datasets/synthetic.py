@@ -1,15 +1,11 @@
-r"""Loan applications with a known density, so that plausibility can be held against the truth.
+r"""Generated loan applications of six numbers, drawn from a known density.
 
-Each class is a mixture of a few kinds of applicants, and each kind a Gaussian in original units:
+Each class is a mixture of a few kinds of applicants, and each kind is a Gaussian in original units:
 
 .. math:: p(x | y) = \sum_s \pi_{s,y}\, \mathcal N(x; \mu_s, \Sigma_s), \qquad
           \Sigma_s = \mathrm{diag}(\sigma_s)\, R_y\, \mathrm{diag}(\sigma_s)
 
-A fold scales a row to :math:`u = (x - m) / r`, feature by feature. Its density is that of x times
-:math:`\prod_j r_j`, again a mixture of Gaussians: with :math:`\Sigma^{-1} = P P^\top`, the mean becomes
-:math:`(\mu - m) / r` and the factor :math:`\mathrm{diag}(r) P`, triangular as before.
-
-No truncation: means lie five standard deviations from what makes no sense, such as a negative income.
+Nothing is truncated: impossible values, such as a negative income, are five standard deviations away.
 """
 
 from __future__ import annotations
@@ -20,10 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import torch
-from torch import Tensor
 
-from plausiflow.datasets.folds import Dataset, Fold
 from plausiflow.errors import InvalidInputError
 
 FEATURES = ("income", "debt_ratio", "loan_amount", "years_employed", "credit_score", "age")
@@ -34,12 +27,8 @@ ORIGIN = "Generated loan applications whose density is known: per class a mixtur
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
-    """A kind of applicant: its share of its class, and its numbers in the order of ``FEATURES``.
-
-    What applicants are besides numbers is in :mod:`plausiflow.datasets.applicants`: given their kind, independent
-    of them.
-    """
+class ApplicantKind:
+    """A kind of applicant: its share of its class, and its numbers in the order of ``FEATURES``."""
 
     name: str
     share: float
@@ -49,24 +38,24 @@ class Kind:
 
 @dataclass(frozen=True, kw_only=True)
 class Population:
-    """All applicants of a class: their kinds, and how features go together within each of them."""
+    """All applicants of a class: their kinds, and the correlations of features within each kind."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[ApplicantKind, ...]
     correlations: Mapping[tuple[str, str], float]
 
     @property
     def shares(self) -> npt.NDArray[np.float64]:
-        """Of each kind, shape ``(s,)``."""
+        """Share of each kind, shape ``(s,)``."""
         return np.array([kind.share for kind in self.kinds])
 
     @property
     def means(self) -> npt.NDArray[np.float64]:
-        """Of each kind, shape ``(s, d)``."""
+        """Mean of each kind, shape ``(s, d)``."""
         return np.array([kind.means for kind in self.kinds])
 
     @property
     def cholesky(self) -> npt.NDArray[np.float64]:
-        """Lower factors of the kinds' covariances, shape ``(s, d, d)``."""
+        """Lower Cholesky factor of the covariance of each kind, shape ``(s, d, d)``."""
         correlation = np.eye(len(FEATURES))
         for (a, b), value in self.correlations.items():
             i, j = FEATURES.index(a), FEATURES.index(b)
@@ -76,33 +65,14 @@ class Population:
         return factors
 
 
-def loans(n: int = ROWS, seed: int = SEED) -> Dataset:
-    """Loan applications, drawn from a density that is known exactly.
-
-    Example:
-        >>> loans(n=200)
-        Dataset(loans: 200 rows, 6 features, 2 classes)
-    """
-    x, y = draw(n, seed)
-    return Dataset(
-        name="loans",
-        x=x,
-        y=y,
-        class_names=CLASSES,
-        target=TARGET,
-        provenance=f"{ORIGIN}. {recipe(n, seed)}",
-        source="generated",
-    )
-
-
 def draw(n: int, seed: int) -> tuple[pd.DataFrame, npt.NDArray[np.int64]]:
-    """Features in original units and classes."""
+    """Draw features in original units, and classes of shape ``(n,)``."""
     x, y, _ = draw_with_kinds(n, seed)
     return x, y
 
 
 def draw_with_kinds(n: int, seed: int) -> tuple[pd.DataFrame, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Features, classes and kinds: each row's class is drawn first, then its kind, its numbers.
+    """Draw features, classes and kinds: for each row first its class, then its kind, then its numbers.
 
     Kinds are numbered from 0 within their class, in the order of its population.
     """
@@ -122,46 +92,29 @@ def draw_with_kinds(n: int, seed: int) -> tuple[pd.DataFrame, npt.NDArray[np.int
 
 
 def recipe(n: int, seed: int) -> str:
-    """What ``draw`` did, for the provenance."""
+    """Return the provenance of ``draw(n, seed)``."""
     return (
         f"{n} rows drawn with NumPy's default_rng({seed}), classes at even odds, from the means, standard "
-        "deviations and correlations in plausiflow/data/synthetic.py; no real applicant is among them."
+        "deviations and correlations in plausiflow/datasets/synthetic.py; no row is a real applicant."
     )
-
-
-def true_state(fold: Fold | None = None) -> dict[str, Tensor]:
-    """The exact class densities, in the fold's scaled space or else in original units.
-
-    Returns:
-        What the Gaussian mixture density takes as its state: for each class the kinds' log-shares, means and
-        factors of their precisions, in double precision.
-    """
-    if fold is not None and fold.feature_names != FEATURES:
-        raise InvalidInputError(
-            f"`fold` must be one of the loans, with the features {', '.join(FEATURES)}; got "
-            f"{', '.join(fold.feature_names)}. Only of the loans is the density known."
-        )
-    minimum = torch.zeros(len(FEATURES), dtype=torch.float64) if fold is None else fold.minimum
-    span = torch.ones(len(FEATURES), dtype=torch.float64) if fold is None else fold.range
-    state = {}
-    for k, population in enumerate(POPULATIONS):
-        factors = np.linalg.inv(population.cholesky).transpose(0, 2, 1)
-        state[f"{k}.log_weights"] = torch.from_numpy(np.log(population.shares))
-        state[f"{k}.means"] = (torch.from_numpy(population.means) - minimum) / span
-        state[f"{k}.precisions_cholesky"] = span[:, None] * torch.from_numpy(factors).triu()
-    return state
 
 
 # fmt: off
 POPULATIONS = (
     Population(
         kinds=(
-            Kind(name="starting out", share=0.45,
-                 means=(34_000, 0.36, 14_500, 4.5, 622, 29), sds=(5_500, 0.06, 2_700, 0.85, 36, 2.1)),
-            Kind(name="overextended", share=0.35,
-                 means=(47_000, 0.44, 21_500, 10, 640, 43), sds=(7_500, 0.07, 3_800, 1.8, 38, 4.2)),
-            Kind(name="fallen behind", share=0.2,
-                 means=(40_000, 0.38, 16_000, 15, 610, 54), sds=(7_000, 0.065, 3_000, 2.8, 40, 5)),
+            ApplicantKind(
+                name="starting out", share=0.45,
+                means=(34_000, 0.36, 14_500, 4.5, 622, 29), sds=(5_500, 0.06, 2_700, 0.85, 36, 2.1),
+            ),
+            ApplicantKind(
+                name="overextended", share=0.35,
+                means=(47_000, 0.44, 21_500, 10, 640, 43), sds=(7_500, 0.07, 3_800, 1.8, 38, 4.2),
+            ),
+            ApplicantKind(
+                name="fallen behind", share=0.2,
+                means=(40_000, 0.38, 16_000, 15, 610, 54), sds=(7_000, 0.065, 3_000, 2.8, 40, 5),
+            ),
         ),
         correlations={
             ("income", "loan_amount"): 0.4, ("income", "years_employed"): 0.3, ("income", "debt_ratio"): -0.2,
@@ -171,12 +124,18 @@ POPULATIONS = (
     ),
     Population(
         kinds=(
-            Kind(name="young professional", share=0.35,
-                 means=(42_000, 0.29, 13_000, 6, 672, 32), sds=(6_500, 0.05, 2_500, 1.1, 32, 2.6)),
-            Kind(name="established", share=0.4,
-                 means=(57_000, 0.32, 19_500, 12, 690, 44), sds=(8_500, 0.055, 3_600, 2.2, 31, 4.4)),
-            Kind(name="late career", share=0.25,
-                 means=(52_000, 0.26, 15_000, 20, 708, 57), sds=(8_500, 0.048, 2_900, 3.5, 28, 5)),
+            ApplicantKind(
+                name="young professional", share=0.35,
+                means=(42_000, 0.29, 13_000, 6, 672, 32), sds=(6_500, 0.05, 2_500, 1.1, 32, 2.6),
+            ),
+            ApplicantKind(
+                name="established", share=0.4,
+                means=(57_000, 0.32, 19_500, 12, 690, 44), sds=(8_500, 0.055, 3_600, 2.2, 31, 4.4),
+            ),
+            ApplicantKind(
+                name="late career", share=0.25,
+                means=(52_000, 0.26, 15_000, 20, 708, 57), sds=(8_500, 0.048, 2_900, 3.5, 28, 5),
+            ),
         ),
         correlations={
             ("income", "loan_amount"): 0.6, ("income", "years_employed"): 0.35,

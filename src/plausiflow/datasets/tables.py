@@ -1,9 +1,8 @@
-"""Named tables of numbers and categories, as people have them, with the rules that hold in them.
+"""Named tables of numbers and categories, with the columns that rules apply to.
 
-``german_credit``, ``adult``, ``law`` and ``heloc`` are CSV files, looked for as those of the catalogue are;
-``loans`` are generated, and their density is known. Text loses the spaces around it (in adult.csv some cells
-begin with one); nothing is encoded or scaled. Rules are names of columns: whoever builds constraints decides
-what to make of them.
+``german_credit``, ``adult``, ``law`` and ``heloc`` are CSV files, found like those of the catalogue;
+``loans`` are generated, and their density is known. Spaces around text are removed (some cells of adult.csv
+begin with one); nothing is encoded or scaled.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ import numpy as np
 import pandas as pd
 
 from plausiflow.datasets import loans
-from plausiflow.datasets.applicants import LEVELS
-from plausiflow.datasets.files import ORIGINS, checksum, find_file, not_found
+from plausiflow.datasets.files import ORIGINS, balance_classes, checksum, find_file, not_found
 from plausiflow.datasets.synthetic import CLASSES, ROWS, SEED, TARGET
 from plausiflow.errors import InvalidInputError
 
@@ -28,17 +26,17 @@ class Table:
     """A named table of mixed columns with a label for every row.
 
     Attributes:
-        name: What ``load_table`` calls it.
-        x: Features, with the dtypes that people have them in.
-        y: Labels, under the same index as ``x``.
-        target: What the labels tell.
+        name: Name of the table.
+        x: Features, in their usual dtypes.
+        y: Labels, with the index of ``x``.
+        target: Name of the label.
         immutable: Columns that nobody can change.
         increasing: Columns that may only rise, such as an education.
-        protected: Columns whose values make the groups that reports compare.
-        orders: The levels of ordered columns that are text, lowest first.
-        provenance: Where the rows come from and what was done to them.
+        protected: Columns whose values define the groups that reports compare.
+        orders: Levels of ordered text columns, lowest first.
+        provenance: The origin of the rows and how they were prepared.
         source: The file that was read, or ``generated``.
-        study: Training and test rows in the study of mixed tables; nothing for a part of a table.
+        study: Numbers of training and test rows in the study of mixed tables; None for a part of a table.
     """
 
     name: str
@@ -54,10 +52,10 @@ class Table:
     study: tuple[int, int] | None = None
 
     def split(self, n_train: int, n_test: int, seed: int = 0) -> tuple[Table, Table]:
-        """Training and test rows, disjoint and in random order; rows that are in neither are left out.
+        """Return training and test rows, disjoint and in random order; other rows are left out.
 
-        NumPy's ``default_rng(seed).permutation`` orders all rows; the first ``n_train`` are trained on and
-        the next ``n_test`` tested on. The index keeps telling which rows of the table they are.
+        NumPy's ``default_rng(seed).permutation`` orders all rows; the first ``n_train`` are the training rows
+        and the next ``n_test`` the test rows. They keep their index.
 
         Example:
             >>> train, test = loans_table(n=200).split(150, 50)
@@ -73,11 +71,11 @@ class Table:
         return self._rows(order[:n_train]), self._rows(order[n_train : n_train + n_test])
 
     def study_split(self) -> tuple[Table, Table]:
-        """The split of the study of mixed tables, with seed 0."""
+        """Return the split of the study of mixed tables, with seed 0."""
         if self.study is None:
             raise InvalidInputError(
-                f"`study_split` must be asked of a whole table, one of {', '.join(table_names())} as "
-                f"`load_table` gives it; got a part, or another table: {self!r}."
+                f"`study_split` needs a whole table from `load_table`, one of {', '.join(table_names())}; "
+                f"got a part, or another table: {self!r}."
             )
         return self.split(*self.study)
 
@@ -90,8 +88,8 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _File:
-    """A CSV file: its labels, how its rows and columns are chosen, its rules, the sizes of the study."""
+class _TableFile:
+    """A CSV file: its labels, the rows and columns to use, its rules, the sizes of the study."""
 
     rows: int
     features: int
@@ -108,7 +106,7 @@ class _File:
 
 
 def table_names() -> tuple[str, ...]:
-    """The names that ``load_table`` knows.
+    """Return the names of all tables.
 
     Example:
         >>> table_names()
@@ -118,11 +116,11 @@ def table_names() -> tuple[str, ...]:
 
 
 def load_table(name: str) -> Table:
-    """Read a table, its columns and rows chosen as in the study of mixed tables.
+    """Load a table, with its columns and rows selected as in the study of mixed tables.
 
     Raises:
-        InvalidInputError: The name is unknown, or the file is not the one expected.
-        DataNotFoundError: The file is in none of the places where it is looked for.
+        InvalidInputError: The name is unknown, or the file is not the expected one.
+        DataNotFoundError: The file was not found.
 
     Example:
         >>> load_table("loans")
@@ -154,7 +152,7 @@ def load_table(name: str) -> Table:
 
 
 def loans_table(n: int = ROWS, seed: int = SEED) -> Table:
-    """Loan applications of numbers and categories; :mod:`plausiflow.datasets.loans` has their exact density."""
+    """Return generated loan applications of numbers and categories (:mod:`plausiflow.datasets.loans`)."""
     x, y = loans.draw(n, seed)
     return Table(
         name="loans",
@@ -164,7 +162,7 @@ def loans_table(n: int = ROWS, seed: int = SEED) -> Table:
         immutable=("age", "sex"),
         increasing=("education",),
         protected=("sex",),
-        orders={"education": tuple(map(str, LEVELS["education"]))},
+        orders={"education": tuple(map(str, loans.LEVELS["education"]))},
         provenance=f"{loans.ORIGIN}. {loans.recipe(n, seed)}",
         source="generated",
         study=(4000, 500),
@@ -172,7 +170,7 @@ def loans_table(n: int = ROWS, seed: int = SEED) -> Table:
 
 
 def describe_tables() -> pd.DataFrame:
-    """One line per table, with the columns of the catalogue's ``describe``."""
+    """Return one row per table, with the columns of ``describe_datasets``."""
     lines: list[tuple[object, ...]] = []
     for name, file in _FILES.items():
         path = find_file(name)
@@ -184,8 +182,8 @@ def describe_tables() -> pd.DataFrame:
     return pd.DataFrame(lines, columns=columns)
 
 
-def _read(path: Path, name: str, file: _File) -> pd.DataFrame:
-    """The chosen rows and columns of a file, text stripped."""
+def _read(path: Path, name: str, file: _TableFile) -> pd.DataFrame:
+    """Return the selected rows and columns of a file, with text stripped."""
     frame = pd.read_csv(path)
     needed = dict.fromkeys((*file.columns, *file.immutable, *file.increasing, *file.protected, file.target))
     problems = [f"no column {column}" for column in needed if column not in frame]
@@ -201,21 +199,14 @@ def _read(path: Path, name: str, file: _File) -> pd.DataFrame:
     if problems:
         raise InvalidInputError(
             f"{path} must have the columns and labels of {name}; got: {'; '.join(problems)}. "
-            f"Replace it by the original ({ORIGINS[name]})."
+            f"Replace it with the original ({ORIGINS[name]})."
         )
     return file.choose(frame[list(file.columns)] if file.columns else frame).reset_index(drop=True)
 
 
-def _balanced(frame: pd.DataFrame) -> pd.DataFrame:
-    """Complete rows: all who failed, then as many of those who passed."""
-    frame = frame.dropna()
-    failed = frame[frame["pass_bar"] == 0]
-    return pd.concat([failed, frame[frame["pass_bar"] == 1].sample(len(failed), random_state=42)])
-
-
 # fmt: off
 _FILES = {
-    "german_credit": _File(
+    "german_credit": _TableFile(
         rows=1000, features=20, target="default", labels=(0, 1), study=lambda n: (700, 300),
         recipe="All rows and columns, in the order of the file.",
         immutable=("age", "personal_status_sex", "foreign_worker"), increasing=("present_emp_since",),
@@ -226,7 +217,7 @@ _FILES = {
             ),
         },
     ),
-    "adult": _File(
+    "adult": _TableFile(
         rows=32561, features=12, target="class", labels=("<=50K", ">50K"), study=lambda n: (8000, 500),
         recipe="All rows, in the order of the file, without the columns fnlwgt (a weight of the census) and "
         "education-num (education again); ? is a level.",
@@ -240,14 +231,15 @@ _FILES = {
             ),
         },
     ),
-    "law": _File(
+    "law": _TableFile(
         rows=2216, features=5, target="pass_bar", labels=(0, 1),
         study=lambda n: (int(0.8 * n), n - int(0.8 * n)),
         recipe="Rows without a missing value: all who failed, then as many of those who passed (seed 42).",
-        columns=("lsat", "gpa", "zfygpa", "gender", "race1", "pass_bar"), choose=_balanced,
+        columns=("lsat", "gpa", "zfygpa", "gender", "race1", "pass_bar"),
+        choose=lambda frame: balance_classes(frame.dropna(), "pass_bar"),
         immutable=("gender", "race1"), protected=("gender", "race1"),
     ),
-    "heloc": _File(
+    "heloc": _TableFile(
         rows=10459, features=23, target="RiskPerformance", labels=("Bad", "Good"),
         study=lambda n: (n - 500, 500),
         recipe="All rows and columns, in the order of the file; the special codes -7, -8 and -9 are kept as "

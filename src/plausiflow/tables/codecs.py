@@ -127,7 +127,7 @@ class NumberCodec:
     def _on_grid(self, values: FloatArray, column: pd.Series) -> FloatArray:
         """Return numbers on the grid as exact multiples of the step, other numbers unchanged; never -0.
 
-        A number on the grid is then encoded to the bits that ``Layout.snap`` returns, also in single precision.
+        A number on the grid is then encoded to the bits that ``Layout.snap`` returns, also in float32.
         """
         step = self.feature.step
         if not step:

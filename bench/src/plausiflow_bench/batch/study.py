@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 
 from plausiflow.atomic import atomic_path
-from plausiflow.datasets import STEPS, draw
+from plausiflow.datasets import loans
 from plausiflow.errors import InvalidInputError, MissingExtraError
 from plausiflow.explainer import Explainer
 from plausiflow.models import LinearClassifier
@@ -148,10 +148,10 @@ def _working_folder(folder: Path | None) -> Iterator[Path]:
 
 def _fit_explainer(selection: BatchSelection, folder: Path) -> None:
     """Fit and save the cheapest explainer that verifies every counterfactual."""
-    x, y = draw(selection.train, selection.seed)
+    x, y = loans.draw(selection.train, selection.seed)
     model = LinearClassifier(seed=selection.seed)
     explainer = Explainer(model, confidence=None, judges=0, sparsity=None, random_state=selection.seed)
-    explainer.fit(x[list(STEPS)], y).save(folder)
+    explainer.fit(x[list(loans.STEPS)], y).save(folder)
 
 
 def _write_parquet(path: Path, n: int, seed: int, group: int) -> None:
@@ -166,8 +166,8 @@ def _write_parquet(path: Path, n: int, seed: int, group: int) -> None:
     with atomic_path(path) as temporary:
         writer = None
         for number, start in enumerate(range(0, n, group)):
-            x, _ = draw(min(group, n - start), 1000 * seed + number)
-            table = pa.Table.from_pandas(x[list(STEPS)], preserve_index=False)
+            x, _ = loans.draw(min(group, n - start), 1000 * seed + number)
+            table = pa.Table.from_pandas(x[list(loans.STEPS)], preserve_index=False)
             writer = writer or pq.ParquetWriter(temporary, table.schema)
             writer.write_table(table)
         assert writer is not None

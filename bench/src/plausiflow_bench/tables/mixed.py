@@ -20,7 +20,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.datasets import Table, true_log_prob_given
+from plausiflow.datasets import Table
 from plausiflow.densities import row_scores
 from plausiflow.errors import NotFittedError
 from plausiflow.explainer import Explainer
@@ -31,6 +31,7 @@ from plausiflow_bench.harness.pages import describe_runs, write_section
 from plausiflow_bench.harness.printing import markdown
 from plausiflow_bench.harness.rows import CpuTimer, Row
 from plausiflow_bench.tables.cases import Case, TableSelection, mean
+from plausiflow_bench.true_density import true_log_prob_given
 
 SMALLEST_GROUP, CHUNK = 50, 32
 COLUMNS = (
@@ -139,7 +140,7 @@ def _measure_search(case: Case) -> Row:
     index = case.usable
     frame = case.test.x.iloc[index.numpy()]
     with CpuTimer() as timer:
-        case.engine.find(case.engine.task(case.x[index], case.y_target[index], frame=frame))
+        case.engine.search(case.engine.task(case.x[index], case.y_target[index], frame=frame))
     row: Row = {"method": "plausiflow"}
     seconds: Row = {
         "cpu_ms_per_row": 1000 * timer.seconds / len(case.test.x),
