@@ -25,7 +25,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(selection, "ConditionalFlow", small)
     monkeypatch.setattr(densities, "ConditionalFlow", small)
     monkeypatch.setattr(PenaltyAdam, "paper", lambda *, binary_linear: PenaltyAdam(steps=20, keep="last"))
-    caches = (selection.load_fold, selection.fit_classifier, selection.fit_plausibility)
+    caches = (selection.load_fold, selection.fit_classifier, selection.fit_thresholded_flow)
     for cached in caches:
         cached.cache_clear()
     yield

@@ -176,7 +176,7 @@ def test_the_number_of_workers_does_not_make_another_ensemble(rows):
 
 
 def test_what_cannot_be_stored_is_refused_with_what_to_do(rows, tmp_path):
-    with pytest.raises(InvalidInputError, match=r"Expected one of Lin.*got a Store"):
+    with pytest.raises(InvalidInputError, match=r"must be made of .*LinearClassifier.*got a Store"):
         get_settings(Store(tmp_path))
     outside = object.__new__(PublishedMAF)
     with pytest.raises(InvalidInputError, match=r"`Thresholded.density` must be .*PublishedMAF"):

@@ -230,7 +230,9 @@ def test_kept_models_are_not_trained_again_and_answer_the_same(rows, kept, monke
     for model in (NetworkClassifier, ConditionalFlow, CrossFitEnsemble):
         monkeypatch.setattr(model, "fit", refuse)
     read = ModelCache(kept, 0).method("mlp", "ensemble", data, QUICK.recipe, place)
-    assert float(read.scored_by().margin_.sum()) == float(trained.scored_by().margin_.sum())
+    assert float(read.fitted_plausibility().margin_.sum()) == float(
+        trained.fitted_plausibility().margin_.sum()
+    )
     assert torch.equal(read.explain(data.x_test[:20]).x_cf, trained.explain(data.x_test[:20]).x_cf)
     with pytest.raises(AssertionError, match="is trained again"):
         ModelCache(kept, 1).classifier("lr", data, QUICK.recipe)

@@ -13,7 +13,6 @@ from torch import Tensor
 from plausiflow.datasets import N_FOLDS, Fold, check_dataset_name, load_dataset
 from plausiflow.densities import ConditionalFlow, PlausibilityWarning, Thresholded
 from plausiflow.errors import InvalidInputError
-from plausiflow.methods import Policy
 from plausiflow.models import NODE, LinearClassifier, MLPClassifier, NetworkClassifier
 from plausiflow_bench.harness.rows import Row, environment
 
@@ -85,14 +84,14 @@ def fit_classifier(dataset: str, kind: str, fold: int, seed: int) -> NetworkClas
 
 
 @cache
-def fit_plausibility(dataset: str, fold: int, seed: int) -> Thresholded:
+def fit_thresholded_flow(dataset: str, fold: int, seed: int) -> Thresholded:
     """Fit a flow to a fold, with the median of each class as its threshold. The result is cached."""
     data = load_fold(dataset, fold)
     flow = ConditionalFlow(seed=seed).fit(data.x_train, data.y_train)
     return Thresholded(density=flow).fit(data.x_train, data.y_train)
 
 
-def target_policy(n_classes: int) -> Policy:
+def target_policy(n_classes: int) -> str:
     """Return the policy that chooses the target class: the other class, or the most probable other one."""
     return "opposite" if n_classes == 2 else "runner_up"
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,14 +35,14 @@ from plausiflow.errors import InvalidInputError
 from plausiflow.explainer import Explainer
 from plausiflow.explanations import Explanations
 from plausiflow.models import BlackBox, Fitted
-from plausiflow.search import FINAL_CORNERS, PROMISE, Rows, Settings, at_corners
-from plausiflow.tables import Encoder, Kind
+from plausiflow.search import FINAL_CORNERS, PROMISE, corners_of
+from plausiflow.tables import Encoder, Kind, Schema
 from plausiflow_bench.harness.pages import write_section
 from plausiflow_bench.harness.printing import markdown
 from plausiflow_bench.harness.rows import CpuTimer, Row, environment, provenance
 from plausiflow_bench.harness.selection import ignore_plausibility_warnings
 from plausiflow_bench.models import regressors
-from plausiflow_bench.tables.cases import table_rules
+from plausiflow_bench.tables.cases import learn_default_plausibility, table_rules
 
 TABLES = ("heloc", "law", "wine", "adult", "german_credit", "diabetes")
 NUMBERS = ("heloc", "law", "wine")
@@ -115,17 +116,17 @@ def run(selection: ModelSelection) -> Iterator[Row]:
             yield from regressors.run(selection.seed, min(selection.rows, regressors.TEST_ROWS))
             continue
         case = table_case(name, selection.rows, selection.train)
+        densities = SharedDensities(case, one_flow=False, seed=selection.seed)
         for model in selection.models:
-            row = _measure(_explain_with_defaults(case, model, selection.seed), case, model)
+            row = _measure(_explain(densities, model), case, model)
             yield _with_provenance(row, "tables", case, model, selection)
     for name in selection.numbers:
         case = numeric_case(name, selection.rows, selection.numbers_train)
-        logistic = _explain_with_one_flow(case, "logistic", selection.seed)
+        densities = SharedDensities(case, one_flow=True, seed=selection.seed)
+        logistic = _explain(densities, "logistic")
         for model in selection.models:
-            explained = _explain_with_one_flow(case, model, selection.seed)
-            yield _with_provenance(
-                _measure_and_compare(explained, logistic, case, model), "one flow", case, model, selection
-            )
+            row = _measure_and_compare(_explain(densities, model), logistic, case, model)
+            yield _with_provenance(row, "one flow", case, model, selection)
 
 
 def table_case(name: str, rows: int, train: int) -> ModelCase:
@@ -207,29 +208,52 @@ class ExplainedCase:
     fit_cpu_seconds: float
 
 
-class _SharedDensityExplainer(Explainer):
-    """An explainer whose density and judges are shared by all models of a table."""
+class SharedDensities:
+    """The plausibility and the judges of a case, learned once and shared by all its models.
 
-    fitted: ClassVar[dict[tuple[object, ...], tuple[Plausibility, Judges | None]]] = {}
-    key: tuple[object, ...] = ()
+    Args:
+        case: The case.
+        one_flow: Whether the plausibility is one flow without judges, instead of the default ensemble.
+        seed: Seed of everything that is trained.
+    """
 
-    def _densities(
-        self, rows: Rows, rules: CompiledRules, encoder: Encoder, settings: Settings
-    ) -> tuple[Plausibility, Judges | None]:
-        if self.key not in self.fitted:
-            self.fitted.clear()  # only one table at a time is cached
-            if self.key[0] == "one flow":
-                density = ConditionalFlow(seed=settings.seed).fit(rows.x.float(), rows.classes)
-                self.fitted[self.key] = (Thresholded(density=density).fit(rows.x, rows.classes), None)
-            else:
-                self.fitted[self.key] = super()._densities(rows, rules, encoder, settings)
-        return copy.deepcopy(self.fitted[self.key])
+    def __init__(self, case: ModelCase, *, one_flow: bool, seed: int) -> None:
+        self.case, self.one_flow, self.seed = case, one_flow, seed
+        # With one flow, all numbers are on a grid of thousandths.
+        self.kinds: dict[str, Kind] = dict.fromkeys(map(str, case.x_train), "integer") if one_flow else {}
+
+    def explainer(self, model: Fitted) -> Explainer:
+        """Return an explainer of a model that uses a copy of the shared plausibility."""
+        plausibility, judges = copy.deepcopy(self._learned)
+        shared: dict[str, Any] = {"plausibility": plausibility, "judges": 0, "random_state": self.seed}
+        if self.one_flow:
+            return Explainer(model, confidence=None, sparsity=None, kinds=self.kinds, **shared)
+        explainer = Explainer(model, constraints=self.case.rules, orders=self.case.orders, **shared)
+        explainer.judges_ = judges
+        return explainer
+
+    @cached_property
+    def _learned(self) -> tuple[Plausibility, Judges | None]:
+        case = self.case
+        encoder = Encoder(Schema.infer(case.x_train, kinds=self.kinds, orders=case.orders))
+        x, classes = (
+            encoder.encode(case.x_train).x,
+            torch.from_numpy(LabelEncoder().fit_transform(case.y_train)),
+        )
+        if self.one_flow:
+            x = encoder.encode(case.x_train).x
+            density = ConditionalFlow(seed=self.seed).fit(x.float(), classes)
+            return Thresholded(density=density).fit(x, classes), None
+        rules = CompiledRules(case.rules, encoder.schema, encoder.layout)
+        n_classes = int(classes.max()) + 1
+        return learn_default_plausibility(case.x_train, classes, n_classes, encoder, rules, seed=self.seed)
 
 
-def _explain(case: ModelCase, kind: str, explainer: _SharedDensityExplainer) -> ExplainedCase:
-    y = _outcomes(kind, case.y_train)
+def _explain(densities: SharedDensities, kind: str) -> ExplainedCase:
+    case, seed = densities.case, densities.seed
+    model, y = fit_model(kind, case, seed), _outcomes(kind, case.y_train)
     with CpuTimer() as fitting, ignore_plausibility_warnings():
-        explainer.fit(case.x_train, y)
+        explainer = densities.explainer(model).fit(case.x_train, y)
     # The class after the decided one, so that all models have the same target.
     labels = sorted(y.unique().tolist())
     decided = explainer.predict(case.x_test).tolist()
@@ -239,25 +263,6 @@ def _explain(case: ModelCase, kind: str, explainer: _SharedDensityExplainer) -> 
     return ExplainedCase(
         explainer=explainer, result=result, cpu_seconds=searching.seconds, fit_cpu_seconds=fitting.seconds
     )
-
-
-def _explain_with_defaults(case: ModelCase, kind: str, seed: int) -> ExplainedCase:
-    """Explain with the defaults: ensemble, calibrated margin, judges, sparsity."""
-    model = fit_model(kind, case, seed)
-    explainer = _SharedDensityExplainer(model, constraints=case.rules, orders=case.orders, random_state=seed)
-    explainer.key = ("tables", case.name, len(case.x_train), seed)
-    return _explain(case, kind, explainer)
-
-
-def _explain_with_one_flow(case: ModelCase, kind: str, seed: int) -> ExplainedCase:
-    """Explain with one flow, without judges, and with all changes kept."""
-    model = fit_model(kind, case, seed)
-    kinds: dict[str, Kind] = dict.fromkeys(map(str, case.x_train), "integer")  # on a grid of thousandths
-    explainer = _SharedDensityExplainer(
-        model, confidence=None, sparsity=None, judges=0, kinds=kinds, random_state=seed
-    )
-    explainer.key = ("one flow", case.name, len(case.x_train), seed)
-    return _explain(case, kind, explainer)
 
 
 def _measure(explained: ExplainedCase, case: ModelCase, kind: str) -> Row:
@@ -312,7 +317,7 @@ def _has_feasible_training_row(explained: ExplainedCase, case: ModelCase) -> Any
     bank = engine.wider_bank or engine.bank
     needed = torch.from_numpy(result.is_needed.nonzero()[0])
     has = np.zeros(len(x), dtype=bool)
-    has[bank.scan(task, needed, 1, asked=len(case.x_train)).rows.numpy()] = True
+    has[bank.scan(task, needed, 1, oracle_rows=len(case.x_train)).rows.numpy()] = True
     return has
 
 
@@ -324,7 +329,7 @@ def _off_grid(explainer: Explainer, answers: pd.DataFrame, x_cf: Tensor, targets
     """Return whether counterfactuals hold at random corners that are not on the grid, shape ``(m,)``."""
     encoder = explainer.encoder_
     assert encoder is not None
-    moved = at_corners(encoder, x_cf, corners=FINAL_CORNERS, reach=PROMISE, salt=CORNERS_SALT, grid=False)
+    moved = corners_of(encoder, x_cf, corners=FINAL_CORNERS, reach=PROMISE, salt=CORNERS_SALT, grid=False)
     frame = answers.iloc[np.repeat(np.arange(len(answers)), FINAL_CORNERS)].reset_index(drop=True)
     free = encoder.layout.free(encoder.layout.codes(moved)).numpy()
     for block in encoder.layout.blocks:

@@ -11,7 +11,7 @@ import torch
 from plausiflow.methods import PPCEF
 from plausiflow.plots import ACCENT, QUIET, WARM, draw_search, new_figure
 from plausiflow.solvers import SQP, PenaltyAdam
-from plausiflow_bench.harness.selection import Selection, fit_classifier, fit_plausibility, load_fold
+from plausiflow_bench.harness.selection import Selection, fit_classifier, fit_thresholded_flow, load_fold
 from plausiflow_bench.numeric import judged
 
 
@@ -28,7 +28,7 @@ def figure_1(path: Path, *, seed: int = 0, row: int | None = None) -> None:
     data = load_fold("moons", 0)
     classifier, plausibility = (
         fit_classifier("moons", "lr", 0, seed),
-        fit_plausibility("moons", 0, seed),
+        fit_thresholded_flow("moons", 0, seed),
     )
     if row is None:
         row = int((data.x_test[:, 1] - data.x_test[:, 0]).argmax())

@@ -29,7 +29,7 @@ from plausiflow_bench.harness.rows import CpuTimer, Row, geometric_mean, provena
 from plausiflow_bench.harness.selection import (
     Selection,
     fit_classifier,
-    fit_plausibility,
+    fit_thresholded_flow,
     ignore_plausibility_warnings,
     load_fold,
     target_policy,
@@ -50,7 +50,7 @@ def fit_single(dataset: str, fold: int, seed: int) -> tuple[Thresholded, float]:
     """Fit one flow to a fold; return it with the processor seconds of its training. Cached."""
     load_fold(dataset, fold)
     with CpuTimer() as timer:
-        single = fit_plausibility(dataset, fold, seed)
+        single = fit_thresholded_flow(dataset, fold, seed)
     return single, timer.seconds
 
 
@@ -125,7 +125,9 @@ def _case(selection: Selection, dataset: str, kind: str, fold: int) -> Iterator[
     yield row("sqp_one_flow", alone.explain(x, target), paper, one)
     for name in ("mean", "min"):
         aggregated = copy.deepcopy(ensemble).aggregating(name, data.x_train, data.y_train)
-        method = PPCEF(classifier=model, density=aggregated, lower=0.0, upper=1.0, seed=selection.seed)
+        method = PPCEF(
+            classifier=model, density=aggregated, lower=0.0, upper=1.0, random_state=selection.seed
+        )
         with CpuTimer() as calibration, ignore_plausibility_warnings():
             method.fit(data.x_train, data.y_train)
         yield row(f"sqp_{name}_of_ensemble", method.explain(x, target), paper, training, calibration.seconds)
@@ -138,7 +140,7 @@ def _nearest(method: PPCEF, x: Tensor, y_target: Tensor) -> Counterfactuals:
     """Return the nearest feasible training row of each row as its counterfactual."""
     assert method.bank_ is not None
     rows = method.bank_.nearest(x.double(), y_target, count=1)[:, 0].to(x)
-    plausibility = method.scored_by()
+    plausibility = method.fitted_plausibility()
     return verify_counterfactuals(
         classifier=method.classifier, plausibility=plausibility, x=x, x_cf=rows, y_target=y_target
     )

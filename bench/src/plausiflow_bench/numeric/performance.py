@@ -22,7 +22,7 @@ from plausiflow_bench.harness.rows import Row, environment, summarize
 from plausiflow_bench.harness.selection import (
     Selection,
     fit_classifier,
-    fit_plausibility,
+    fit_thresholded_flow,
     load_fold,
     target_policy,
 )
@@ -50,7 +50,7 @@ def batch_sizes(selection: Selection) -> Iterator[Row]:
     for dataset, kind, fold in selection.cases():
         data = load_fold(dataset, fold)
         model = fit_classifier(dataset, kind, fold, selection.seed)
-        plausibility = fit_plausibility(dataset, fold, selection.seed)
+        plausibility = fit_thresholded_flow(dataset, fold, selection.seed)
         method = PPCEF(classifier=model, plausibility=plausibility, lower=0.0, upper=1.0).fit(
             data.x_train, data.y_train
         )

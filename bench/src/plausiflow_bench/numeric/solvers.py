@@ -19,7 +19,7 @@ from plausiflow_bench.harness.rows import CpuTimer, Row, compare_distances, summ
 from plausiflow_bench.harness.selection import (
     Selection,
     fit_classifier,
-    fit_plausibility,
+    fit_thresholded_flow,
     load_fold,
     target_policy,
 )
@@ -43,7 +43,7 @@ def _case(selection: Selection, dataset: str, kind: str, fold: int) -> Iterator[
     data = load_fold(dataset, fold)
     x = selection.first_rows(data.x_test)
     model = fit_classifier(dataset, kind, fold, selection.seed)
-    plausibility = fit_plausibility(dataset, fold, selection.seed)
+    plausibility = fit_thresholded_flow(dataset, fold, selection.seed)
     target = target_policy(model.n_classes)
 
     adam = PPCEF(

@@ -157,7 +157,11 @@ class FoldModels:
                 CrossFitEnsemble(seed=self.seed, workers=1), self.data.x_train, self.data.y_train
             )
             return PPCEF(
-                classifier=self.classifier, density=ensemble.value, lower=0.0, upper=1.0, seed=self.seed
+                classifier=self.classifier,
+                density=ensemble.value,
+                lower=0.0,
+                upper=1.0,
+                random_state=self.seed,
             )
         method: Method = METHODS[name](classifier=self.classifier, plausibility=self.plausibility)
         return replace(method, lower=0.0, upper=1.0) if isinstance(method, BoxedMethod | Artelt) else method

@@ -110,7 +110,7 @@ class SpeedBench:
         train = self._to_device(self.data.x_train), self._to_device(self.data.y_train)
         for classifier in self.classifiers:
             ours = self._method(classifier, "one")
-            paper = PPCEF.paper(classifier=ours.classifier, plausibility=ours.scored_by())
+            paper = PPCEF.paper(classifier=ours.classifier, plausibility=ours.fitted_plausibility())
             assert isinstance(paper.solver, PenaltyAdam)
             theirs = replace(paper, solver=replace(paper.solver, steps=self.plan.steps or paper.solver.steps))
             _explain(replace(paper, solver=replace(paper.solver, steps=3)), x)

@@ -23,12 +23,7 @@ from torch import Tensor
 
 from plausiflow.atomic import write_atomically
 from plausiflow.core import Plausibility, Training
-from plausiflow.densities import (
-    FLOW_TRAINING,
-    ConditionalFlow,
-    CrossFitEnsemble,
-    Thresholded,
-)
+from plausiflow.densities import FLOW_TRAINING, ConditionalFlow, CrossFitEnsemble, Thresholded
 from plausiflow.errors import DataNotFoundError, InvalidInputError
 from plausiflow.methods import PPCEF
 from plausiflow.models import LinearClassifier, MLPClassifier, NetworkClassifier
@@ -154,7 +149,9 @@ class ModelCache:
         """Return PPCEF with both models, in the [0, 1] box, fitted on a device."""
         model = self.classifier(classifier, data, recipe)
         plausibility = self.density(density, model, data, recipe)
-        method = PPCEF(classifier=model, plausibility=plausibility, lower=0.0, upper=1.0, seed=self.seed)
+        method = PPCEF(
+            classifier=model, plausibility=plausibility, lower=0.0, upper=1.0, random_state=self.seed
+        )
         return method.fit(data.x_train.to(device), data.y_train.to(device))
 
     def _fit(self, model: M, data: SpeedData) -> M:
@@ -173,7 +170,7 @@ class ModelCache:
 
         def calibrate() -> CrossFitEnsemble:
             own = copy.deepcopy(ensemble)
-            method = PPCEF(classifier=classifier, density=own, lower=0.0, upper=1.0, seed=self.seed)
+            method = PPCEF(classifier=classifier, density=own, lower=0.0, upper=1.0, random_state=self.seed)
             with ignore_plausibility_warnings():
                 method.fit(data.x_train, data.y_train)
             return own

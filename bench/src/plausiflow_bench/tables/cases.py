@@ -14,12 +14,15 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.constraints import Immutable, Increasing, Rule
+from plausiflow.constraints import CompiledRules, Immutable, Increasing, Rule
+from plausiflow.core import Plausibility
 from plausiflow.datasets import Table, load_table, table_names
+from plausiflow.densities import Judges
 from plausiflow.errors import InvalidInputError
 from plausiflow.explainer import Explainer
 from plausiflow.models import EncodedModel, MLPClassifier
-from plausiflow.search import Engine, target_classes
+from plausiflow.search import Engine, FitSettings, TrainingRows, learn_plausibility
+from plausiflow.search.targets import target_classes
 from plausiflow.tables import Encoder
 from plausiflow_bench.harness.rows import Row, cpu_seconds, environment
 from plausiflow_bench.harness.selection import ignore_plausibility_warnings
@@ -81,12 +84,13 @@ class Case:
     fit_cpu_seconds: float
 
     @classmethod
-    def fit(cls, explainer: Explainer, train: Table, test: Table) -> Self:
-        """Fit an explainer to training rows."""
+    def fit(cls, explainer: Explainer, train: Table, test: Table, earlier_cpu_seconds: float = 0.0) -> Self:
+        """Fit an explainer to training rows; ``earlier_cpu_seconds`` are added to those of the fit."""
         before = cpu_seconds()
         with ignore_plausibility_warnings():
             explainer.fit(train.x, train.y)
-        return cls(train=train, test=test, explainer=explainer, fit_cpu_seconds=cpu_seconds() - before)
+        seconds = earlier_cpu_seconds + cpu_seconds() - before
+        return cls(train=train, test=test, explainer=explainer, fit_cpu_seconds=seconds)
 
     def first_rows(self, rows: int) -> Case:
         """Return the case with the first test rows only."""
@@ -155,6 +159,42 @@ def fit_case(name: str, train: int | None, seed: int, judges: int) -> Case:
         random_state=seed,
     )
     return Case.fit(explainer, train_table, test)
+
+
+def learn_default_plausibility(
+    frame: pd.DataFrame,
+    classes: Tensor,
+    n_classes: int,
+    encoder: Encoder,
+    rules: CompiledRules,
+    *,
+    judges: int = Explainer.judges,
+    seed: int,
+) -> tuple[Plausibility, Judges | None]:
+    """Learn what an explainer learns by default, without an explainer.
+
+    Args:
+        frame: Training rows.
+        classes: Their classes, shape ``(n,)``.
+        n_classes: The number of classes.
+        encoder: Encoder of the table.
+        rules: Rules of the explainer.
+        judges: The number of judges.
+        seed: Seed of everything that is trained.
+
+    Returns:
+        The plausibility, not calibrated, and the judges.
+    """
+    settings = FitSettings(
+        plausibility=Explainer.plausibility,
+        confidence=Explainer.confidence,
+        sparsity=Explainer.sparsity,
+        model_rows=Explainer.model_rows,
+        judges=judges,
+        random_state=seed,
+    )
+    rows = TrainingRows(frame=frame, x=encoder.encode(frame).x, classes=classes, n_classes=n_classes)
+    return learn_plausibility(rows, rules=rules, encoder=encoder, settings=settings)
 
 
 def table_rules(table: Table) -> list[Rule]:

@@ -10,7 +10,7 @@ search.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,12 +23,19 @@ from plausiflow.densities import ContextThreshold, Judges, MixedDensity
 from plausiflow.errors import InvalidInputError
 from plausiflow.explainer import Explainer
 from plausiflow.models import MLPClassifier, encode_labels
-from plausiflow.search import Rows, Settings, monotone
+from plausiflow.search import monotone_features
 from plausiflow.tables import Encoder, Schema
 from plausiflow_bench.harness.pages import describe_runs, write_section
 from plausiflow_bench.harness.printing import markdown
-from plausiflow_bench.harness.rows import CpuTimer, Row
-from plausiflow_bench.tables.cases import Case, TableSelection, first_rows, mean, table_rules
+from plausiflow_bench.harness.rows import CpuTimer, Row, cpu_seconds
+from plausiflow_bench.tables.cases import (
+    Case,
+    TableSelection,
+    first_rows,
+    learn_default_plausibility,
+    mean,
+    table_rules,
+)
 from plausiflow_bench.tables.mixed import measure_answers
 
 DEFAULT_TABLES = ("loans", "law")
@@ -63,20 +70,6 @@ class LabelSelection(TableSelection):
             raise InvalidInputError(f"`labelled` must be at least 2; got {self.labelled}.")
 
 
-@dataclass(kw_only=True, eq=False)
-class _FirstRowsExplainer(Explainer):
-    """An explainer whose density learns from the first training rows only."""
-
-    first: int | None = None
-
-    def _densities(
-        self, rows: Rows, rules: CompiledRules, encoder: Encoder, settings: Settings
-    ) -> tuple[Plausibility, Judges | None]:
-        n = len(rows.x) if self.first is None else self.first
-        few = replace(rows, frame=rows.frame.iloc[:n], x=rows.x[:n], classes=rows.classes[:n])
-        return super()._densities(few, rules, encoder, settings)
-
-
 def run(selection: LabelSelection) -> Iterator[Row]:
     """Yield one row per table and density."""
     for name in selection.tables:
@@ -103,22 +96,33 @@ def _fit_model(train: Table, selection: LabelSelection) -> MLPClassifier:
 def _fit_case(
     source: str, model: MLPClassifier, train: Table, test: Table, selection: LabelSelection
 ) -> Case:
-    explainer = _FirstRowsExplainer(
+    explainer = Explainer(
         model,
         labels="model" if source == "model" else "bayes" if source == "bayes" else "given",
-        first=selection.labelled if source == "given_scarce" else None,
         constraints=table_rules(train),
         orders=train.orders,
         judges=0,
         random_state=selection.seed,
     )
-    return Case.fit(explainer, train, test)
+    before = cpu_seconds()
+    if source == "given_scarce":
+        explainer.plausibility = _learn_from(first_rows(train, selection.labelled), train, selection.seed)
+    return Case.fit(explainer, train, test, cpu_seconds() - before)
+
+
+def _learn_from(labelled: Table, train: Table, seed: int) -> Plausibility:
+    """Return the default plausibility of the labelled rows, in the encoding of all training rows."""
+    encoder = Encoder(Schema.infer(train.x, orders=train.orders))
+    labels, classes = encode_labels(train.y, len(train.x))
+    rules = CompiledRules(table_rules(train), encoder.schema, encoder.layout)
+    known = classes[: len(labelled.x)]
+    return learn_default_plausibility(labelled.x, known, len(labels), encoder, rules, judges=0, seed=seed)[0]
 
 
 def _fit_judges(case: Case) -> Judges:
     """Return judges that know all rows and their true labels, the same for all densities."""
     rules, layout = case.engine.rules, case.encoder.layout
-    rising, falling = monotone(rules)
+    rising, falling = monotone_features(rules)
     context = ContextThreshold.from_layout(layout, immutable=rules.immutable, rising=rising, falling=falling)
     judges = Judges(base=MixedDensity.from_layout(layout, rules.immutable), context=context)
     return judges.fit(case.encoder.encode(case.train.x).x.float(), case.class_indices(case.train.y))

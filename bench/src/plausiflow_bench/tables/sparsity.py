@@ -9,8 +9,7 @@ mean cost between the counterfactuals of a row divided by their mean cost.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -18,9 +17,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from plausiflow.constraints import CompiledRules, MaxChanges
+from plausiflow.constraints import MaxChanges, Rule
+from plausiflow.explainer import Explainer
 from plausiflow.explanations import Explanations
-from plausiflow.search import Engine, MixedSearch
+from plausiflow.search.candidates import change_costs
 from plausiflow_bench.harness.pages import describe_runs, write_section
 from plausiflow_bench.harness.printing import markdown
 from plausiflow_bench.harness.rows import CpuTimer, Row
@@ -46,22 +46,29 @@ def run(selection: TableSelection) -> Iterator[Row]:
 
 
 def _measure_sparsity(case: Case) -> Iterator[Row]:
-    engine = case.engine
-    limited = [*engine.rules.constraints, MaxChanges(MAX_CHANGES)]
-    rules = CompiledRules(limited, engine.rules.schema, engine.rules.layout)
-    search = engine.search
-    assert isinstance(search, MixedSearch)
-    engines = {
-        "all_changes": replace(engine, search=replace(search, sparsity=None)),
-        f"sparsity_{SPARSITY}": replace(engine, search=replace(search, sparsity=SPARSITY)),
-        f"at_most_{MAX_CHANGES}_changes": replace(engine, rules=rules),
+    searches: dict[str, tuple[Explainer, Sequence[Rule]]] = {
+        "all_changes": (_with_sparsity(case, None), ()),
+        f"sparsity_{SPARSITY}": (_with_sparsity(case, SPARSITY), ()),
+        f"at_most_{MAX_CHANGES}_changes": (case.explainer, [MaxChanges(MAX_CHANGES)]),
     }
     reference: Explanations | None = None
-    for method, changed_engine in engines.items():
-        row, result = _explain(case, changed_engine, 1)
+    for method, (explainer, constraints) in searches.items():
+        row, result = _explain(case, explainer, 1, constraints)
         reference = result if reference is None else reference
         ratios: Row = {f"{name}_ratio": _ratio(name, result, reference) for name in ("l2", "cost")}
         yield {"method": method} | row | ratios
+
+
+def _with_sparsity(case: Case, sparsity: float | None) -> Explainer:
+    """Return an explainer with another sparsity, and with the fitted model and plausibility of the case."""
+    explainer = replace(
+        case.explainer,
+        model=case.model.classifier,
+        plausibility=case.engine.plausibility,
+        confidence=None,
+        sparsity=sparsity,
+    )
+    return explainer.fit(case.train.x, case.train.y)
 
 
 def _ratio(name: str, result: Explanations, reference: Explanations) -> float:
@@ -72,18 +79,17 @@ def _ratio(name: str, result: Explanations, reference: Explanations) -> float:
 
 
 def _measure_diversity(case: Case) -> Row:
-    row, result = _explain(case, case.engine, N_ANSWERS)
+    row, result = _explain(case, case.explainer, N_ANSWERS)
     distinct, spreads = [], []
     assert result.encoded is not None
-    x_cf, of = result.encoded[1], torch.from_numpy(result.of)
-    between = case.engine.task(x_cf, case.y_target[of])
+    x_cf, weights = result.encoded[1], case.engine.weights
     costs = result.figures["cost"].to_numpy(np.float64)
     for i in range(len(result)):
         positions = result.answer_range(i)
         distinct.append(int((~result.answers.iloc[positions.start : positions.stop].duplicated()).sum()))
         pairs = torch.tensor(list(combinations(positions, 2)), dtype=torch.long).reshape(-1, 2)
         if len(pairs):
-            apart = between.costs(x_cf[pairs[:, 0]], pairs[:, 1])
+            apart = change_costs(case.encoder.layout, weights, x_cf[pairs[:, 1]], x_cf[pairs[:, 0]])
             spreads.append(mean(apart) / float(costs[positions.start : positions.stop].mean()))
     return {
         "method": f"{N_ANSWERS}_answers",
@@ -93,12 +99,12 @@ def _measure_diversity(case: Case) -> Row:
     }
 
 
-def _explain(case: Case, engine: Engine, count: int) -> tuple[Row, Explanations]:
-    """Explain the test rows with another engine; return the measures and the result."""
-    explainer = copy.copy(case.explainer)
-    explainer.engine_ = engine
+def _explain(
+    case: Case, explainer: Explainer, k: int, constraints: Sequence[Rule] = ()
+) -> tuple[Row, Explanations]:
+    """Explain the test rows; return the measures and the result."""
     with CpuTimer() as timer:
-        result = explainer.explain(case.test.x, k=count)
+        result = explainer.explain(case.test.x, k=k, constraints=constraints)
     figures = {name: torch.tensor(result.figures[name].to_numpy(np.float64)) for name in ("l2", "cost")}
     changes = torch.from_numpy(np.bincount(result.changed.answer, minlength=len(result.answers)))
     row: Row = {
