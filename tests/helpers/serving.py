@@ -80,7 +80,7 @@ class Client:
         return self.request("GET", path, **options)
 
     def post(self, path: str, body=None, **options) -> httpx.Response:
-        """A question; ``content`` instead of a body sends bytes as they are."""
+        """A request; ``content`` instead of a body sends bytes as they are."""
         if "content" in options:
             options.setdefault("headers", {"Content-Type": "application/json"})
             return self.request("POST", path, **options)

@@ -1,4 +1,4 @@
-"""A client of a service in the same process, and the rows that it asks about."""
+"""A client of a service in the same process, and the rows that it sends."""
 
 import pytest
 

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from plausiflow.service.pages import FOLDER
+from plausiflow.service.app import STATIC
 
-STATIC = sorted(FOLDER.iterdir())
+FILES = sorted(STATIC.iterdir())
 
 
 def rgb(colour: str) -> list[float]:
@@ -33,13 +33,13 @@ def luminance(colour: str) -> float:
     ],
 )
 def test_text_has_enough_contrast(text, ground, scheme):
-    found = re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", (FOLDER / "style.css").read_text())
+    found = re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", (STATIC / "style.css").read_text())
     colours = {name: pair[scheme] for name, *pair in found}
     high, low = sorted((luminance(colours[text]), luminance(colours[ground])), reverse=True)
     assert (high + 0.05) / (low + 0.05) >= 4.5
 
 
-@pytest.mark.parametrize("path", STATIC, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_a_file_of_the_page_names_no_other_machine_and_writes_no_markup(path):
     text = path.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
     assert re.findall(r"(?:https?:)?//[\w-]+\.\w+", text) == []
@@ -47,11 +47,11 @@ def test_a_file_of_the_page_names_no_other_machine_and_writes_no_markup(path):
 
 
 def test_the_page_has_no_script_or_style_inside_its_markup():
-    text = (FOLDER / "index.html").read_text(encoding="utf-8")
+    text = (STATIC / "index.html").read_text(encoding="utf-8")
     assert re.findall(r"<style|\sstyle=|\son\w+=|<script(?![^>]*src=)", text) == []
 
 
 def test_every_module_that_is_imported_is_there():
-    names = {path.name for path in STATIC}
-    for path in STATIC:
+    names = {path.name for path in FILES}
+    for path in FILES:
         assert set(re.findall(r'from "\./([\w.]+)"', path.read_text(encoding="utf-8"))) <= names

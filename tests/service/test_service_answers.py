@@ -1,4 +1,4 @@
-"""Answers of the service are the library's, whoever asks at the same time."""
+"""Answers of the service equal those of the library, whatever other clients send at the same time."""
 
 import json
 
@@ -19,15 +19,15 @@ from searching import ORDERS
 from serving import AT, NAME, Client, instances, people
 
 
-def as_library(frame, target="opposite", **options):
-    """What the library writes for a table, with the positions of its rows as labels."""
+def explain_directly(frame, target="opposite", **options):
+    """Return the JSON rows of the library; the labels of the rows are their positions."""
     result = people()[0].explain(frame.reset_index(drop=True), target, **options)
     return json.loads(result.to_json())["rows"]
 
 
 def test_explanations_are_those_of_the_library(client, rows):
-    assert client.explain(rows[:8]) == as_library(people()[1].iloc[:8])
-    assert client.explain(rows[3:5], "yes", k=3) == as_library(people()[1].iloc[3:5], "yes", k=3)
+    assert client.explain(rows[:8]) == explain_directly(people()[1].iloc[:8])
+    assert client.explain(rows[3:5], "yes", k=3) == explain_directly(people()[1].iloc[3:5], "yes", k=3)
 
 
 @pytest.mark.parametrize(
@@ -42,21 +42,19 @@ def test_explanations_are_those_of_the_library(client, rows):
     ],
 )
 def test_parameters_mean_what_they_mean_in_the_library(client, rows, sent, library):
-    assert client.explain(rows[:2], **sent) == as_library(people()[1].iloc[:2], **library)
+    assert client.explain(rows[:2], **sent) == explain_directly(people()[1].iloc[:2], **library)
 
 
-def test_questions_of_many_clients_that_are_answered_together_get_the_answers_they_get_alone(
-    rows, monkeypatch
-):
-    """Other targets, locks and rows; one has a cell that no training row has; one cannot be answered."""
+def test_requests_of_many_clients_that_run_together_get_the_same_answers_as_alone(rows, monkeypatch):
+    """Targets, locked features and rows differ; two rows have invalid cells."""
     frame, bodies, expected = people()[1], [], []
     for i in range(12):
         target, locked = ("yes" if i % 3 else "no"), (["savings"] if i % 4 == 1 else [])
         bodies.append({"instances": [rows[i]], "target": target, "parameters": {"locked": locked}})
-        expected.append(as_library(frame.iloc[[i]], target, locked=locked or None))
+        expected.append(explain_directly(frame.iloc[[i]], target, locked=locked or None))
     bodies[5] = {"instances": [{**rows[5], "income": "a lot"}], "target": "yes"}
     bodies[7] = {"instances": [{**rows[7], "job": "astronaut"}], "target": "no"}
-    monkeypatch.setattr(batching, "WAITED", 1e9)
+    monkeypatch.setattr(batching, "WAIT_SHARE", 1e9)
     with Client(settings=ServiceSettings(batch_wait_ms=1000)) as client:
         client.post(f"{AT}:predict", {"instances": rows[:1]})
         answers = client.together([("POST", f"{AT}:explain", {"json": body}) for body in bodies])
@@ -73,7 +71,7 @@ def test_questions_of_many_clients_that_are_answered_together_get_the_answers_th
     assert 'plausiflow_batch_rows_bucket{le="16.0"} 3.0' in together
 
 
-def test_a_bad_row_has_a_verdict_and_its_neighbours_keep_their_answers(client, rows):
+def test_an_invalid_row_gets_a_verdict_and_its_neighbours_keep_their_answers(client, rows):
     sent = [
         rows[0],
         {**rows[1], "income": "a lot"},
@@ -92,11 +90,11 @@ def test_a_bad_row_has_a_verdict_and_its_neighbours_keep_their_answers(client, r
         "invalid_input",
     ]
     assert [row["row"] for row in found] == [0, 1, 2, 3, 4]
-    assert [found[0], {**found[3], "row": 1}] == as_library(people()[1].iloc[[0, 3]])
+    assert [found[0], {**found[3], "row": 1}] == explain_directly(people()[1].iloc[[0, 3]])
     assert found[1]["factual"]["income"] == "a lot"
 
 
-def test_predictions_are_those_of_the_library_and_an_unreadable_row_says_why(client, rows):
+def test_predictions_are_those_of_the_library_and_an_unreadable_row_has_its_problem(client, rows):
     explainer, frame = people()
     answer = client.post(f"{AT}:predict", {"instances": [*rows[:5], {**rows[5], "job": "astronaut"}]})
     found, expected = answer.json()["predictions"], explainer.predict_proba(frame.iloc[:5])
@@ -109,7 +107,7 @@ def test_predictions_are_those_of_the_library_and_an_unreadable_row_says_why(cli
 
 @pytest.fixture(scope="module")
 def houses():
-    """An explainer of a model that predicts a number, and its rows."""
+    """Return an explainer of a model that predicts a number, and its rows."""
     draw = np.random.default_rng(0)
     x = pd.DataFrame({"size": draw.integers(20, 200, 160), "age": draw.uniform(0, 90, 160).round(1)})
     y = pd.Series(2.0 * x["size"] - x["age"], name="price")
@@ -120,12 +118,12 @@ def houses():
     return explainer, x
 
 
-def test_a_model_that_predicts_a_number_is_asked_for_bounds(houses):
+def test_the_target_of_a_predicted_number_is_a_pair_of_bounds(houses):
     explainer, x = houses
     rows = instances(x.iloc[:3])
     with Client({"houses": explainer}) as client:
         at = "/v1/models/houses"
-        told = client.get(at).json()
+        description = client.get(at).json()
         values = [
             row["value"] for row in client.post(f"{at}:predict", {"instances": rows}).json()["predictions"]
         ]
@@ -136,7 +134,7 @@ def test_a_model_that_predicts_a_number_is_asked_for_bounds(houses):
         wrong = [
             client.post(f"{at}:explain", {"instances": rows, "target": t}) for t in ("opposite", [2, 1], [1])
         ]
-    assert (told["outcome"], told["outcomes"]) == ("price", [])
+    assert (description["outcome"], description["outcomes"]) == ("price", [])
     assert values == explainer.predict(x.iloc[:3]).tolist()
     for answer, target in ((same, (300, None)), (each, [(300, None), (None, 50), (100, 120)])):
         expected = json.loads(explainer.explain(x.iloc[:3], target).to_json())["rows"]
@@ -144,7 +142,7 @@ def test_a_model_that_predicts_a_number_is_asked_for_bounds(houses):
     assert {(answer.status_code, "number" in answer.json()["error"]) for answer in wrong} == {(422, True)}
 
 
-def test_labels_that_are_no_text_can_be_asked_for_as_they_are_and_as_text():
+def test_a_label_that_is_not_text_may_be_sent_as_it_is_or_as_text():
     frame = people()[1]
     explainer = stand_in(frame, push={"income": 3.0}, labels=(0, 1), orders=ORDERS)
     with Client({NAME: explainer}) as client:

@@ -1,4 +1,4 @@
-"""Rows of JSON become the table that they were written from; what is no strict JSON is refused."""
+"""JSON rows become the data frame they were written from; anything but strict JSON is an error."""
 
 import json
 import time
@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 
-from plausiflow.service.bodies import parsed
-from plausiflow.service.instances import Reader
-from plausiflow.service.refusals import Refusal
+from plausiflow.service.errors import RequestError
+from plausiflow.service.rows import RowReader
+from plausiflow.service.strict_json import parse_json
 from plausiflow.tables.schema import Schema
 from serving import AT
 
@@ -31,7 +31,7 @@ COLUMNS = {
     "day": pd.Series(pd.to_datetime(["2024-02-29", None, "1999-12-31T23:59:59.5"], format="ISO8601")),
     "zoned": pd.Series(pd.to_datetime(["2024-02-29T12:00:00Z", None, "1999-12-31T00:00:00Z"])),
 }
-KEPT = dict.fromkeys(COLUMNS, "identifier")
+KINDS = dict.fromkeys(COLUMNS, "identifier")
 
 
 def jsonable(cell):
@@ -40,19 +40,19 @@ def jsonable(cell):
     return cell.isoformat() if isinstance(cell, pd.Timestamp) else getattr(cell, "item", lambda: cell)()
 
 
-def test_rows_of_json_become_the_table_that_they_were_written_from_dtypes_included():
+def test_json_rows_become_the_data_frame_they_were_written_from_with_its_dtypes():
     frame = pd.DataFrame(COLUMNS)
-    reader = Reader(Schema.infer(frame, kinds=KEPT))
+    reader = RowReader(Schema.infer(frame, kinds=KINDS))
     written = json.loads(
         json.dumps([{n: jsonable(frame[n][i]) for n in reversed(frame.columns)} for i in range(3)])
     )
     read = reader.read(written)
-    assert {row.wider for row in read} == {()}
+    assert {row.widened for row in read} == {()}
     assert_frame_equal(reader.frame(read), frame, check_freq=False)
 
 
 @pytest.mark.parametrize(
-    ("name", "cell", "sort", "wider"),
+    ("name", "cell", "cell_type", "widened"),
     [
         ("whole", 2.5, "number", "float64"),
         ("whole", None, "null", "float64"),
@@ -74,21 +74,19 @@ def test_rows_of_json_become_the_table_that_they_were_written_from_dtypes_includ
         ("day", 3, "number", "object"),
     ],
 )
-def test_a_cell_that_a_column_cannot_hold_widens_it_the_same_way_whoever_stands_beside(
-    name, cell, sort, wider
-):
+def test_a_cell_that_a_column_cannot_hold_widens_it_independent_of_other_rows(name, cell, cell_type, widened):
     frame = pd.DataFrame({name: COLUMNS[name]})
-    reader = Reader(Schema.infer(frame, kinds={name: "identifier"}))
+    reader = RowReader(Schema.infer(frame, kinds={name: "identifier"}))
     (row,) = reader.read([{name: cell}])
-    assert row.wider == ((name, sort),)
-    assert str(reader.frame([row]).dtypes[name]) == wider
-    assert str(reader.frame([row, row]).dtypes[name]) == wider
+    assert row.widened == ((name, cell_type),)
+    assert str(reader.frame([row]).dtypes[name]) == widened
+    assert str(reader.frame([row, row]).dtypes[name]) == widened
 
 
-def test_a_whole_number_may_be_written_with_a_point():
-    reader = Reader(Schema.infer(pd.DataFrame({"whole": [1, 2, 3]})))
+def test_an_integer_may_be_written_with_a_decimal_point():
+    reader = RowReader(Schema.infer(pd.DataFrame({"whole": [1, 2, 3]})))
     assert reader.frame(reader.read([{"whole": 3.0}]))["whole"].tolist() == [3]
-    assert reader.read([{"whole": 3.0}])[0].wider == ()
+    assert reader.read([{"whole": 3.0}])[0].widened == ()
 
 
 # ---------------------------------------------------------------- bodies
@@ -114,16 +112,16 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("body", MALFORMED, ids=range(len(MALFORMED)))
-def test_a_body_that_is_no_strict_json_is_refused_with_the_reason(body):
-    with pytest.raises(Refusal) as refusal:
-        parsed(body)
-    assert refusal.value.status == 400
-    assert len(refusal.value.text) > 50
+def test_a_body_that_is_not_strict_json_is_an_error_with_the_reason(body):
+    with pytest.raises(RequestError) as raised:
+        parse_json(body)
+    assert raised.value.status == 400
+    assert len(raised.value.text) > 50
 
 
-def test_large_bodies_of_nonsense_are_refused_quickly(client):
-    """Each of these once took time that grows with the square of its size."""
-    names = [f"a name of no meaning {i}" for i in range(30_000)]
+def test_large_invalid_bodies_are_refused_quickly(client):
+    """Each of these once took time quadratic in its size."""
+    names = [f"a meaningless name {i}" for i in range(30_000)]
     twice = "{" + ", ".join(f'"{name}": 1' for name in [*names, names[-1]]) + "}"
     bodies = [
         twice,
@@ -137,8 +135,8 @@ def test_large_bodies_of_nonsense_are_refused_quickly(client):
     assert time.process_time() - start < 2
 
 
-def test_json_in_any_language_is_read():
+def test_json_in_any_language_is_parsed():
     value = {"instances": [{"größe": 1.5, "名": "\U0001f600 \x7f", "n": None, "t": True}]}
     for text in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
-        assert parsed(text.encode()) == value
-    assert parsed(b'"\\ud83d\\ude00"') == "\U0001f600"
+        assert parse_json(text.encode()) == value
+    assert parse_json(b'"\\ud83d\\ude00"') == "\U0001f600"

@@ -1,4 +1,4 @@
-"""The description of the service names every address, and generated requests are answered as it says."""
+"""The OpenAPI document has every address, and generated requests get the responses that it describes."""
 
 import pytest
 import schemathesis
@@ -6,36 +6,50 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
-from serving import NAME, Client, people
+from plausiflow.service import ServiceSettings
+from serving import AT, NAME, Client, people
 
 TOKEN = "a-token-of-the-tests"
 
 
-def test_the_description_names_every_address_and_no_other(client):
-    described = {
-        (method.upper(), path.replace(NAME, "{model}"))
-        for path, operations in client.get("/openapi.json").json()["paths"].items()
-        for method in operations
+def test_the_document_has_every_address_for_programs_and_no_other(client):
+    paths = client.get("/openapi.json").json()["paths"]
+    assert {path: list(operations) for path, operations in paths.items()} == {
+        "/healthz": ["get"],
+        "/readyz": ["get"],
+        "/metrics": ["get"],
+        "/v1/models": ["get"],
+        AT: ["get"],
+        f"{AT}/rows": ["get"],
+        f"{AT}:predict": ["post"],
+        f"{AT}:explain": ["post"],
+        f"{AT}:map": ["post"],
     }
-    routes = {
-        (method, route.path)
-        for route in client.app.routes
-        for method in route.methods
-        if route.path not in ("/", "/static/{name:path}", "/openapi.json")
-    }
-    assert described == routes
+
+
+def test_the_document_describes_the_rows_of_a_model(client):
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    row, request = schemas[f"{NAME}_row"], schemas[f"{NAME}_explain"]
+    assert row["required"] == list(row["properties"]) == list(people()[1].columns)
+    assert row["additionalProperties"] is False
+    assert row["properties"]["income"]["type"] == ["string", "number", "boolean", "null"]
+    assert row["properties"]["income"]["description"].startswith("integer, ")
+    assert row["properties"]["school"]["description"] == "ordered: 'none', 'basic', 'high', 'phd'"
+    assert request["required"] == ["instances"]
+    assert request["properties"]["instances"]["maxItems"] == ServiceSettings().max_rows
+    assert request["properties"]["target"]["enum"] == ["opposite", "runner_up", "other", "no", "yes"]
 
 
 @pytest.mark.parametrize(
     ("mode", "token"),
     [(GenerationMode.POSITIVE, None), (GenerationMode.NEGATIVE, TOKEN)],
-    ids=["right", "wrong"],
+    ids=["valid", "invalid"],
 )
-def test_generated_requests_are_answered_as_described(mode, token):
-    """No 5xx, no status, type or body that the description does not have; wrong requests are refused.
+def test_generated_requests_get_the_responses_of_the_document(mode, token):
+    """No status 5xx, no status, type or body that is not in the document; invalid requests are refused.
 
-    That what the description allows is taken, too, is checked where it can say all: pairs of bounds whose
-    smallest is larger, or rows of a map that cannot be drawn, are allowed there, and refused.
+    That valid requests are accepted is checked only where the document is complete: it cannot say that bounds
+    must ascend, or that the model must be able to read the rows of a map.
     """
     app = Client(token=token, rows={NAME: people()[1].iloc[:5]}).app
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -53,7 +67,7 @@ def test_generated_requests_are_answered_as_described(mode, token):
             seen.add((case.path.rpartition(":")[2], answer.status_code))
             exact = case.path.endswith(":predict") or case.method == "GET"
             left_out = [] if exact else [positive_data_acceptance]
-            if answer.status_code == 413:  # a refusal, too, but not one of those that the check knows
+            if answer.status_code == 413:  # also a refusal, but the check does not know it
                 left_out.append(negative_data_rejection)
             case.validate_response(answer, headers=headers, excluded_checks=left_out)
 

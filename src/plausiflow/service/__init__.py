@@ -1,10 +1,9 @@
-"""The service: saved explainers over HTTP, as KServe's version 1 describes it, and the what-if page.
+"""The service: saved explainers over HTTP with the addresses of KServe's version 1, and the what-if page.
 
-:mod:`~plausiflow.service.bodies` and :mod:`~plausiflow.service.instances` read what clients send,
-:mod:`~plausiflow.service.asking` turns it into work, and :mod:`~plausiflow.service.batching` does the work of
-many clients together, in one thread. Only :mod:`~plausiflow.service.app` imports the web framework, and only
-:mod:`~plausiflow.service.server` the server: ``serve`` is imported when it is first used, because it needs
-the extra ``serve``.
+A request passes :mod:`~plausiflow.service.app` (routes, validation by the pydantic models of
+:mod:`~plausiflow.service.schemas`), becomes jobs in :mod:`~plausiflow.service.requests`, and waits in the
+queue of :mod:`~plausiflow.service.batching`, whose thread runs the jobs of many clients together. ``serve``
+and ``check_address`` are imported when they are first used, because they need the extra ``serve``.
 """
 
 from importlib import import_module
@@ -13,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from plausiflow.service.settings import ServiceSettings
 
 if TYPE_CHECKING:
-    from plausiflow.service.server import check_reach, serve
+    from plausiflow.service.server import check_address, serve
 
-__all__ = ["ServiceSettings", "check_reach", "serve"]
+__all__ = ["ServiceSettings", "check_address", "serve"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
-    """Import ``serve`` and ``check_reach`` when they are first used."""
-    if name in ("check_reach", "serve"):
+    """Import ``serve`` and ``check_address`` when they are first used."""
+    if name in ("check_address", "serve"):
         return getattr(import_module("plausiflow.service.server"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,29 +1,54 @@
-"""The addresses of the service; the only module that knows the web framework."""
+"""The web application: routes, bodies and errors. The only module that imports FastAPI.
 
-from __future__ import annotations
+FastAPI validates bodies with :mod:`plausiflow.service.schemas` and writes ``/openapi.json`` from them. Each
+model has its own routes, so that the document describes its features.
+"""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response, Security
+from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.trustedhost import TrustedHostMiddleware
+from fastapi.responses import FileResponse
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
 
 from plausiflow.explainer import Explainer
-from plausiflow.service.core import Service
-from plausiflow.service.guard import Guard
+from plausiflow.service import middleware, schemas
+from plausiflow.service.errors import CLIENT_CLOSED, RequestError, format_value
+from plausiflow.service.jobs import Job, explain_jobs, map_jobs, predict_jobs
 from plausiflow.service.metrics import CONTENT_TYPE
-from plausiflow.service.openapi import document_of
-from plausiflow.service.pages import INDEX, StaticFile, static_files
-from plausiflow.service.refusals import GONE, Refusal, shown
+from plausiflow.service.served_model import ServedModel
+from plausiflow.service.service import Service
 from plausiflow.service.settings import ServiceSettings
+from plausiflow.service.strict_json import parse_json
 
+STATIC = Path(__file__).parent / "static"
+MEDIA_TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".svg": "image/svg+xml"}
 JSON = "application/json"
-SWALLOWED = 8
-"""A body that is too large by up to this factor is read to its end, so that its sender learns why it is
-refused; on a larger one the connection is closed."""
+READ_FACTOR = 8
+"""A body of up to this many times the limit is read to its end, so that its sender gets the response."""
 _CLOSE = {"Connection": "close"}
+_ERRORS = {
+    400: "The body is not strict JSON.",
+    401: "The token is missing or wrong.",
+    405: "The address does not support this method.",
+    408: "The body did not arrive in time.",
+    413: "Too many rows, or the body is too large.",
+    415: "The content type is not JSON.",
+    421: "The Host header has a name that this service does not serve.",
+    422: "The body does not match the schema, or the request cannot be answered.",
+    500: "An unexpected error; the log has the details.",
+    503: "The service is busy or shutting down.",
+    504: "The answer took too long.",
+}
 
 
 def create_app(
@@ -34,164 +59,244 @@ def create_app(
     rows: Mapping[str, pd.DataFrame] | None = None,
     hosts: frozenset[str] | None = None,
 ) -> FastAPI:
-    """The application; its worker starts and ends with it.
+    """Return the application; its worker thread starts and ends with it.
 
     Args:
-        explainers: Fitted, by the names that clients use.
-        token: That clients must send under ``/v1`` and for ``/openapi.json``; nothing where they need none.
+        explainers: Fitted explainers, by the names that clients use.
+        token: Token that clients must send for ``/v1`` and ``/openapi.json``; None if they need none.
         settings: Limits.
-        rows: Rows that people may start from, by the name of the explainer.
-        hosts: Names by which the service may be called; nothing where any will do.
+        rows: Example rows for the what-if page, by the name of the explainer.
+        hosts: Host names under which clients may call the service; None for any name.
 
     Raises:
-        InvalidInputError: Nothing to serve, a name that cannot stand in an address, or rows that do not fit.
+        InvalidInputError: There is no explainer, a name cannot be part of an address, or rows do not match.
         NotFittedError: An explainer is not fitted.
     """
     service = Service(explainers, settings or ServiceSettings(), rows)
 
     @asynccontextmanager
-    async def alive(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.batcher.start()
         yield
         await asyncio.to_thread(service.batcher.close, service.settings.time_limit)
 
-    app = FastAPI(title="plausiflow", docs_url=None, redoc_url=None, openapi_url=None, lifespan=alive)
+    app = FastAPI(
+        title="plausiflow",
+        version="1",
+        description="Plausible counterfactual explanations, with the addresses of KServe's version 1.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        responses=_responses(405, 421),
+    )
     app.state.service = service
-    app.add_middleware(Guard, service=service, token=token, hosts=hosts)
-    app.add_exception_handler(Refusal, _refused)
-    app.add_exception_handler(404, _not_routed)
-    app.add_exception_handler(405, _not_routed)
-    _add_pages(app, service, document_of(service, needs_token=token is not None))
-    _add_models(app, service)
+    app.router.route_class = StrictRoute
+    if hosts is not None:
+        app.add_middleware(_check_host, hosts=hosts)
+    app.add_middleware(middleware.RequestMiddleware, metrics=service.metrics, token=token)
+    for kind in (RequestError, RequestValidationError, 404, 405):
+        app.add_exception_handler(kind, _handle_error)
+    _add_pages(app, service)
+    # The middleware checks the token; this dependency describes it in the OpenAPI document.
+    security = [] if token is None else [Security(HTTPBearer(scheme_name="token", auto_error=False))]
+    _add_models(app, service, security)
     return app
 
 
-def _add_pages(app: FastAPI, service: Service, document: object) -> None:
-    """The page, health, counters and the description of all addresses."""
+def _check_host(app: middleware.App, hosts: frozenset[str]) -> middleware.App:
+    """Return middleware that checks the Host header, against DNS rebinding of a service without a token.
 
-    @app.get("/")
-    async def page() -> Response:
-        return _file(static_files().get(INDEX))
+    Starlette refuses with status 400 in plain text; this service with 421 and JSON, like all its errors.
+    """
+    names = sorted(hosts)
+    text = f"This service is available only as {', '.join(names)}. Start it with a token to use other names."
 
-    @app.get("/static/{name:path}")
-    async def static(name: str) -> Response:
-        return _file(static_files().get(name))
+    async def handle(scope: middleware.Scope, receive: middleware.Receive, send: middleware.Send) -> None:
+        async def accept(*_: object) -> None:
+            await app(scope, receive, send)
 
-    @app.get("/healthz")
-    async def health() -> Response:
-        return _json({"status": "alive"})
+        async def refuse(message: middleware.Message) -> None:
+            if message["type"] == "http.response.start":
+                await middleware.send_error(send, RequestError(421, text))
 
-    @app.get("/readyz")
-    async def readiness() -> Response:
-        if service.is_ready:
-            return _json({"status": "ready"})
-        return _json({"error": "The service is starting, ending, or stuck at a request."}, 503)
+        await TrustedHostMiddleware(accept, names, www_redirect=False)(scope, receive, refuse)
 
-    @app.get("/metrics")
-    async def metrics() -> Response:
-        return Response(service.metrics.text(), media_type=CONTENT_TYPE)
-
-    @app.get("/openapi.json")
-    async def openapi() -> Response:
-        return _json(document)
+    return handle
 
 
-def _add_models(app: FastAPI, service: Service) -> None:
-    """What stands under ``/v1``; questions first, for ``{model}`` alone would match their addresses, too."""
+class ParsedRequest(Request):
+    """A request whose body has been read and parsed."""
 
-    @app.get("/v1/models")
-    async def models() -> Response:
-        return _json({"models": list(service.models)})
+    content: bytes
+    value: Any
 
-    @app.post("/v1/models/{model}:predict")
-    async def predict(model: str, request: Request) -> Response:
-        return await _answer(service, "predict", model, request)
+    async def body(self) -> bytes:
+        """Return the body."""
+        return self.content
 
-    @app.post("/v1/models/{model}:explain")
-    async def explain(model: str, request: Request) -> Response:
-        return await _answer(service, "explain", model, request)
-
-    @app.post("/v1/models/{model}:map")
-    async def draw(model: str, request: Request) -> Response:
-        return await _answer(service, "map", model, request)
-
-    @app.get("/v1/models/{model}")
-    async def model(model: str) -> Response:
-        if model.endswith((":predict", ":explain", ":map")):
-            raise Refusal(405, "Send this question with POST.", {"Allow": "POST"})
-        return _json(service.model(model).described)
-
-    @app.get("/v1/models/{model}/rows")
-    async def rows(model: str) -> Response:
-        return _json({"rows": service.model(model).offered})
+    async def json(self) -> Any:  # noqa: ANN401
+        """Return the value of the body."""
+        return self.value
 
 
-async def _answer(service: Service, verb: str, model: str, request: Request) -> Response:
-    service.model(model)
-    body = await _body(request, service.settings)
-    reply = await service.answer(verb, model, body, request.receive)
-    note = request.scope["plausiflow"]
-    note.rows, note.together = reply.rows, reply.together
-    return Response(reply.body, media_type=JSON)
+class StrictRoute(APIRoute):
+    """A route that limits bodies and parses strict JSON; FastAPI accepts any size, NaN and repeated names."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the function that handles a request."""
+        handle = super().get_route_handler()
+
+        async def handle_strictly(request: Request) -> Response:
+            if self.body_field is None:
+                return await handle(request)
+            parsed = ParsedRequest(request.scope, request.receive)
+            parsed.content = await _read_body(request, request.app.state.service.settings)
+            parsed.value = parse_json(parsed.content)
+            return await handle(parsed)
+
+        return handle_strictly
 
 
-async def _body(request: Request, settings: ServiceSettings) -> bytes:
-    """The body of a request, as long as it is JSON, small and quick enough."""
-    said = request.headers.get("content-type", "")
-    if said.partition(";")[0].strip().lower() != JSON:
-        text = f"The body must be JSON, with the header `Content-Type: {JSON}`; got {shown(said)}."
-        raise Refusal(415, text)
+async def _read_body(request: Request, settings: ServiceSettings) -> bytes:
+    media_type = request.headers.get("content-type", "")
+    if media_type.partition(";")[0].strip().lower() != JSON:
+        text = (
+            f"The body must be JSON with the header `Content-Type: {JSON}`; got {format_value(media_type)}."
+        )
+        raise RequestError(415, text)
     try:
         async with asyncio.timeout(settings.time_limit):
-            body, ended = await _received(request, settings.max_body)
+            body, complete = await _receive(request, settings.max_body)
     except TimeoutError:
-        raise Refusal(408, f"The body must come within {settings.time_limit:g} s.", _CLOSE) from None
-    if len(body) > settings.max_body or not ended:
+        raise RequestError(408, f"The body must arrive within {settings.time_limit:g} s.", _CLOSE) from None
+    if len(body) > settings.max_body or not complete:
         text = f"A body may have {settings.max_body} bytes; this one has more. Send fewer rows at once."
-        raise Refusal(413, text, {} if ended else _CLOSE)
+        raise RequestError(413, text, {} if complete else _CLOSE)
     return body
 
 
-async def _received(request: Request, most: int) -> tuple[bytes, bool]:
-    """A body, or more than ``most`` bytes of a larger one, and whether its end has come."""
+async def _receive(request: Request, limit: int) -> tuple[bytes, bool]:
+    """Return a body, or more than ``limit`` bytes of a larger one, and whether it was read to its end."""
     length = request.headers.get("content-length", "")
-    if length.isdigit() and int(length) > SWALLOWED * most:
+    if length.isdigit() and int(length) > READ_FACTOR * limit:
         return b"", False
     kept, size, more = bytearray(), 0, True
-    while more and size <= SWALLOWED * most:
+    while more and size <= READ_FACTOR * limit:
         message = await request.receive()
         if message["type"] == "http.disconnect":
-            raise Refusal(GONE, "The client went away.")
+            raise RequestError(CLIENT_CLOSED, "The client closed the connection.")
         size += len(message.get("body", b""))
-        if len(kept) <= most:
+        if len(kept) <= limit:
             kept += message.get("body", b"")
         more = message.get("more_body", False)
     return bytes(kept), not more
 
 
-def _file(found: StaticFile | None) -> Response:
-    if found is None:
-        raise Refusal(404, "There is no such page.")
-    return Response(found.content, media_type=found.media_type)
+def _add_pages(app: FastAPI, service: Service) -> None:
+    """Add the what-if page, health and metrics."""
+    files = {path.name: path for path in STATIC.iterdir() if path.suffix in MEDIA_TYPES}
+
+    @app.get("/static/{name:path}", include_in_schema=False)
+    async def static(name: str) -> Response:
+        if name not in files:
+            raise RequestError(404, "There is no such page.")
+        return FileResponse(files[name], media_type=MEDIA_TYPES[files[name].suffix])
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return await static("index.html")
+
+    @app.get("/healthz", response_model=schemas.StatusBody)
+    async def health() -> Response:
+        return _json({"status": "alive"})
+
+    @app.get("/readyz", response_model=schemas.StatusBody, responses=_responses(503))
+    async def readiness() -> Response:
+        if service.is_ready:
+            return _json({"status": "ready"})
+        return _json({"error": "The service is starting, shutting down, or stuck in a request."}, 503)
+
+    text: dict[int | str, Any] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+
+    @app.get("/metrics", response_class=Response, responses=text)
+    async def metrics() -> Response:
+        return Response(service.metrics.render(), media_type=CONTENT_TYPE)
 
 
-def _json(value: object, status: int = 200) -> Response:
-    return Response(json.dumps(value, allow_nan=False), status, media_type=JSON)
+def _add_models(app: FastAPI, service: Service, security: list[Any]) -> None:
+    """Add the list of models and the routes of each model."""
+
+    @app.get(
+        "/v1/models", dependencies=security, responses=_responses(401), response_model=schemas.ModelNames
+    )
+    async def models() -> Response:
+        return _json({"models": list(service.models)})
+
+    for served in service.models.values():
+        _add_model(app, service, served, security)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refusal)
-    made = _json({"error": error.text}, error.status)
-    made.headers.update(error.headers)
-    return made
+def _add_model(app: FastAPI, service: Service, served: ServedModel, security: list[Any]) -> None:
+    at, types = f"/v1/models/{served.name}", schemas.build_schemas(served, service.settings)
+    statuses = (400, 401, 408, 413, 415, 422, 500, 503, 504)
+    get = partial(app.get, dependencies=security, responses=_responses(401))
+    post = partial(app.post, dependencies=security, responses=_responses(*statuses))
+
+    @get(at, summary="Model and features", response_model=dict[str, Any])
+    async def describe() -> Response:
+        return _json(served.description)
+
+    @get(f"{at}/rows", summary="Example rows", response_model=types.examples)
+    async def examples() -> Response:
+        return _json({"rows": served.examples})
+
+    @post(f"{at}:predict", summary="Predict rows", response_model=types.predictions)
+    async def predict(body: types.predict, request: Request) -> Response:  # type: ignore[name-defined]
+        return await _answer(service, request, predict_jobs(served, body), "predictions")
+
+    @post(f"{at}:explain", summary="Explain rows", response_model=schemas.ExplainResponse)
+    async def explain(body: types.explain, request: Request) -> Response:  # type: ignore[name-defined]
+        return await _answer(service, request, explain_jobs(served, body), "explanations")
+
+    @post(f"{at}:map", summary="Draw a map around a row", response_model=schemas.MapResponse)
+    async def draw(body: types.map, request: Request) -> Response:  # type: ignore[name-defined]
+        return await _answer(service, request, map_jobs(served, body))
 
 
-async def _not_routed(request: Request, error: Exception) -> Response:
-    """No such address, or not with this method."""
-    status: int = getattr(error, "status_code", 404)
-    text = "There is no such address; /openapi.json lists them."
-    if status == 405:
-        text = "This address does not take this method; /openapi.json lists what it takes."
-    made = _json({"error": text}, status)
-    made.headers.update(getattr(error, "headers", None) or {})
-    return made
+async def _answer(service: Service, request: Request, jobs: list[Job], name: str | None = None) -> Response:
+    """Run jobs; the response is a list under ``name``, or else the result of the only row."""
+    texts, batch_rows = await service.run(jobs, request.receive)
+    record: middleware.RequestRecord = request.scope["plausiflow"]
+    record.rows, record.batch_rows = len(texts), batch_rows
+    text = texts[0] if name is None else f'{{"{name}": [{", ".join(texts)}]}}'
+    # Half of a surrogate pair, which UTF-8 cannot encode, becomes its JSON escape.
+    return Response(text.encode("utf-8", errors="backslashreplace"), media_type=JSON)
+
+
+def _responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return the OpenAPI descriptions of errors."""
+    retry = {"headers": {"Retry-After": {"schema": {"type": "integer"}}}}
+    return {
+        status: {"model": schemas.ErrorBody, "description": _ERRORS[status]}
+        | (retry if status == 503 else {})
+        for status in statuses
+    }
+
+
+def _json(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(json.dumps(value, allow_nan=False), status, dict(headers or {}), JSON)
+
+
+async def _handle_error(request: Request, error: Exception) -> Response:
+    """Respond to an invalid request, an unknown address, or a method that an address does not support."""
+    if isinstance(error, RequestValidationError):
+        error = schemas.describe_errors(error.errors())
+    if isinstance(error, RequestError):
+        return _json({"error": error.text}, error.status, error.headers)
+    status, headers = getattr(error, "status_code", 404), getattr(error, "headers", None)
+    text = "This address does not support this method; /openapi.json lists all addresses and methods."
+    if status == 404:
+        models = ", ".join(request.app.state.service.models) if request.url.path.startswith("/v1") else ""
+        text = "There is no such address; /openapi.json lists all addresses."
+        text += f" The models are: {models}." if models else ""
+    return _json({"error": text}, status, headers)

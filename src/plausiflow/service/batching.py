@@ -1,9 +1,9 @@
-"""Micro-batches: one thread does the work of all clients, as much of it at once as is waiting.
+"""Micro-batching: one thread runs the jobs of all clients, as many together as are waiting.
 
-Work waits in a queue that holds a bounded number of rows; a request that finds no room is told so at once.
-The thread takes what is waiting, up to as many rows as are worked on together, and waits a moment for more
-while more keeps coming. Work of the same key is done together. Where that fails, each half is tried alone, so
-that what is wrong with one request does no harm to its neighbours.
+Jobs wait in a queue with a limited number of rows; a request that does not fit is refused at once. The thread
+takes waiting jobs up to the size of a batch, and waits a moment for more while more keep arriving. Jobs with
+the same key run together. If they fail, each half runs alone, so that a job that fails does not affect the
+others.
 """
 
 from __future__ import annotations
@@ -14,89 +14,71 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
 
-from plausiflow.progress import silent
+from plausiflow.progress import hide_progress
+from plausiflow.service.jobs import Job, JobResult
 
-SEARCHED = 0.9
-"""Share of the time that is left for searching; the rest is for checking and sending."""
+SEARCH_SHARE = 0.9
+"""Share of the remaining time that a job may use; the rest is for checks and sending."""
 
-WAITED, PAUSE = 0.1, 0.2
-"""Longest wait for more, as a share of what the last work took, and the pause that ends it, as a share of the
-wait: clients who got their answers need a moment to ask again."""
+WAIT_SHARE, PAUSE_SHARE = 0.1, 0.2
+"""Longest wait for more jobs as a share of the last batch's duration, and the pause without a new job that
+ends the wait, as a share of the wait: clients with an answer need a moment to send their next request."""
 
-FEWEST = 8
-"""Rows that are done together however long they take: fewer hardly take less."""
-
-
-class Piece(Protocol):
-    """Work that can wait."""
-
-    @property
-    def key(self) -> Hashable:
-        """Work of the same key is done together."""
-
-    @property
-    def size(self) -> int:
-        """Number of rows."""
-
-
-W = TypeVar("W", bound=Piece)
-R = TypeVar("R")
+MIN_BATCH = 8
+"""A slow batch is not made smaller than this number of rows: fewer rows hardly take less time."""
 
 
 class QueueFull(Exception):
-    """There is no room for so many rows now."""
+    """The queue has no space for the rows of a request."""
 
 
-class Closed(Exception):
-    """No more work is taken on."""
+class BatcherClosed(Exception):
+    """The batcher accepts no more jobs."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Ticket(Generic[W, R]):
-    work: W
+class _QueuedJob:
+    job: Job
     deadline: float
-    future: Future[R]
+    future: Future[JobResult]
 
 
-class Batcher(Generic[W, R]):
-    """Does work in one thread, together where that is possible.
+class Batcher:
+    """A thread that runs jobs, together where possible.
 
     Args:
-        answer: Does some works of the same key, in about so many seconds; one result for each.
-        queue_rows: Most rows that wait.
-        batch_rows: Most rows that are done together, unless a single work has more.
-        long: Seconds; when work took longer, half as much is done together, and more when it is quick again.
-        wait: Longest wait for more, in seconds.
-        observe: Told the number of rows each time that some are done together.
+        queue_rows: Maximum number of rows in the queue.
+        batch_rows: Maximum number of rows that run together, unless a single job has more.
+        slow: Seconds. After a batch that took longer, batches are halved; they grow again after fast ones.
+        wait: Longest wait for more jobs, in seconds.
+        observe: Called with the number of rows after each batch.
     """
 
     def __init__(
         self,
-        answer: Callable[[Sequence[W], float], Sequence[R]],
         *,
         queue_rows: int,
         batch_rows: int,
-        long: float,
+        slow: float,
         wait: float,
         observe: Callable[[int], None] = lambda rows: None,
     ) -> None:
-        self._answer, self._observe = answer, observe
-        self._queue_rows, self._most_rows, self._batch_rows = queue_rows, batch_rows, batch_rows
-        self._long, self._longest_wait, self._last_took = long, wait, 0.0
-        self._queue: deque[_Ticket[W, R]] = deque()
+        self._observe = observe
+        self._queue_rows, self._max_batch_rows, self._batch_rows = queue_rows, batch_rows, batch_rows
+        self._slow, self._max_wait, self._last_duration = slow, wait, 0.0
+        self._queue: deque[_QueuedJob] = deque()
         self._changed = threading.Condition()
-        self._waiting_rows, self._arrived, self._closed = 0, 0, False
+        self._waiting_rows, self._n_submitted, self._closed = 0, 0, False
         self._busy_since: float | None = None
-        self._thread = threading.Thread(target=self._run, name="plausiflow-worker", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="plausiflow-worker", daemon=True)
 
     def start(self) -> None:
-        """Start to work."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self, timeout: float | None = None) -> None:
-        """Take on nothing more, finish what waits, and end."""
+        """Accept no more jobs, finish those in the queue, and end the thread."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -105,120 +87,116 @@ class Batcher(Generic[W, R]):
 
     @property
     def waiting_rows(self) -> int:
-        """How many rows wait."""
+        """Number of rows in the queue."""
         return self._waiting_rows
 
     @property
     def is_open(self) -> bool:
-        """Whether work is taken on, and somebody does it."""
+        """Whether jobs are accepted and the thread is alive."""
         return self._thread.is_alive() and not self._closed
 
-    def busy_for(self) -> float:
-        """For how many seconds the thread has been at the same works; zero where it has none."""
+    def busy_seconds(self) -> float:
+        """Return for how many seconds the current batch has been running; 0 if none is running."""
         since = self._busy_since
         return 0.0 if since is None else time.monotonic() - since
 
-    def submit(self, works: Sequence[W], seconds: float) -> list[Future[R]]:
-        """Let works wait, all or none of them; they are in vain after so many seconds.
+    def submit(self, jobs: Sequence[Job], seconds: float) -> list[Future[JobResult]]:
+        """Add all jobs to the queue, or none of them; after ``seconds`` seconds they fail with a timeout.
 
-        A future that is cancelled before its work has begun costs nothing more.
+        A future that is cancelled before its job has started removes the job.
 
         Raises:
-            QueueFull: There is no room for all of them.
-            Closed: No more work is taken on.
+            QueueFull: The queue has no space for all of them.
+            BatcherClosed: The batcher accepts no more jobs.
         """
-        rows, deadline = sum(work.size for work in works), time.monotonic() + seconds
-        tickets = [_Ticket[W, R](work, deadline, Future()) for work in works]
+        rows, deadline = sum(job.size for job in jobs), time.monotonic() + seconds
+        queued = [_QueuedJob(job, deadline, Future()) for job in jobs]
         with self._changed:
             if self._closed:
-                raise Closed
+                raise BatcherClosed
             if self._waiting_rows + rows > self._queue_rows:
-                self._forget_cancelled()
+                self._remove_cancelled()
             if self._waiting_rows + rows > self._queue_rows:
                 raise QueueFull
-            self._queue.extend(tickets)
+            self._queue.extend(queued)
             self._waiting_rows += rows
-            self._arrived += 1
+            self._n_submitted += 1
             self._changed.notify_all()
-        return [ticket.future for ticket in tickets]
+        return [entry.future for entry in queued]
 
-    def _forget_cancelled(self) -> None:
-        """Make room that is taken by work nobody waits for."""
-        self._queue = deque(ticket for ticket in self._queue if not ticket.future.cancelled())
-        self._waiting_rows = sum(ticket.work.size for ticket in self._queue)
-
-    def _run(self) -> None:
-        with silent():  # standard error is for the log
-            self._work()
+    def _remove_cancelled(self) -> None:
+        self._queue = deque(entry for entry in self._queue if not entry.future.cancelled())
+        self._waiting_rows = sum(entry.job.size for entry in self._queue)
 
     def _work(self) -> None:
-        while batch := self._take():
-            groups: dict[Hashable, list[_Ticket[W, R]]] = {}
-            for ticket in batch:
-                groups.setdefault(ticket.work.key, []).append(ticket)
-            for group in groups.values():
-                self._do([ticket for ticket in group if ticket.future.set_running_or_notify_cancel()])
+        with hide_progress():  # standard error is for the log
+            while batch := self._take():
+                groups: dict[Hashable, list[_QueuedJob]] = {}
+                for entry in batch:
+                    groups.setdefault(entry.job.key, []).append(entry)
+                for group in groups.values():
+                    self._run_group([entry for entry in group if entry.future.set_running_or_notify_cancel()])
 
-    def _take(self) -> list[_Ticket[W, R]]:
-        """What is worked on next; nothing when all is done and no more will come."""
+    def _take(self) -> list[_QueuedJob]:
+        """Return the next batch; an empty one after the last job."""
         with self._changed:
             while not self._queue and not self._closed:
                 self._changed.wait()
             self._wait_for_more()
-            batch: list[_Ticket[W, R]] = []
+            batch: list[_QueuedJob] = []
             rows = 0
-            while self._queue and (not batch or rows + self._queue[0].work.size <= self._batch_rows):
+            while self._queue and (not batch or rows + self._queue[0].job.size <= self._batch_rows):
                 batch.append(self._queue.popleft())
-                rows += batch[-1].work.size
+                rows += batch[-1].job.size
             self._waiting_rows -= rows
             return batch
 
     def _wait_for_more(self) -> None:
-        """While more keeps coming and there is room for it, but not long beside what work takes."""
-        wait = min(self._longest_wait, WAITED * self._last_took)
+        """Wait while jobs keep arriving and the batch has space, but briefly compared with a batch."""
+        wait = min(self._max_wait, WAIT_SHARE * self._last_duration)
         end = time.monotonic() + wait
         while self._waiting_rows < self._batch_rows and not self._closed:
-            before, left = self._arrived, min(PAUSE * wait, end - time.monotonic())
+            before, left = self._n_submitted, min(PAUSE_SHARE * wait, end - time.monotonic())
             if left <= 0:
                 return
             self._changed.wait(left)
-            if self._arrived == before:
+            if self._n_submitted == before:
                 return
 
-    def _do(self, group: Sequence[_Ticket[W, R]]) -> None:
-        """Answer tickets of the same key; where that fails, each half alone."""
+    def _run_group(self, group: Sequence[_QueuedJob]) -> None:
+        """Run jobs with the same key; if they fail, run each half alone."""
         now = time.monotonic()
-        for ticket in group:
-            if ticket.deadline <= now:
-                ticket.future.set_exception(TimeoutError())
-        group = [ticket for ticket in group if ticket.deadline > now]
+        for entry in group:
+            if entry.deadline <= now:
+                entry.future.set_exception(TimeoutError())
+        group = [entry for entry in group if entry.deadline > now]
         if not group:
             return
         self._busy_since = now
         try:
-            left = max(ticket.deadline for ticket in group) - now
-            results = self._answer([ticket.work for ticket in group], SEARCHED * left)
+            left = max(entry.deadline for entry in group) - now
+            results = group[0].job.run([entry.job for entry in group], SEARCH_SHARE * left)
             pairs = list(zip(group, results, strict=True))
-        except BaseException as error:  # whatever the model of a user raises, the thread goes on
+        except BaseException as error:  # the thread must survive whatever a user's model raises
             if len(group) > 1:
                 half = len(group) // 2
-                self._do(group[:half])
-                self._do(group[half:])
+                self._run_group(group[:half])
+                self._run_group(group[half:])
             else:
                 group[0].future.set_exception(
                     error if isinstance(error, Exception) else RuntimeError(repr(error))
                 )
             return
         finally:
-            self._last_took, self._busy_since = time.monotonic() - now, None
-        self._adapt(sum(ticket.work.size for ticket in group))
-        for ticket, result in pairs:
-            ticket.future.set_result(result)
+            self._last_duration, self._busy_since = time.monotonic() - now, None
+        self._adapt(sum(entry.job.size for entry in group))
+        for entry, result in pairs:
+            entry.future.set_result(result)
 
     def _adapt(self, rows: int) -> None:
-        """Fewer rows together where so many took long, more where they did not."""
+        """Make batches smaller after a slow one, and larger after a fast one."""
         self._observe(rows)
-        if self._last_took > self._long:
-            self._batch_rows = min(self._batch_rows, max(FEWEST, rows // 2))
-        elif self._last_took < self._long / 4:
-            self._batch_rows = min(self._most_rows, 2 * self._batch_rows)
+        if self._last_duration > self._slow:
+            self._batch_rows = min(self._batch_rows, max(MIN_BATCH, rows // 2))
+        elif self._last_duration < self._slow / 4:
+            self._batch_rows = min(self._max_batch_rows, 2 * self._batch_rows)

@@ -1,14 +1,20 @@
 """A map around a row: the output of the model and the plausibility on a plane of two axes.
 
-With two features as axes, all other features keep their values. A numeric axis covers the training range and all
-points; a categorical axis has one band for each level. Without features, the map is a plane in the encoded numbers
-through the row and its counterfactuals (:mod:`plausiflow.service.projection`). There, immutable numbers stay, and
-categories are those of the nearest of these rows. Counterfactuals after the second may be outside the plane; they
-are drawn at its nearest point. Scores use the conditions of the row, like the scores of its counterfactuals.
+With two features as axes, all other features keep their values. A numeric axis covers the training range and
+all points; a categorical axis has one band for each level.
+
+Without features, the map is a projection: a plane in the encoded numbers. Its first axis leads from the row
+to the first counterfactual, its second axis to the second one. If there is none, or if it is almost on the
+first axis, the second axis follows the largest spread of plausible real rows across the first. Both axes have
+the same scale, so that distances are true. Immutable numbers stay, and levels are those of the nearest row.
+Rows outside the plane are drawn at its nearest point.
+
+Scores use the conditions of the row, like the scores of its counterfactuals.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,15 +25,19 @@ from torch import Tensor
 
 from plausiflow.core import Targets
 from plausiflow.densities import row_scores
-from plausiflow.errors import InvalidInputError, NotFittedError
-from plausiflow.explainer import Explainer
+from plausiflow.errors import InvalidInputError
 from plausiflow.explanations import json_value
 from plausiflow.search import Target, parse_target
-from plausiflow.service.projection import Plane
-from plausiflow.tables import CellValue, Encoder, Feature, round_to_grid
+from plausiflow.service.schemas import MapRequest
+from plausiflow.service.served_model import ServedModel
+from plausiflow.tables import CellValue, Encoder, Feature, Layout, round_to_grid
 
 MAX_LEAD = 10.0
 """Leads of a predicted number are clipped here, in units of its spread."""
+PADDING, MIN_REACH = 0.9, 0.15
+"""Half the side of a projection: a share of the extent of its points, and the smallest value."""
+MIN_ANGLE = 0.05
+"""A second counterfactual gives an axis if it leaves the first axis by this share of its distance."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,55 +55,42 @@ class MapAxis:
     positions: list[float | None]
 
 
-def draw_map(
-    explainer: Explainer,
-    instance: dict[str, Any],
-    target: Target,
-    *,
-    points: list[dict[str, Any]],
-    horizontal: str | None,
-    vertical: str | None,
-    size: int,
-) -> dict[str, Any]:
+def draw_map(served: ServedModel, request: MapRequest, target: Target) -> dict[str, Any]:
     """Return the outputs of the model and the scores of the density around a row, as JSON values.
 
     Args:
-        explainer: A fitted explainer.
-        instance: The row, with a value for each feature.
+        served: The model.
+        request: The row, further points such as counterfactuals, the axes, and the number of cells along
+            each; a
+            level, or one of few values of a number, has one cell.
         target: The wanted outcome, or the interval of a predicted number.
-        points: Further rows on the map, such as counterfactuals, the best one first.
-        horizontal: Feature of the horizontal axis; if None, the map is a projection.
-        vertical: Feature of the vertical axis; None exactly if ``horizontal`` is None.
-        size: Number of cells along each axis; a level, or one of few values of a number, has one cell.
 
     Returns:
         ``kind`` (``features`` or ``projection``), both axes, and grids with the lowest line first: the
         ``probability`` of the target or the ``prediction``, the ``lead`` (by how much the target wins; not
         negative where the target is met) and the ``score`` (nats above the threshold). Cells outside the
-        training range are None. ``points`` are positions on the axes, the instance first.
+        training range are None. ``points`` are positions on the axes, the row first.
 
     Raises:
         InvalidInputError: A row cannot be read, or fewer than two numbers span the projection.
     """
-    if explainer.encoder_ is None or explainer.model_ is None or explainer.engine_ is None:
-        raise NotFittedError("This explainer has not been fitted. Call `fit(x, y)` with training rows first.")
-    encoder, model = explainer.encoder_, explainer.model_
-    rows = _read_rows(encoder, [instance, *points])
+    encoder, model, engine = served.encoder, served.model, served.explainer.engine_
+    assert engine is not None
+    rows = _read_rows(encoder, [request.instance, *request.points])
     x = encoder.encode(rows).x
-    wanted = parse_target(target, model.predict_outputs(x[:1]), explainer.criterion_, model.labels)[0]
-    if horizontal is None or vertical is None:
-        real = explainer.engine_.bank.rows.get(int(wanted.y), x[:0])
-        plane = Plane.through(encoder.layout, x, real, explainer.engine_.rules.immutable)
-        cells, inside = plane.cells(size)
-        across, up = (MapAxis(plane.axis(k), [None] * size, [*plane.positions(k)]) for k in range(2))
+    wanted = parse_target(target, model.predict_outputs(x[:1]), served.explainer.criterion_, model.labels)[0]
+    if request.horizontal is None or request.vertical is None:
+        real = engine.bank.rows.get(int(wanted.y), x[:0])
+        cells, inside, (across, up) = _project(encoder.layout, x, real, engine.rules.immutable, request.size)
     else:
-        across, up = (_feature_axis(encoder, name, rows[name], x, size) for name in (horizontal, vertical))
+        names = (request.horizontal, request.vertical)
+        across, up = (_feature_axis(encoder, name, rows[name], x, request.size) for name in names)
         cells = encoder.encode(_cross(rows.iloc[:1], across, up)).x
         inside = torch.ones(len(cells), dtype=torch.bool)
-    grids = _measure(explainer, x[:1], cells, wanted)
+    grids = _measure(served, x[:1], cells, wanted)
     width = len(across.values)
     return {
-        "kind": "projection" if horizontal is None else "features",
+        "kind": "projection" if request.horizontal is None else "features",
         "horizontal": across.description,
         "vertical": up.description,
         **{name: _to_lines(values, inside, width) for name, values in grids.items()},
@@ -115,6 +112,33 @@ def _read_rows(encoder: Encoder, rows: list[dict[str, Any]]) -> pd.DataFrame:
     return frame
 
 
+@torch.no_grad()
+def _measure(served: ServedModel, row: Tensor, cells: Tensor, wanted: Targets) -> dict[str, Tensor]:
+    """Return the grids of a map, each of shape ``(m,)``."""
+    assert served.explainer.engine_ is not None
+    outputs = served.model.predict_outputs(cells)
+    scores = row_scores(served.explainer.engine_.plausibility, row, wanted.y, with_margin=False)
+    score = scores.score(cells, torch.zeros(len(cells), dtype=torch.long))
+    if not served.labels:
+        lead = served.explainer.criterion_.value(outputs, wanted).clamp(-MAX_LEAD, MAX_LEAD)
+        return {"prediction": outputs, "lead": lead, "score": score}
+    proba = outputs.exp()
+    target, rival = proba[:, int(wanted.y)], proba.index_fill(1, wanted.y, -1.0).amax(dim=1)
+    return {"probability": target, "lead": target - rival, "score": score}
+
+
+def _to_lines(values: Tensor, inside: Tensor, width: int) -> list[list[float | None]]:
+    """Return the lines of a grid with five digits; None for cells outside and values that are not finite."""
+    rounded = [
+        float(f"{value:.5g}") if is_inside and np.isfinite(value) else None
+        for value, is_inside in zip(values.tolist(), inside.tolist(), strict=True)
+    ]
+    return [rounded[start : start + width] for start in range(0, len(rounded), width)]
+
+
+# ---------------------------------------------------------------- features as axes
+
+
 def _feature_axis(encoder: Encoder, name: str, column: pd.Series, x: Tensor, size: int) -> MapAxis:
     """Return the axis of a feature; ``column`` has its values for the points, ``x`` the encoded points."""
     feature, block = encoder.schema.feature(name), encoder.layout.block(name)
@@ -125,7 +149,7 @@ def _feature_axis(encoder: Encoder, name: str, column: pd.Series, x: Tensor, siz
         levels.append(None)  # missing values are a level
     codes = x[:, block.levels.start : block.levels.stop].argmax(dim=1).tolist()
     description = {"name": name, "scale": "bands", "values": [json_value(level) for level in levels]}
-    return MapAxis(description, list(levels), [(code + 0.5) / len(levels) for code in codes])
+    return MapAxis(description, levels, [(code + 0.5) / len(levels) for code in codes])
 
 
 def _number_axis(feature: Feature, encoded: Tensor, known: list[bool], size: int) -> MapAxis:
@@ -141,17 +165,11 @@ def _number_axis(feature: Feature, encoded: Tensor, known: list[bool], size: int
     else:
         middles = low + (torch.arange(size).to(encoded) + 0.5) / size * (high - low)
         values = scale.decode(middles).numpy()
-    values = (round_to_grid(values, step, feature.decimals) if step else values).tolist()
+    cells = (round_to_grid(values, step, feature.decimals) if step else values).tolist()
     shares = ((encoded - low) / (high - low)).tolist()
-    description = {
-        "name": feature.name,
-        "scale": "log" if scale.log else "linear",
-        "from": start,
-        "to": end,
-        "values": values,
-    }
+    description = {"name": feature.name, "scale": "log" if scale.log else "linear", "from": start, "to": end}
     positions = [share if is_known else None for share, is_known in zip(shares, known, strict=True)]
-    return MapAxis(description, values, positions)
+    return MapAxis(description | {"values": cells}, cells, positions)
 
 
 def _cross(row: pd.DataFrame, across: MapAxis, up: MapAxis) -> pd.DataFrame:
@@ -164,26 +182,75 @@ def _cross(row: pd.DataFrame, across: MapAxis, up: MapAxis) -> pd.DataFrame:
     return frame
 
 
-@torch.no_grad()
-def _measure(explainer: Explainer, row: Tensor, cells: Tensor, wanted: Targets) -> dict[str, Tensor]:
-    """Return the grids of a map, each of shape ``(m,)``."""
-    assert explainer.model_ is not None
-    assert explainer.engine_ is not None
-    outputs = explainer.model_.predict_outputs(cells)
-    scores = row_scores(explainer.engine_.plausibility, row, wanted.y, with_margin=False)
-    score = scores.score(cells, torch.zeros(len(cells), dtype=torch.long))
-    if not explainer.model_.labels:
-        lead = explainer.criterion_.value(outputs, wanted).clamp(-MAX_LEAD, MAX_LEAD)
-        return {"prediction": outputs, "lead": lead, "score": score}
-    proba = outputs.exp()
-    target, rival = proba[:, int(wanted.y)], proba.index_fill(1, wanted.y, -1.0).amax(dim=1)
-    return {"probability": target, "lead": target - rival, "score": score}
+# ---------------------------------------------------------------- projection
 
 
-def _to_lines(values: Tensor, inside: Tensor, width: int) -> list[list[float | None]]:
-    """Return the lines of a grid with five digits; None for cells outside and values that are not finite."""
-    rounded = [
-        float(f"{value:.5g}") if is_inside and np.isfinite(value) else None
-        for value, is_inside in zip(values.tolist(), inside.tolist(), strict=True)
-    ]
-    return [rounded[start : start + width] for start in range(0, len(rounded), width)]
+def _project(
+    layout: Layout, x: Tensor, real: Tensor, immutable: Sequence[str], size: int
+) -> tuple[Tensor, Tensor, list[MapAxis]]:
+    """Return the plane through rows ``x`` ``(n, width)``, the first of which is explained.
+
+    Returns:
+        Encoded rows of ``size`` × ``size`` cells, line by line; which are in the training range; both axes.
+    """
+    blocks = [b for b in layout.blocks if b.number is not None and b.name not in immutable]
+    if len(blocks) < 2:
+        raise InvalidInputError(
+            f"A projection needs two numbers that can change; this table has {len(blocks)}. Name two "
+            "features as `horizontal` and `vertical`."
+        )
+    columns = [b.number for b in blocks if b.number is not None]
+    directions, names = _directions((x - x[0])[:, columns], real[:, columns])
+    coordinates = (x - x[0])[:, columns] @ directions.T
+    low, high = coordinates.aminmax(dim=0)
+    reach = max(MIN_REACH, PADDING * float((high - low).max()))
+    corner, side = (low + high) / 2 - reach, 2 * reach
+
+    middles = (torch.arange(size).to(x) + 0.5) * side / size
+    grid = torch.cartesian_prod(middles, middles).flip(1) + corner
+    cells = x[:1].repeat(len(grid), 1)
+    cells[:, columns] += grid @ directions
+    low, high = x[:, columns].aminmax(dim=0)
+    moved = cells[:, columns]
+    inside = ((moved >= low.clamp_max(0)) & (moved <= high.clamp_min(1))).all(dim=1)
+    if layout.with_levels:
+        nearest = torch.cdist(grid, coordinates).argmin(dim=1)
+        cells = layout.with_codes(cells, layout.codes(x)[nearest])
+
+    axes = []
+    for k, (start, positions) in enumerate(
+        zip(corner.tolist(), ((coordinates - corner) / side).T, strict=True)
+    ):
+        shares = [(b.name, share) for b, share in zip(blocks, directions[k].tolist(), strict=True)]
+        shares.sort(key=lambda pair: -abs(pair[1]))
+        parts = [{"feature": name, "share": round(share, 4)} for name, share in shares]
+        ends = {"from": start, "to": start + side}
+        description = {"name": names[k], "scale": "linear", **ends, "parts": parts}
+        axes.append(MapAxis(description, [None] * size, positions.tolist()))
+    return cells, inside, axes
+
+
+def _directions(moves: Tensor, real: Tensor) -> tuple[Tensor, list[str]]:
+    """Return two orthogonal unit vectors ``(2, d)`` and the name of each."""
+    found: list[Tensor] = []
+    names: list[str] = []
+    for number, move in enumerate(moves[1:3], start=1):
+        rest = _project_out(move[None], found)[0]
+        if len(found) + 1 == number and float(rest.norm()) > max(1e-6, MIN_ANGLE * float(move.norm())):
+            found.append(rest / rest.norm())
+            names.append(f"towards answer {number}")
+    while len(found) < 2:
+        spread = _project_out(real - real.mean(dim=0), found) if len(real) > 1 else real
+        if not len(spread) or float(spread.abs().max()) < 1e-6:
+            spread = _project_out(torch.eye(moves.shape[1]).to(moves), found)
+        direction = torch.linalg.svd(spread, full_matrices=False).Vh[0]
+        found.append(direction * direction[direction.abs().argmax()].sign())
+        names.append("along the spread of plausible rows")
+    return torch.stack(found), names
+
+
+def _project_out(rows: Tensor, directions: Sequence[Tensor]) -> Tensor:
+    """Return the part of rows ``(n, d)`` that is orthogonal to some unit vectors."""
+    for direction in directions:
+        rows = rows - (rows @ direction)[:, None] * direction
+    return rows

@@ -1,7 +1,6 @@
-"""Logs of the service: one JSON object a line, with nothing in it that stands in a row.
+"""Logs of the service: one JSON object per line, without any value of a row.
 
-Messages of exceptions may quote cells, so an error is logged with its type and the lines of code it passed,
-and without its message.
+The message of an exception may quote cells, so the log has its type and the lines of code it passed instead.
 """
 
 from __future__ import annotations
@@ -18,35 +17,35 @@ LOGGER = logging.getLogger("plausiflow.service")
 _SERVER = logging.getLogger("uvicorn")
 
 
-class JsonLines(logging.Formatter):
-    """A record as one line of JSON."""
+class JsonFormatter(logging.Formatter):
+    """A formatter that writes a record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The time, the event, and the fields that were given with it."""
+        """Return the time, the level, the event and its fields."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, Any] = {"time": at, "level": record.levelname.lower(), "event": record.getMessage()}
         line |= getattr(record, "fields", {})
         if record.exc_info and record.exc_info[1] is not None:
-            line |= trace_of(record.exc_info[1])
+            line |= describe_error(record.exc_info[1])
         return json.dumps(line, default=str)
 
 
-def trace_of(error: BaseException) -> dict[str, Any]:
-    """The type of an error and where it came from, without its message."""
-    places = traceback.extract_tb(error.__traceback__)
-    return {"error": type(error).__name__, "trace": [f"{p.filename}:{p.lineno} {p.name}" for p in places]}
+def describe_error(error: BaseException) -> dict[str, Any]:
+    """Return the type of an error and where it was raised, without its message."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return {"error": type(error).__name__, "trace": [f"{f.filename}:{f.lineno} {f.name}" for f in frames]}
 
 
-def log(event: str, fields: Mapping[str, Any]) -> None:
-    """Log an event and what is known of it."""
-    LOGGER.info(event, extra={"fields": fields})
+def log(event: str, fields: Mapping[str, Any], level: int = logging.INFO) -> None:
+    """Log an event with its fields."""
+    LOGGER.log(level, event, extra={"fields": fields})
 
 
 @contextmanager
 def logging_to(stream: TextIO) -> Iterator[None]:
-    """Write the logs of the service, and those of its server, to a stream."""
+    """Write the logs of the service and of its server to a stream."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonFormatter())
     loggers = (LOGGER, _SERVER)
     before = [(logger, logger.level, logger.propagate) for logger in loggers]
     for logger in loggers:

@@ -1,4 +1,4 @@
-"""What Prometheus is told: counts and times, never what stands in a row."""
+"""Metrics for Prometheus: counts and durations, without any value of a row."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Metrics:
-    """Counters of one service, in a registry of its own.
+    """Metrics of one service, in their own registry.
 
     Args:
-        waiting: Tells how many rows wait.
+        waiting: Returns the number of rows in the queue.
     """
 
     def __init__(self, waiting: Callable[[], float]) -> None:
@@ -30,39 +30,29 @@ class Metrics:
         self._requests = Counter(
             "plausiflow_requests", "Requests answered.", ["route", "status"], registry=registry
         )
+        text = "Time from the start of a request to its response."
         self._seconds = Histogram(
-            "plausiflow_request_seconds",
-            "From a request's arrival to its answer.",
-            ["route"],
-            buckets=_SECONDS,
-            registry=registry,
+            "plausiflow_request_seconds", text, ["route"], buckets=_SECONDS, registry=registry
         )
         self._rows = Counter("plausiflow_rows", "Rows answered.", ["route"], registry=registry)
-        self._verdicts = Counter(
-            "plausiflow_verdicts", "Rows explained, by verdict.", ["status"], registry=registry
-        )
-        self._batch = Histogram(
-            "plausiflow_batch_rows", "Rows answered together.", buckets=_ROWS, registry=registry
-        )
-        queue = Gauge("plausiflow_queue_rows", "Rows that wait.", registry=registry)
-        queue.set_function(waiting)
+        text = "Rows explained, by status."
+        self._verdicts = Counter("plausiflow_verdicts", text, ["status"], registry=registry)
+        text = "Rows answered together."
+        self.batch_rows = Histogram("plausiflow_batch_rows", text, buckets=_ROWS, registry=registry)
+        Gauge("plausiflow_queue_rows", "Rows in the queue.", registry=registry).set_function(waiting)
 
-    def batch(self, rows: int) -> None:
-        """So many rows were answered together."""
-        self._batch.observe(rows)
-
-    def request(self, route: str, status: int, seconds: float, rows: int) -> None:
-        """A request was answered."""
+    def count_request(self, route: str, status: int, seconds: float, rows: int) -> None:
+        """Count a request."""
         self._requests.labels(route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
         if rows:
             self._rows.labels(route).inc(rows)
 
-    def verdicts(self, statuses: Iterable[str]) -> None:
-        """Rows were explained."""
+    def count_verdicts(self, statuses: Iterable[str]) -> None:
+        """Count explained rows."""
         for status in statuses:
             self._verdicts.labels(status).inc()
 
-    def text(self) -> bytes:
-        """All of it, as Prometheus reads it."""
+    def render(self) -> bytes:
+        """Return all metrics in the text format of Prometheus."""
         return generate_latest(self.registry)

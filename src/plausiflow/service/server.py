@@ -1,6 +1,7 @@
-"""``serve``: the service on an address, until it is told to end; the only module that knows the server.
+"""``serve``: the service on an address until it gets a signal. The only module that imports uvicorn.
 
-When it gets SIGTERM, or Ctrl+C, it takes no further connections, answers what it has accepted, and returns.
+On SIGTERM or Ctrl+C the service accepts no further connections, answers the requests it has accepted, and
+returns.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from plausiflow.service.logs import log, logging_to
 from plausiflow.service.settings import ServiceSettings
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
-SHORTEST_TOKEN = 16
-LAST_WORDS = 5.0
-"""Seconds for sending answers, after the time limit of the last request."""
+MIN_TOKEN_LENGTH = 16
+SEND_SECONDS = 5.0
+"""Time for sending answers after the time limit of the last request, in seconds."""
 
 
 def serve(
@@ -44,21 +45,22 @@ def serve(
     """Serve explainers over HTTP until the process gets SIGTERM or SIGINT.
 
     Args:
-        explainers: Fitted, by the names that clients use.
+        explainers: Fitted explainers, by the names that clients use.
         host: Address to listen on.
-        port: To listen on; 0 takes a free one.
-        token: That clients must send under ``/v1`` as ``Authorization: Bearer``.
+        port: Port to listen on; 0 selects a free one.
+        token: Token that clients must send as ``Authorization: Bearer`` for ``/v1``.
         settings: Limits.
-        rows: Rows that people may start from on the page, by the name of the explainer.
-        logs: Where logs go, one JSON object a line; standard error unless given.
-        ready: Called with the address of the page as soon as connections are taken.
+        rows: Example rows for the what-if page, by the name of the explainer.
+        logs: Stream for the logs, one JSON object per line; None for standard error.
+        ready: Called with the address of the page as soon as the service accepts connections.
 
     Raises:
-        InvalidInputError: The address cannot be used, others could reach it without a token, or there is
-            something wrong with what is to be served.
+        InvalidInputError: The address cannot be used, other machines could use the service without a token,
+            or
+            an explainer cannot be served.
     """
     settings = settings or ServiceSettings()
-    check_reach(host, token, settings)
+    check_address(host, token, settings)
     hosts = LOOPBACK | {host.lower()} if token is None and not settings.allow_remote else None
     app = create_app(explainers, token=token, settings=settings, rows=rows, hosts=hosts)
     config = uvicorn.Config(
@@ -70,34 +72,34 @@ def serve(
         access_log=False,
         server_header=False,
         limit_concurrency=settings.max_connections,
-        timeout_graceful_shutdown=int(settings.time_limit + LAST_WORDS) + 1,
+        timeout_graceful_shutdown=int(settings.time_limit + SEND_SECONDS) + 1,
     )
     server = uvicorn.Server(config)
-    with _listening(host, port) as listener, logging_to(logs or sys.stderr), _ended_by_signals(server):
-        address = address_of(listener)
+    with _listening(host, port) as listener, logging_to(logs or sys.stderr), _stopping_on_signals(server):
+        address = _page_address(listener)
         log("listening", {"address": address, "models": list(explainers)})
         ready(address)
         server.run(sockets=[listener])
         log("ended", {})
 
 
-def check_reach(host: str, token: str | None, settings: ServiceSettings) -> None:
-    """Refuse to let other machines ask without a token, unless that is wanted.
+def check_address(host: str, token: str | None, settings: ServiceSettings) -> None:
+    """Check that other machines can use the service only with a token, unless the settings allow it.
 
     Raises:
-        InvalidInputError: They could; or the token is no token.
+        InvalidInputError: They could use it without a token, or the token is too short.
     """
     if token is not None and (
-        len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token
+        len(token) < MIN_TOKEN_LENGTH or not token.isascii() or not token.isprintable() or " " in token
     ):
         raise InvalidInputError(
-            f"`token` must be {SHORTEST_TOKEN} visible ASCII characters or more, without spaces; got "
-            f"{len(token)} characters. Make one: python -c 'import secrets; print(secrets.token_urlsafe())'."
+            f"`token` must have {MIN_TOKEN_LENGTH} visible ASCII characters or more, without spaces; got "
+            f"{len(token)}. Create one: python -c 'import secrets; print(secrets.token_urlsafe())'."
         )
     if token is None and not settings.allow_remote and not _is_loopback(host):
         raise InvalidInputError(
-            f"`host` {host!r} can be reached by other machines, and there is no token. Give a token, listen "
-            "on 127.0.0.1, or allow everybody to ask with `allow_remote`."
+            f"Other machines can reach `host` {host!r}, and there is no token. Give a token, listen on "
+            "127.0.0.1, or allow requests without a token with `allow_remote`."
         )
 
 
@@ -108,8 +110,8 @@ def _is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def address_of(listener: socket.socket) -> str:
-    """The address of the page."""
+def _page_address(listener: socket.socket) -> str:
+    """Return the address of the what-if page."""
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
@@ -128,8 +130,8 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def _ended_by_signals(server: uvicorn.Server) -> Iterator[None]:
-    """Signals end the server, not the process, to which the server would pass them on when it is done."""
+def _stopping_on_signals(server: uvicorn.Server) -> Iterator[None]:
+    """Let signals stop the server only; uvicorn would send them to the process again after it has stopped."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,30 +1,31 @@
-"""The limits of the service, each with its reason."""
+"""The limits of the service."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from plausiflow.validation import is_whole, number, raise_unless
+from plausiflow.validation import is_whole, raise_unless, to_float
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceSettings:
-    """How much the service takes on.
+    """Limits of the service.
 
     Attributes:
-        max_rows: Most rows of one request; more are answered with 413.
-        max_body: Most bytes of one request's body; more are answered with 413.
-        max_map: Most cells along one side of a map.
-        queue_rows: Most rows that wait; a request that finds no room is answered with 503 at once. What waits
-            must be done within ``time_limit``, or it waits in vain.
-        batch_rows: Most rows that are explained together; 1 explains every row alone. They are fewer where
-            they would take more than a quarter of ``time_limit``.
-        batch_wait_ms: Longest wait for more rows to be explained together; it is never more than a tenth of
-            the time that the last ones took, and ends where no more come.
-        time_limit: Seconds after which a request is answered with 504, or has rows that were not reached.
-        retry_after: Seconds after which a client that got 503 is told to come back.
-        max_connections: Most open connections; a request on a further one is answered with 503.
-        allow_remote: Whether other machines may be served without a token.
+        max_rows: Maximum number of rows in one request; more rows get status 413.
+        max_body: Maximum number of bytes in the body of one request; more bytes get status 413.
+        max_map: Maximum number of cells along one side of a map.
+        queue_rows: Maximum number of rows in the queue. A request that does not fit gets status 503 at once.
+            The service must be able to explain this many rows within ``time_limit``.
+        batch_rows: Maximum number of rows that are explained together; 1 explains each row alone. The service
+            uses fewer rows if a batch takes more than a quarter of ``time_limit``.
+        batch_wait_ms: Longest time in milliseconds that a batch waits for more rows. It also never waits
+            longer
+            than a tenth of the duration of the previous batch, and it stops waiting when no rows arrive.
+        time_limit: Seconds after which a request gets status 504, or rows with the status ``not_reached``.
+        retry_after: Seconds in the header ``Retry-After`` of a response with status 503.
+        max_connections: Maximum number of open connections; a request on a further one gets status 503.
+        allow_remote: Whether other machines may use the service without a token.
     """
 
     max_rows: int = 100
@@ -39,20 +40,20 @@ class ServiceSettings:
     allow_remote: bool = False
 
     def __post_init__(self) -> None:
-        counts = {
-            name: ("a whole number, 1 or more", is_whole(getattr(self, name)) and getattr(self, name) >= 1)
-            for name in (
-                *("max_rows", "max_body", "queue_rows", "batch_rows", "retry_after", "max_connections"),
-            )
+        counts = ("max_rows", "max_body", "queue_rows", "batch_rows", "retry_after", "max_connections")
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        fine = {
+            name: ("a whole number, 1 or more", is_whole(values[name]) and values[name] >= 1)
+            for name in counts
         }
-        fine = counts | {
+        fine |= {
             "max_map": ("a whole number, 2 or more", is_whole(self.max_map) and self.max_map >= 2),
             "queue_rows": (
                 "a whole number, at least `max_rows`",
-                is_whole(self.queue_rows) and number(self.queue_rows) >= number(self.max_rows),
+                is_whole(self.queue_rows) and to_float(self.queue_rows) >= to_float(self.max_rows),
             ),
-            "batch_wait_ms": ("milliseconds, 0 or more", number(self.batch_wait_ms) >= 0),
-            "time_limit": ("seconds, more than 0", 0 < number(self.time_limit) < float("inf")),
+            "batch_wait_ms": ("milliseconds, 0 or more", to_float(self.batch_wait_ms) >= 0),
+            "time_limit": ("seconds, more than 0", 0 < to_float(self.time_limit) < float("inf")),
             "allow_remote": ("True or False", isinstance(self.allow_remote, bool)),
         }
-        raise_unless(fine, {field.name: getattr(self, field.name) for field in fields(self)})
+        raise_unless(fine, values)

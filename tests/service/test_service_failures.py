@@ -1,4 +1,4 @@
-"""Time, overload and errors inside: each is answered, and the log holds nothing of the rows."""
+"""Timeouts, overload and unexpected errors: each gets a response, and the log has no value of a row."""
 
 import asyncio
 import json
@@ -11,30 +11,38 @@ import pytest
 from plausiflow.errors import InvalidInputError, ModelError, NotFittedError
 from plausiflow.explainer import Explainer
 from plausiflow.models import LinearClassifier
-from plausiflow.service import ServiceSettings, work
-from plausiflow.service.asking import explaining
+from plausiflow.service import ServiceSettings, jobs
+from plausiflow.service.errors import RequestError
+from plausiflow.service.jobs import explain_jobs
 from plausiflow.service.logs import logging_to
-from plausiflow.service.refusals import Refusal
+from plausiflow.service.schemas import build_schemas
 from processes import wait_for
 from serving import AT, NAME, Client, people
 
 
 @pytest.fixture
 def slow(monkeypatch):
-    """Explanations wait until the event is set; it tells of the rows of each call."""
-    gate, calls, own = threading.Event(), [], work.Explaining.answered.__func__
+    """Let explanations wait until the event is set; yield it and the number of rows of each call."""
+    gate, calls, original = threading.Event(), [], jobs.run_explain
 
-    def answered(cls, works, seconds):
-        calls.append(sum(w.size for w in works))
+    def run(batch, seconds):
+        calls.append(sum(job.size for job in batch))
         gate.wait(10)
-        return own(cls, works, seconds)
+        return original(batch, seconds)
 
-    monkeypatch.setattr(work.Explaining, "answered", classmethod(answered))
+    monkeypatch.setattr(jobs, "run_explain", run)
     yield gate, calls
     gate.set()
 
 
-def test_a_request_that_takes_too_long_is_answered_in_time(slow, rows):
+def make_jobs(service, rows):
+    """Return the jobs of an explanation of rows."""
+    served = service.models[NAME]
+    schema = build_schemas(served, service.settings).explain
+    return explain_jobs(served, schema.model_validate({"instances": rows}))
+
+
+def test_a_request_that_takes_too_long_gets_an_error_in_time(slow, rows):
     gate, _ = slow
     with Client(settings=ServiceSettings(time_limit=0.2)) as client:
         start = time.monotonic()
@@ -46,37 +54,35 @@ def test_a_request_that_takes_too_long_is_answered_in_time(slow, rows):
         time.sleep(0.3)
         assert client.get("/readyz").status_code == 503, "it is stuck"
         gate.set()
-        wait_for(lambda: client.service.batcher.busy_for() == 0)
+        wait_for(lambda: client.service.batcher.busy_seconds() == 0)
         assert client.post(f"{AT}:predict", {"instances": rows[:1]}).status_code == 200
 
 
-def test_rows_that_are_not_reached_in_time_say_so(monkeypatch, rows):
-    own = work.Explaining.answered.__func__
-    monkeypatch.setattr(
-        work.Explaining, "answered", classmethod(lambda cls, works, seconds: own(cls, works, 0.0))
-    )
+def test_rows_that_the_search_does_not_reach_in_time_have_that_status(monkeypatch, rows):
+    run = jobs.run_explain
+    monkeypatch.setattr(jobs, "run_explain", lambda batch, seconds: run(batch, 0.0))
     with Client() as client:
         assert client.explain(rows[:1])[0]["status"] == "not_reached"
 
 
-def test_when_too_many_rows_wait_requests_are_refused_and_later_taken_again(slow, rows):
+def test_requests_are_refused_while_the_queue_is_full_and_accepted_afterwards(slow, rows):
     gate, calls = slow
     with Client(settings=ServiceSettings(max_rows=4, queue_rows=4, retry_after=7)) as client:
         service = client.service
-        works = explaining(service.model(NAME), {"instances": rows[:4]}, service.settings)
-        futures = service.batcher.submit(works, 10)
+        batch = make_jobs(service, rows[:4])
+        futures = service.batcher.submit(batch, 10)
         wait_for(lambda: calls)
-        futures += service.batcher.submit(works, 10)
+        futures += service.batcher.submit(batch, 10)
         answer = client.post(f"{AT}:explain", {"instances": rows[:1]})
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "7")
-        assert "4 rows wait" in answer.json()["error"]
+        assert "4 rows are waiting" in answer.json()["error"]
         assert client.get("/healthz").status_code == 200
         gate.set()
         assert [len(future.result(10).texts) for future in futures] == [4, 4]
         assert client.explain(rows[:1])[0]["status"] == "found"
 
 
-def test_a_client_that_goes_away_leaves_nothing_behind(slow, rows):
+def test_the_jobs_of_a_client_that_disconnects_are_cancelled(slow, rows):
     gate, calls = slow
     with Client() as client:
         service = client.service
@@ -84,18 +90,17 @@ def test_a_client_that_goes_away_leaves_nothing_behind(slow, rows):
         async def leave():
             left = asyncio.Event()
             asyncio.get_running_loop().call_later(0.05, left.set)
-            body = json.dumps({"instances": rows[:1]}).encode()
-            first = asyncio.ensure_future(service.answer("explain", NAME, body, asyncio.Event().wait))
+            first = asyncio.ensure_future(service.run(make_jobs(service, rows[:1]), asyncio.Event().wait))
             while not calls:
                 await asyncio.sleep(0.001)
-            with pytest.raises(Refusal, match="went away"):
-                await service.answer("explain", NAME, body, left.wait)
+            with pytest.raises(RequestError, match="closed the connection"):
+                await service.run(make_jobs(service, rows[:1]), left.wait)
             gate.set()
             return await first
 
-        assert client._runner.run(leave()).rows == 1
+        assert len(client._runner.run(leave())[0]) == 1
         wait_for(lambda: service.batcher.waiting_rows == 0)
-        assert calls == [1], "what nobody waits for is not done"
+        assert calls == [1], "a job that nobody waits for does not run"
 
 
 class Secret(Exception):
@@ -103,13 +108,13 @@ class Secret(Exception):
 
 
 @pytest.mark.parametrize("error", [Secret("income 123456"), ModelError("income 123456")])
-def test_an_unexpected_error_has_a_number_and_no_trace_and_the_log_no_row_values(
+def test_an_unexpected_error_has_an_id_and_no_trace_and_the_log_has_no_row_values(
     monkeypatch, rows, tmp_path, error
 ):
-    def fail(cls, works, seconds):
+    def fail(batch, seconds):
         raise error
 
-    monkeypatch.setattr(work.Predicting, "answered", classmethod(fail))
+    monkeypatch.setattr(jobs, "run_predict", fail)
     with (tmp_path / "log").open("w") as file, logging_to(file), Client() as client:
         answer = client.post(f"{AT}:predict", {"instances": [{**rows[0], "income": 123456}]})
     assert answer.status_code == 500
@@ -126,7 +131,7 @@ def test_an_unexpected_error_has_a_number_and_no_trace_and_the_log_no_row_values
     assert ".py" not in answer.text
 
 
-def test_the_log_has_one_line_a_request_and_nothing_of_its_rows(rows, tmp_path):
+def test_the_log_has_one_line_per_request_and_no_value_of_its_rows(rows, tmp_path):
     with (tmp_path / "log").open("w") as file, logging_to(file), Client() as client:
         client.explain([{**rows[0], "job": "astronaut"}, rows[1]])
         client.get("/healthz?secret=astronaut")
@@ -141,7 +146,7 @@ def test_the_log_has_one_line_a_request_and_nothing_of_its_rows(rows, tmp_path):
     ]  # fmt: skip
 
 
-def test_what_cannot_be_served_is_refused_at_the_start():
+def test_invalid_explainers_rows_and_settings_are_refused_at_the_start():
     explainer, frame = people()
     with pytest.raises(InvalidInputError, match="one explainer or more"):
         Client({})

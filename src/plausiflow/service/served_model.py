@@ -1,9 +1,9 @@
-"""An explainer as the service offers it: its name, its rows, and what clients are told about it."""
+"""An explainer as the service offers it: its name, its example rows and its description for clients."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -14,94 +14,89 @@ from plausiflow.constraints import Immutable
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.explainer import Explainer
 from plausiflow.explanations import json_column, json_value
-from plausiflow.models import BlackBox, EncodedModel
-from plausiflow.service.instances import Reader
+from plausiflow.models import TableModel
+from plausiflow.service.rows import RowReader
 from plausiflow.tables import Encoder, Feature, Schema
 
-MOST_ROWS = 200
+MAX_EXAMPLES = 200
 POLICIES = ("opposite", "runner_up", "other")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 @dataclass(frozen=True, eq=False)
-class Served:
-    """An explainer that clients may ask.
+class ServedModel:
+    """An explainer that clients may use.
 
     Attributes:
-        name: In the addresses: letters, digits, ``_``, ``.`` and ``-``.
-        explainer: Fitted.
-        rows: Rows that people may start from; the first 200 are shown.
+        name: Name in the addresses: letters, digits, ``_``, ``.`` and ``-``.
+        explainer: A fitted explainer.
+        rows: Example rows for the what-if page; the first 200 are offered.
 
     Raises:
-        InvalidInputError: The name cannot stand in an address, or the rows are no rows of the table.
+        InvalidInputError: The name cannot be part of an address, or the rows lack columns of the table.
         NotFittedError: The explainer is not fitted.
     """
 
     name: str
     explainer: Explainer
-    rows: pd.DataFrame | None = field(default=None)
+    rows: pd.DataFrame | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise InvalidInputError(
-                "The name of a model must be letters, digits, `_`, `.` and `-`, at most 100, and start with "
+                "The name of a model must have at most 100 letters, digits, `_`, `.` and `-`, and start with "
                 f"a letter or a digit; got {self.name!r}. Rename its directory."
             )
         if self.explainer.encoder_ is None:
             raise NotFittedError(
-                f"The explainer {self.name!r} is not fitted. Call `fit`, or load a saved one."
+                f"The explainer {self.name!r} is not fitted. Call `fit`, or load a saved explainer."
             )
         absent = [] if self.rows is None else [name for name in self.schema.names if name not in self.rows]
         if absent:
             raise InvalidInputError(
-                f"The rows to start from must have all columns of the training table; {', '.join(absent)} "
-                "are not there."
+                f"The rows must have all columns of the training table; they lack {', '.join(absent)}."
             )
 
     @property
     def encoder(self) -> Encoder:
-        """Of the explainer."""
+        """The encoder of the explainer."""
         assert self.explainer.encoder_ is not None
         return self.explainer.encoder_
 
     @property
-    def model(self) -> EncodedModel | BlackBox:
-        """What decides."""
+    def model(self) -> TableModel:
+        """The model of the explainer."""
         assert self.explainer.model_ is not None
         return self.explainer.model_
 
     @property
     def schema(self) -> Schema:
-        """Of the table."""
+        """The schema of the training table."""
         return self.encoder.schema
 
     @property
     def labels(self) -> tuple[Any, ...]:
-        """Of the outcomes; none where a number is predicted."""
+        """The labels of the outcomes; empty for a model that predicts a number."""
         return self.model.labels
 
     @cached_property
-    def reader(self) -> Reader:
-        """Of the rows that clients send."""
-        return Reader(self.schema)
+    def reader(self) -> RowReader:
+        """The reader of rows in requests."""
+        return RowReader(self.schema)
 
     @cached_property
     def policies(self) -> tuple[str, ...]:
-        """Words that ask for an outcome without naming it."""
+        """Targets that select an outcome without naming it."""
         if not self.labels:
             return ()
-        words = POLICIES if len(self.labels) == 2 else POLICIES[1:]
-        return tuple(word for word in words if word not in self.labels)
+        names = POLICIES if len(self.labels) == 2 else POLICIES[1:]
+        return tuple(name for name in names if name not in self.labels)
 
     @cached_property
-    def described(self) -> dict[str, Any]:
-        """What clients are told."""
-        fixed = {
-            name
-            for rule in self.explainer.constraints
-            if isinstance(rule, Immutable)
-            for name in rule.features
-        }
+    def description(self) -> dict[str, Any]:
+        """The description for clients, as JSON values."""
+        rules, features = self.explainer.constraints, self.schema.features
+        immutable = {name for rule in rules if isinstance(rule, Immutable) for name in rule.features}
         return {
             "name": self.name,
             "ready": True,
@@ -109,37 +104,36 @@ class Served:
             "outcomes": [json_value(label) for label in self.labels],
             "confidence": self.explainer.confidence,
             "model": self.model.description,
-            "rules": [str(rule) for rule in self.explainer.constraints],
-            "features": [self._feature(feature, fixed) for feature in self.schema.features],
-            "typical": {feature.name: _typical(feature) for feature in self.schema.features},
+            "rules": [str(rule) for rule in rules],
+            "features": [self._describe(feature, feature.name in immutable) for feature in features],
+            "typical": {feature.name: _typical_value(feature) for feature in features},
         }
 
-    def _feature(self, feature: Feature, fixed: set[str]) -> dict[str, Any]:
+    def _describe(self, feature: Feature, immutable: bool) -> dict[str, Any]:
         bounds = (feature.minimum, feature.maximum) if feature.is_number else (None, None)
-        free = feature.is_number or feature.has_levels
         return {
             "name": feature.name,
             "kind": _kind(feature),
             "levels": [json_value(level) for level in feature.levels],
-            "smallest": _number(bounds[0], feature),
-            "largest": _number(bounds[1], feature),
-            "step": _number(feature.step, feature) if feature.is_number and feature.step else None,
+            "smallest": _to_integer(bounds[0], feature),
+            "largest": _to_integer(bounds[1], feature),
+            "step": _to_integer(feature.step, feature) if feature.is_number and feature.step else None,
             "missing": feature.can_miss or self.explainer.missing == "impute",
-            "immutable": feature.name in fixed or not free,
+            "immutable": immutable or not (feature.is_number or feature.has_levels),
         }
 
     @cached_property
-    def offered(self) -> list[dict[str, Any]]:
-        """The rows that people may start from."""
+    def examples(self) -> list[dict[str, Any]]:
+        """The example rows, as JSON objects."""
         if self.rows is None:
             return []
-        rows, names = self.rows.head(MOST_ROWS), self.schema.names
+        rows, names = self.rows.head(MAX_EXAMPLES), self.schema.names
         columns = [json_column(rows[name]) for name in names]
         return [dict(zip(names, cells, strict=True)) for cells in zip(*columns, strict=True)]
 
 
 def _kind(feature: Feature) -> str:
-    """What the feature is, as clients need to know it: a number on a grid of tenths is a number."""
+    """Return the kind of a feature for clients; a number on a grid of tenths is a "number"."""
     if feature.kind == "identifier" and is_datetime64_any_dtype(feature.dtype):
         return "date"
     if feature.is_number:
@@ -147,14 +141,14 @@ def _kind(feature: Feature) -> str:
     return feature.kind
 
 
-def _number(value: float | None, feature: Feature) -> float | int | None:
-    """A number as its column holds it."""
+def _to_integer(value: float | None, feature: Feature) -> float | int | None:
+    """Return a number as an integer if the column holds integers."""
     whole = value is not None and is_integer_dtype(feature.dtype) and value == int(value)
     return int(value) if whole and value is not None else value
 
 
-def _typical(feature: Feature) -> Any:  # noqa: ANN401
-    """The median of a number, the most common level; nothing for an identifier."""
+def _typical_value(feature: Feature) -> Any:  # noqa: ANN401
+    """Return the median of a number or the most common level; None for an identifier."""
     if feature.kind == "constant":
         return json_value(feature.levels[0])
-    return json_value(_number(feature.filling, feature) if feature.is_number else feature.filling)  # type: ignore[arg-type]
+    return json_value(_to_integer(feature.filling, feature) if feature.is_number else feature.filling)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Maps of the what-if page: cells against the model and a density in closed form, planes against geometry."""
+"""Maps of the what-if page: cells against the model and a closed-form density, planes against geometry."""
 
 import json
 import math
@@ -10,12 +10,12 @@ import torch
 
 from explaining import stand_in
 from plausiflow.constraints import Immutable
-from plausiflow.errors import InvalidInputError, NotFittedError
-from plausiflow.explainer import Explainer
-from plausiflow.models import LinearClassifier
-from plausiflow.models.encoded import EncodedModel
-from plausiflow.search.criterion import TargetCriterion
-from plausiflow.service.maps import map_of
+from plausiflow.core import TargetCriterion
+from plausiflow.errors import InvalidInputError
+from plausiflow.models import EncodedModel, LinearClassifier
+from plausiflow.service.decision_map import draw_map
+from plausiflow.service.schemas import MapRequest
+from plausiflow.service.served_model import ServedModel
 
 RADIUS = 0.8
 PUSH = {"income": 4.0, "debt": -2.0, "age": 1.0, "job": 1.0}
@@ -55,8 +55,10 @@ def scaled(row):
     return np.array([(row["income"] - 10) / 50, row["debt"] / 19])
 
 
-def asked(explainer, points=(), across="income", up="debt", size=12, row=ROW, target="yes"):
-    return map_of(explainer, dict(row), target, [dict(point) for point in points], across, up, size)
+def draw(explainer, points=(), across="income", up="debt", size=12, row=ROW, target="yes"):
+    axes = {"horizontal": across, "vertical": up, "size": size}
+    request = MapRequest(instance=row, target=target, points=[*points], **axes)
+    return draw_map(ServedModel("model", explainer), request, target)
 
 
 def cells(drawn, row):
@@ -67,14 +69,14 @@ def cells(drawn, row):
 
 
 def test_a_cell_holds_what_the_model_says_of_the_row_with_its_two_values(explainer):
-    rows, figures = cells(asked(explainer), ROW)
+    rows, figures = cells(draw(explainer), ROW)
     proba = explainer.predict_proba(rows)
     np.testing.assert_allclose(figures["probability"], proba["yes"], rtol=1e-4)
     np.testing.assert_allclose(figures["lead"], proba["yes"] - proba["no"], atol=1e-4)
 
 
 def test_a_cell_holds_its_score_under_the_density(explainer):
-    rows, figures = cells(asked(explainer), ROW)
+    rows, figures = cells(draw(explainer), ROW)
     centre = explainer.engine_.plausibility.centre
     numbers = np.column_stack([(rows["age"] - 18) / 72, (rows["income"] - 10) / 50, rows["debt"] / 19])
     job = np.tile([1.0, 0.0, 0.0, 0.0], (len(rows), 1))  # clerk, of three jobs and missing
@@ -83,7 +85,7 @@ def test_a_cell_holds_its_score_under_the_density(explainer):
 
 
 def test_points_lie_at_their_values_and_the_row_is_the_first(explainer):
-    drawn = asked(explainer, [ANSWER], up="age")
+    drawn = draw(explainer, [ANSWER], up="age")
     across = drawn["horizontal"]
     places = [(row["income"] - across["from"]) / (across["to"] - across["from"]) for row in (ROW, ANSWER)]
     assert [place[0] for place in drawn["points"]] == pytest.approx(places)
@@ -91,7 +93,7 @@ def test_points_lie_at_their_values_and_the_row_is_the_first(explainer):
 
 
 def test_a_number_with_few_values_has_a_cell_for_each_and_points_lie_in_its_middle(explainer):
-    drawn = asked(explainer, size=24)
+    drawn = draw(explainer, size=24)
     assert drawn["vertical"]["values"] == list(range(20))
     assert (drawn["vertical"]["from"], drawn["vertical"]["to"]) == (-0.5, 19.5)
     assert drawn["points"][0][1] == pytest.approx(5.5 / 20)
@@ -99,13 +101,13 @@ def test_a_number_with_few_values_has_a_cell_for_each_and_points_lie_in_its_midd
 
 
 def test_an_axis_reaches_a_row_beyond_the_training_range(explainer):
-    drawn = asked(explainer, row={**ROW, "income": 100.0})
+    drawn = draw(explainer, row={**ROW, "income": 100.0})
     assert drawn["horizontal"]["to"] == pytest.approx(100.0)
     assert drawn["points"][0][0] == pytest.approx(1.0)
 
 
 def test_levels_are_bands_and_missing_is_one_of_them(explainer):
-    drawn = asked(explainer, [{**ROW, "job": None}], across="job", up="income")
+    drawn = draw(explainer, [{**ROW, "job": None}], across="job", up="income")
     assert drawn["horizontal"]["values"] == ["clerk", "driver", "nurse", None]
     assert [place[0] for place in drawn["points"]] == [0.125, 0.875]
     rows, figures = cells(drawn, ROW)
@@ -116,7 +118,7 @@ def test_a_point_without_a_number_has_no_place_on_its_axis():
     frame = pd.DataFrame(np.random.default_rng(0).uniform(2, 3, (60, 2)), columns=["a", "b"])
     frame.loc[:2, "a"] = [1.0, 5.0, np.nan]
     explainer = stand_in(frame, push={"a": 1.0})
-    drawn = map_of(explainer, {"a": None, "b": 2.5}, "yes", [{"a": 2.5, "b": 2.5}], "a", "b", 5)
+    drawn = draw(explainer, [{"a": 2.5, "b": 2.5}], "a", "b", 5, {"a": None, "b": 2.5})
     assert drawn["points"][0][0] is None
     assert drawn["points"][1][0] == pytest.approx((2.5 - 1) / 4)
 
@@ -124,7 +126,7 @@ def test_a_point_without_a_number_has_no_place_on_its_axis():
 def test_an_axis_of_a_heavy_tail_has_even_steps_of_its_logarithm():
     wealth = np.exp(np.random.default_rng(0).normal(6, 2, 200)).round(2)
     explainer = stand_in(pd.DataFrame({"wealth": wealth, "b": wealth % 7}), push={"b": 1.0})
-    drawn = map_of(explainer, {"wealth": 100.0, "b": 2.0}, "yes", [], "wealth", "b", 8)
+    drawn = draw(explainer, [], "wealth", "b", 8, {"wealth": 100.0, "b": 2.0})
     assert drawn["horizontal"]["scale"] == "log"
     steps = np.diff(np.log1p(drawn["horizontal"]["values"]))
     np.testing.assert_allclose(steps, steps[0], rtol=2e-3)  # values are rounded to cents
@@ -135,7 +137,7 @@ def test_an_answer_that_changes_only_the_axes_has_its_own_figures_in_its_cell(ta
     row = pd.DataFrame([{"age": 54, "income": 35.0, "debt": 15, "job": "clerk"}])
     result = explainer.explain(row, "yes", locked=["age", "income"])
     answer = json.loads(result.to_json())["rows"][0]["counterfactuals"][0]
-    drawn = asked(explainer, [answer["values"]], "job", "debt", size=20, row=row.iloc[0].to_dict())
+    drawn = draw(explainer, [answer["values"]], "job", "debt", size=20, row=row.iloc[0].to_dict())
     across, up = drawn["points"][1]
     column, line = int(across * 4), int(up * 20)
     assert drawn["score"][line][column] == pytest.approx(answer["score"], rel=1e-4)
@@ -143,7 +145,7 @@ def test_an_answer_that_changes_only_the_axes_has_its_own_figures_in_its_cell(ta
 
 
 def test_distances_on_the_plane_are_those_of_the_scaled_numbers(explainer):
-    drawn = asked(explainer, [ANSWER, OTHER], None, None)
+    drawn = draw(explainer, [ANSWER, OTHER], None, None)
     side = drawn["horizontal"]["to"] - drawn["horizontal"]["from"]
     assert drawn["vertical"]["to"] - drawn["vertical"]["from"] == pytest.approx(side)
     places = side * np.array(drawn["points"])
@@ -153,7 +155,7 @@ def test_distances_on_the_plane_are_those_of_the_scaled_numbers(explainer):
 
 
 def test_the_plane_leads_to_the_first_answer_along_its_horizontal_axis(explainer):
-    drawn = asked(explainer, [ANSWER, OTHER], None, None)
+    drawn = draw(explainer, [ANSWER, OTHER], None, None)
     own, answer, _ = drawn["points"]
     assert answer[0] > own[0]
     assert answer[1] == pytest.approx(own[1])
@@ -164,7 +166,7 @@ def test_the_plane_leads_to_the_first_answer_along_its_horizontal_axis(explainer
 
 
 def test_a_linear_model_is_linear_on_the_plane(explainer):
-    drawn = asked(explainer, [ANSWER], None, None, size=9)
+    drawn = draw(explainer, [ANSWER], None, None, size=9)
     proba = np.array(drawn["probability"], dtype=float)
     odds = np.log(proba / (1 - proba))
     for axis in range(2):
@@ -179,21 +181,21 @@ def test_a_single_answer_leaves_the_second_axis_to_the_spread_of_plausible_rows(
     frame.loc[0, "c"], frame.loc[1, "c"] = 0.0, 1.0  # its range is wide, but few rows use it
     explainer = stand_in(frame, push={"a": 1.0})
     row = {"a": 0.1, "b": 0.5, "c": 0.5}
-    drawn = map_of(explainer, row, "yes", [{**row, "a": 0.9}], None, None, 5)
+    drawn = draw(explainer, [{**row, "a": 0.9}], None, None, 5, row)
     assert drawn["vertical"]["name"] == "along the spread of plausible rows"
     assert drawn["vertical"]["parts"][0]["feature"] == "b"
     assert drawn["vertical"]["parts"][0]["share"] == pytest.approx(1.0, abs=0.01)
 
 
 def test_the_plane_moves_no_immutable_number(explainer):
-    drawn = asked(explainer, [ANSWER], None, None)
+    drawn = draw(explainer, [ANSWER], None, None)
     for axis in (drawn["horizontal"], drawn["vertical"]):
         assert {part["feature"] for part in axis["parts"]} == {"income", "debt"}
 
 
 def test_the_plane_has_the_categories_of_the_nearest_row(explainer):
     driver = {**ANSWER, "job": "driver"}
-    drawn = asked(explainer, [driver], None, None, size=40)
+    drawn = draw(explainer, [driver], None, None, size=40)
     rows = pd.DataFrame([ROW, driver])
     for place, expected in zip(drawn["points"], explainer.predict_proba(rows)["yes"], strict=True):
         column, line = (int(share * 40) for share in place)
@@ -201,7 +203,7 @@ def test_the_plane_has_the_categories_of_the_nearest_row(explainer):
 
 
 def test_the_plane_is_blank_where_a_number_leaves_the_training_range(explainer):
-    drawn = asked(explainer, [{**ROW, "income": 60.0}], None, None, size=20)
+    drawn = draw(explainer, [{**ROW, "income": 60.0}], None, None, size=20)
     (own, answer), side = drawn["points"], drawn["horizontal"]["to"] - drawn["horizontal"]["from"]
     assert answer[0] - own[0] == pytest.approx((60 - 20) / 50 / side)
     line = drawn["score"][int(own[1] * 20)]
@@ -210,7 +212,7 @@ def test_the_plane_is_blank_where_a_number_leaves_the_training_range(explainer):
 
 
 def test_without_any_answer_there_is_still_a_plane(explainer):
-    drawn = asked(explainer, [], None, None)
+    drawn = draw(explainer, [], None, None)
     assert drawn["points"] == [pytest.approx([0.5, 0.5])]
 
 
@@ -221,7 +223,7 @@ def test_a_model_that_predicts_numbers_has_predictions_and_a_lead_over_the_inter
 
     explainer.model_ = EncodedModel(Sum(), ())
     explainer.criterion_ = TargetCriterion(edges=(-math.inf, 5.0, math.inf), unit=2.0)
-    drawn = asked(explainer, target=[4.0, 6.0])
+    drawn = draw(explainer, target=[4.0, 6.0])
     assert "probability" not in drawn
     across, up = np.array(drawn["horizontal"]["values"]), np.array(drawn["vertical"]["values"])
     expected = 10 * (across[None] - 10) / 50 + up[:, None] / 19
@@ -234,7 +236,7 @@ def test_the_lead_of_one_class_among_three_is_over_the_best_other_one(explainer,
     weight = torch.randn(3, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     model = LinearClassifier.from_weights(weight, torch.zeros(3, dtype=torch.float64))
     explainer.model_ = EncodedModel(model, ("low", "middle", "high"))
-    rows, figures = cells(asked(explainer, target="middle"), ROW)
+    rows, figures = cells(draw(explainer, target="middle"), ROW)
     proba = explainer.predict_proba(rows)
     np.testing.assert_allclose(
         figures["lead"], proba["middle"] - proba[["low", "high"]].max(axis=1), atol=1e-4
@@ -243,42 +245,24 @@ def test_the_lead_of_one_class_among_three_is_over_the_best_other_one(explainer,
 
 @pytest.mark.parametrize("axes", [("income", "debt"), ("job", "age"), (None, None)])
 def test_a_map_is_strict_json(explainer, axes):
-    drawn = asked(explainer, [ANSWER, OTHER], *axes)
+    drawn = draw(explainer, [ANSWER, OTHER], *axes)
     assert json.loads(json.dumps(drawn, allow_nan=False)) == drawn
 
 
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        ({"across": None}, "must both name a feature, or both be null"),
-        ({"across": "debts"}, "`horizontal` must be one of age, income, debt, job; got 'debts'"),
-        ({"across": "debt"}, "must differ; both are 'debt'"),
-        ({"size": 1}, "`size` must be a whole number from 2 to 100; got 1"),
-        ({"size": True}, "`size` must be a whole number"),
-        ({"size": 1000}, "`size` must be a whole number"),
         ({"target": "maybe"}, "`target` must be 'opposite'"),
-        ({"row": {"age": 30}}, "`instance` lacks income, debt, job"),
-        ({"row": {**ROW, "income": [1]}}, "`instance` has several values as income"),
         ({"row": {**ROW, "income": "much"}}, "`instance`: `income` is 'much', which is not a number"),
         ({"points": [{**ROW, "job": "king"}]}, "point 1: `job` is 'king', a level that no training row has"),
     ],
 )
-def test_what_cannot_be_drawn_is_an_error_that_says_why(explainer, changed, expected):
+def test_an_unreadable_row_or_target_is_an_error_with_the_reason(explainer, changed, expected):
     with pytest.raises(InvalidInputError, match=expected.replace("(", r"\(")):
-        asked(explainer, **changed)
-
-
-def test_rows_that_are_no_objects_are_an_error(explainer):
-    with pytest.raises(InvalidInputError, match="point 1 is no object"):
-        map_of(explainer, ROW, "yes", [[1, 2]], "income", "debt", 5)
+        draw(explainer, **changed)
 
 
 def test_a_plane_needs_two_numbers_that_can_change(table):
     explainer = stand_in(table, [Immutable("age", "income")], push=PUSH)
     with pytest.raises(InvalidInputError, match="this table has 1"):
-        asked(explainer, [ANSWER], None, None)
-
-
-def test_an_explainer_that_is_not_fitted_has_no_map():
-    with pytest.raises(NotFittedError, match="has not been fitted"):
-        asked(Explainer(LinearClassifier()))
+        draw(explainer, [ANSWER], None, None)

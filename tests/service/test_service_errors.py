@@ -1,4 +1,4 @@
-"""What is refused, each with its reason: questions, bodies, addresses, and whoever shows no token."""
+"""Every invalid request is refused with a reason: bodies, addresses, methods, tokens and host names."""
 
 import json
 from random import Random
@@ -9,21 +9,21 @@ from hypothesis import strategies as st
 
 from plausiflow.errors import InvalidInputError
 from plausiflow.service import ServiceSettings
-from plausiflow.service.server import check_reach
+from plausiflow.service.server import check_address
 from serving import AT, Client
 
-# ---------------------------------------------------------------- questions and bodies
+# ---------------------------------------------------------------- bodies
 
 GOOD = "rows[0], the first row"
-REFUSED = [
+INVALID = [
     ({}, "instances"),
     ([], "object"),
     (None, "object"),
-    ({"instances": []}, "one row"),
+    ({"instances": []}, "at least 1 item"),
     ({"instances": {}}, "list"),
-    ({"instances": [1]}, "instances[0] is 1"),
-    ({"instances": [{}]}, "lacks 'age'"),
-    ({"instances": [GOOD, {"age": 1}]}, "instances[1] lacks 'income'"),
+    ({"instances": [1]}, "`instances[0]` must be an object; got 1"),
+    ({"instances": [{}]}, "`instances[0].age` is missing"),
+    ({"instances": [GOOD, {"age": 1}]}, "`instances[1].income` is missing"),
     ({"instances": [{"agee": 3}]}, "did you mean 'age'"),
     ({"instances": [GOOD], "taget": "yes"}, "did you mean 'target'"),
     ({"instances": [GOOD], "target": "maybe"}, "'no', 'yes'"),
@@ -31,20 +31,29 @@ REFUSED = [
     ({"instances": [GOOD], "target": None}, "null"),
     ({"instances": [GOOD], "target": {"a": []}}, "outcomes"),
     ({"instances": [GOOD], "parameters": []}, "object"),
-    ({"instances": [GOOD], "parameters": {"kk": 1}}, "'kk' is not known"),
+    ({"instances": [GOOD], "parameters": {"kk": 1}}, "`parameters` has unknown names: 'kk'"),
     ({"instances": [GOOD], "parameters": {"k": 0}}, "from 1 to 48"),
     ({"instances": [GOOD], "parameters": {"k": 1.5}}, "from 1 to 48"),
     ({"instances": [GOOD], "parameters": {"k": True}}, "from 1 to 48"),
     ({"instances": [GOOD], "parameters": {"k": 10**400}}, "from 1 to 48"),
     ({"instances": [GOOD], "parameters": {"confidence": 0.5}}, "null"),
-    ({"instances": [GOOD], "parameters": {"relaxed": 1}}, "true or false"),
-    ({"instances": [GOOD], "parameters": {"min_probability": 1}}, "between 0 and 1"),
+    (
+        {"instances": [GOOD], "parameters": {"relaxed": 1}},
+        "`parameters.relaxed` must be a valid boolean; got 1",
+    ),
+    ({"instances": [GOOD], "parameters": {"min_probability": 1}}, "less than 1"),
     ({"instances": [GOOD], "parameters": {"locked": "age"}}, "list"),
     ({"instances": [GOOD], "parameters": {"locked": ["incom"]}}, "did you mean 'income'"),
     ({"instances": [GOOD], "parameters": {"locked": [["income"]]}}, "a list of 1"),
     ({"instances": [GOOD], "parameters": {"ranges": []}}, "object"),
-    ({"instances": [GOOD], "parameters": {"ranges": {"job": [0, 1]}}}, "'job' is none"),
-    ({"instances": [GOOD], "parameters": {"ranges": {"income": 3}}}, "pairs"),
+    (
+        {"instances": [GOOD], "parameters": {"ranges": {"job": [0, 1]}}},
+        "must be one of 'age', 'income', 'savings', 'gain'; got 'job'",
+    ),
+    (
+        {"instances": [GOOD], "parameters": {"ranges": {"income": 3}}},
+        "`parameters.ranges.income` must be a pair of numbers",
+    ),
     ({"instances": [GOOD], "parameters": {"ranges": {"income": [2, 1]}}}, "2 and 1"),
     ({"instances": [GOOD], "parameters": {"ranges": {"income": ["a", 1]}}}, "'a' and 1"),
     (
@@ -54,8 +63,8 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("body", "reason"), REFUSED, ids=range(len(REFUSED)))
-def test_a_question_that_cannot_be_answered_is_refused_with_the_reason(client, rows, body, reason):
+@pytest.mark.parametrize(("body", "reason"), INVALID, ids=range(len(INVALID)))
+def test_a_body_that_does_not_match_its_schema_is_refused_with_the_reason(client, rows, body, reason):
     if isinstance(body, dict) and isinstance(body.get("instances"), list):
         body = {**body, "instances": [rows[0] if row == GOOD else row for row in body["instances"]]}
     answer = client.post(f"{AT}:explain", content=json.dumps(body))
@@ -63,8 +72,8 @@ def test_a_question_that_cannot_be_answered_is_refused_with_the_reason(client, r
     assert reason in answer.json()["error"]
 
 
-def damaged(random: Random, text: bytes) -> bytes:
-    """A body that is cut off, has a byte that JSON has not, or something where other things belong."""
+def damage(random: Random, text: bytes) -> bytes:
+    """Return a body that is cut off, has a byte that JSON does not allow, or has a wrong value."""
     body, place = json.loads(text), random.randrange(1, len(text))
     row = body["instances"][0]
     match random.randrange(6):
@@ -89,7 +98,7 @@ def test_two_hundred_malformed_bodies_are_refused_with_a_reason(client, rows):
     text = json.dumps({"instances": [rows[0]], "target": "yes", "parameters": {}}).encode()
     statuses = set()
     for i in range(200):
-        answer = client.post(f"{AT}:explain", content=damaged(random, text))
+        answer = client.post(f"{AT}:explain", content=damage(random, text))
         statuses.add(answer.status_code)
         assert answer.status_code in (400, 422), (i, answer.text)
         assert len(answer.json()["error"]) > 30
@@ -103,14 +112,14 @@ def test_two_hundred_malformed_bodies_are_refused_with_a_reason(client, rows):
         lambda x: st.lists(x) | st.dictionaries(st.text(), x),
     )
 )
-def test_any_json_at_all_is_refused_with_a_reason(client, body):
+def test_arbitrary_json_is_refused_with_a_reason(client, body):
     text = json.dumps(body)
     answer = client.post(f"{AT}:predict", content=text.encode())
     assert answer.status_code in (400, 422)
     assert answer.json()["error"]
 
 
-def test_too_many_rows_and_too_large_bodies_are_refused_chunked_ones_too(rows):
+def test_too_many_rows_and_too_large_bodies_are_refused_also_in_chunks(rows):
     async def pieces():
         for _ in range(30):
             yield b" " * 100
@@ -126,9 +135,13 @@ def test_too_many_rows_and_too_large_bodies_are_refused_chunked_ones_too(rows):
     assert "2000 bytes" in chunked.json()["error"]
 
 
-def test_a_body_must_say_that_it_is_json(client):
-    for said in ({}, {"Content-Type": "text/plain"}, {"Content-Type": "application/x-www-form-urlencoded"}):
-        answer = client.post(f"{AT}:predict", content=b"{}", headers=said)
+def test_a_body_must_have_the_content_type_of_json(client):
+    for headers in (
+        {},
+        {"Content-Type": "text/plain"},
+        {"Content-Type": "application/x-www-form-urlencoded"},
+    ):
+        answer = client.post(f"{AT}:predict", content=b"{}", headers=headers)
         assert answer.status_code == 415
         assert "Content-Type: application/json" in answer.json()["error"]
     answer = client.post(
@@ -153,7 +166,7 @@ def test_unknown_addresses_models_and_methods_are_refused_as_json(client):
         assert status != 405 or answer.headers["allow"] in ("GET", "POST")
 
 
-# ---------------------------------------------------------------- who may ask
+# ---------------------------------------------------------------- access
 
 TOKEN = "a-token-of-the-tests"
 
@@ -161,7 +174,7 @@ TOKEN = "a-token-of-the-tests"
 def test_a_token_is_needed_for_models_but_not_for_health(rows):
     body = {"json": {"instances": rows[:1]}}
     with Client(token=TOKEN) as client:
-        for shown in (
+        for headers in (
             {},
             {"Authorization": TOKEN},
             {"Authorization": f"Bearer {TOKEN}x"},
@@ -173,7 +186,7 @@ def test_a_token_is_needed_for_models_but_not_for_health(rows):
                 ("GET", "/v1/x", {}),
                 ("GET", "/openapi.json", {}),
             ):
-                answer = client.request(method, path, headers=shown, **options)
+                answer = client.request(method, path, headers=headers, **options)
                 assert answer.status_code == 401
                 assert answer.headers["www-authenticate"] == "Bearer"
                 assert TOKEN not in answer.text
@@ -187,7 +200,7 @@ def test_a_token_is_needed_for_models_but_not_for_health(rows):
         ]
 
 
-def test_a_service_without_a_token_answers_only_to_its_own_names():
+def test_a_service_without_a_token_is_available_only_under_its_own_names():
     with Client(hosts=frozenset({"localhost", "127.0.0.1", "[::1]"})) as client:
         for host, status in (
             ("localhost:80", 200),
@@ -200,15 +213,15 @@ def test_a_service_without_a_token_answers_only_to_its_own_names():
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "example.org", ""])
-def test_other_machines_are_not_served_without_a_token_unless_that_is_wanted(host):
+def test_other_machines_need_a_token_unless_the_settings_allow_them(host):
     with pytest.raises(InvalidInputError, match="token"):
-        check_reach(host, None, ServiceSettings())
-    check_reach(host, TOKEN, ServiceSettings())
-    check_reach(host, None, ServiceSettings(allow_remote=True))
+        check_address(host, None, ServiceSettings())
+    check_address(host, TOKEN, ServiceSettings())
+    check_address(host, None, ServiceSettings(allow_remote=True))
     with pytest.raises(InvalidInputError, match="16 visible"):
-        check_reach(host, "short", ServiceSettings())
+        check_address(host, "short", ServiceSettings())
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.8.8"])
-def test_this_machine_is_served_without_a_token(host):
-    check_reach(host, None, ServiceSettings())
+def test_this_machine_needs_no_token(host):
+    check_address(host, None, ServiceSettings())

@@ -1,4 +1,4 @@
-"""What clients are told: models, rows, maps, the page, health, counters and headers."""
+"""Responses of the service: models, rows, maps, the page, health, metrics and headers."""
 
 import pandas as pd
 import pytest
@@ -6,14 +6,14 @@ import pytest
 from serving import AT, NAME, Client, instances, people
 
 
-def test_a_model_tells_what_its_rows_must_be_and_its_typical_row_can_be_asked_about(client):
+def test_the_description_of_a_model_has_its_features_and_a_typical_row_that_can_be_explained(client):
     assert client.get("/v1/models").json() == {"models": [NAME]}
-    told = client.get(AT).json()
-    by_name = {feature["name"]: feature for feature in told["features"]}
+    description = client.get(AT).json()
+    by_name = {feature["name"]: feature for feature in description["features"]}
     frame = people()[1]
     assert list(by_name) == list(frame.columns)
-    assert (told["name"], told["ready"], told["outcomes"]) == (NAME, True, ["no", "yes"])
-    assert told["rules"] == ['Immutable("age")']
+    assert (description["name"], description["ready"], description["outcomes"]) == (NAME, True, ["no", "yes"])
+    assert description["rules"] == ['Immutable("age")']
     assert {name: f["kind"] for name, f in by_name.items()} == {
         "age": "integer", "income": "integer", "savings": "number", "job": "category", "school": "ordered",
         "owns": "boolean", "gain": "integer",
@@ -27,12 +27,12 @@ def test_a_model_tells_what_its_rows_must_be_and_its_typical_row_can_be_asked_ab
     assert by_name["school"]["levels"] == ["none", "basic", "high", "phd"]
     assert [name for name, feature in by_name.items() if feature["immutable"]] == ["age"]
     assert [name for name, feature in by_name.items() if feature["missing"]] == ["job", "gain"]
-    assert told["typical"]["income"] == sorted(frame["income"])[(len(frame) - 1) // 2]
-    assert told["typical"]["job"] == frame["job"].mode()[0]
-    assert client.explain([told["typical"]])[0]["status"] == "found"
+    assert description["typical"]["income"] == sorted(frame["income"])[(len(frame) - 1) // 2]
+    assert description["typical"]["job"] == frame["job"].mode()[0]
+    assert client.explain([description["typical"]])[0]["status"] == "found"
 
 
-def test_rows_to_start_from_are_the_first_two_hundred(rows):
+def test_the_first_two_hundred_rows_are_offered_as_examples(rows):
     frame = people()[1]
     many = pd.concat([frame] * 2, ignore_index=True).assign(more=1)
     with Client(rows={NAME: many}) as client:
@@ -51,29 +51,42 @@ def test_a_map_is_drawn_around_a_row(client, rows):
     assert {len(line) for line in drawn["score"]} == {6}
 
 
+AXES = "must name two different features as `horizontal` and `vertical`, or neither"
+
+
 @pytest.mark.parametrize(
-    "wrong",
+    ("changed", "reason"),
     [
-        {"size": 1},
-        {"size": 81},
-        {"size": "6"},
-        {"points": {}},
-        {"points": [{}]},
-        {"instance": []},
-        {"target": "opposite"},
-        {"target": "maybe"},
-        {"horizontal": "incom"},
-        {"horizontal": "age"},
-        {"more": 1},
+        ({"size": 1}, "`size` must be a whole number from 2 to 80; got 1"),
+        ({"size": 81}, "`size` must be a whole number from 2 to 80; got 81"),
+        ({"size": "6"}, "`size` must be a whole number from 2 to 80; got '6'"),
+        ({"size": True}, "`size` must be a whole number from 2 to 80; got true"),
+        ({"points": {}}, "`points` must be a valid list; got an object of 0"),
+        ({"points": [{}]}, "`points[0].age` is missing"),
+        ({"points": [[1, 2]]}, "`points[0]` must be an object; got a list of 2"),
+        ({"instance": []}, "`instance` must be an object; got a list of 0"),
+        ({"instance": {"age": 30}}, "`instance.income` is missing"),
+        (
+            {"instance": {"job": [1]}},
+            "`instance.job` must be text, a number, true, false or null; got a list",
+        ),
+        ({"target": "opposite"}, "one of the outcomes 'no', 'yes'; got 'opposite'"),
+        ({"target": "maybe"}, "one of the outcomes 'no', 'yes'; got 'maybe'"),
+        ({"horizontal": "incom"}, "`horizontal` must be one of 'age', 'income'"),
+        ({"horizontal": "incom"}, "got 'incom'; did you mean 'income'?"),
+        ({"horizontal": "age"}, AXES),
+        ({"horizontal": "age", "vertical": "age"}, AXES),
+        ({"more": 1}, "The body has unknown names: 'more'"),
     ],
 )
-def test_a_map_that_cannot_be_drawn_is_refused_with_the_reason(client, rows, wrong):
-    answer = client.post(f"{AT}:map", {"instance": rows[0], "target": "yes"} | wrong)
+def test_an_invalid_map_request_is_refused_with_the_reason(client, rows, changed, reason):
+    changed = {name: rows[0] | value if value == {"job": [1]} else value for name, value in changed.items()}
+    answer = client.post(f"{AT}:map", {"instance": rows[0], "target": "yes"} | changed)
     assert answer.status_code == 422
-    assert len(answer.json()["error"]) > 30
+    assert reason in answer.json()["error"]
 
 
-def test_the_page_and_its_files_are_served_with_their_types_and_nothing_else_is(client):
+def test_only_the_files_of_the_page_are_served_with_their_media_types(client):
     page = client.get("/")
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert b"<html" in page.content
@@ -90,7 +103,7 @@ def test_the_page_and_its_files_are_served_with_their_types_and_nothing_else_is(
         assert client.get(path).status_code == 404, path
 
 
-def test_health_readiness_and_counters():
+def test_health_readiness_and_metrics():
     with Client() as client:
         assert client.get("/healthz").json() == {"status": "alive"}
         assert client.get("/readyz").json() == {"status": "ready"}
@@ -110,7 +123,7 @@ def test_health_readiness_and_counters():
     assert not client.service.is_ready
 
 
-def test_every_answer_carries_headers_that_protect_and_questions_are_never_kept(client, rows):
+def test_every_response_has_security_headers_and_answers_are_not_cached(client, rows):
     answers = [client.get("/"), client.get("/nothing"), client.get(AT), client.post(f"{AT}:predict", {})]
     for answer in answers:
         headers = answer.headers
