@@ -12,7 +12,8 @@ pytest.importorskip("pyarrow")
 from batches import GRANTED, parts
 from plausiflow import Range
 from plausiflow.batch import RowFilter, RowSelection, unit_explainer
-from plausiflow.cli import app, batching
+from plausiflow.cli import app
+from plausiflow.cli import batch as batch_command
 from plausiflow.workers import Inline
 
 
@@ -24,7 +25,7 @@ def batch(*arguments: object) -> tuple[int, str]:
 @pytest.fixture
 def inline(monkeypatch):
     """Run units in this process: starting workers takes seconds."""
-    monkeypatch.setattr("plausiflow.cli.batching.Processes", lambda **settings: Inline())
+    monkeypatch.setattr("plausiflow.cli.batch.Processes", lambda **settings: Inline())
 
 
 @pytest.mark.usefixtures("inline")
@@ -54,7 +55,7 @@ def test_a_model_that_is_given_makes_another_run(portfolio, tmp_path, folder):
 
 
 def test_the_command_has_the_units_of_the_library():
-    option = inspect.signature(batching.batch).parameters["rows_per_unit"]
+    option = inspect.signature(batch_command.batch).parameters["rows_per_unit"]
     assert option.default == RowSelection().rows_per_unit
 
 
@@ -79,4 +80,4 @@ def test_the_exit_code_reports_the_result(portfolio, tmp_path, folder, monkeypat
     monkeypatch.setattr(unit_explainer.UnitExplainer, "__call__", interrupt)
     code, told = batch(folder, portfolio, tmp_path / "stopped")
     assert code == 130
-    assert "the same command with --resume goes on from there" in told
+    assert "the same command with --resume continues the run" in told

@@ -1,4 +1,4 @@
-"""Shared by the tests of commands: files of tables, models and rules, and an explainer that was saved."""
+"""Fixtures of the tests of commands: files of tables, models and rules, and a saved explainer."""
 
 import pandas as pd
 import pytest
@@ -15,7 +15,7 @@ RULES = 'immutable = ["age"]\nincreasing = ["income"]\n[range]\ndebt_ratio = [0,
 
 @pytest.fixture
 def brief(monkeypatch):
-    """Densities and students that learn for a moment only; short searches."""
+    """Short training of densities and surrogates, and short searches."""
     shortened(monkeypatch)
 
 

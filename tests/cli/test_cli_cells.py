@@ -1,14 +1,14 @@
-"""Texts on the way to values: cells and columns of a table, targets and ranges of a command."""
+"""Text is parsed to values: cells and columns of a table, targets and ranges of a command."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from plausiflow import Range
-from plausiflow.cli.table_options import interval, range_of, target_of
+from plausiflow.cli.options import parse_interval, parse_range, parse_target
 from plausiflow.errors import InvalidInputError
 from plausiflow.tables.schema import Schema
-from plausiflow.tables.text import column_like, column_of
+from plausiflow.tables.text import parse_column, parse_column_as
 
 
 @pytest.mark.parametrize(
@@ -34,18 +34,18 @@ from plausiflow.tables.text import column_like, column_of
     ],
 )
 def test_cells_are_what_people_mean(texts, values, expected):
-    column = column_of("c", texts)
+    column = parse_column("c", texts)
     pd.testing.assert_series_equal(column, pd.Series(values, dtype=expected, name="c"), check_exact=True)
 
 
 def test_numbers_are_read_to_the_last_bit():
     texts = ["0.30000000000000004", "2.2250738585072014e-308", "9007199254740993.0", "1.7976931348623157e308"]
-    assert column_of("c", texts).tolist() == [float(text) for text in texts]
+    assert parse_column("c", texts).tolist() == [float(text) for text in texts]
 
 
 def test_a_decimal_comma_is_told():
-    with pytest.raises(InvalidInputError, match=r"decimal comma, such as '1,5'.*Write '1\.5'"):
-        column_of("c", ["1,5", "2"])
+    with pytest.raises(InvalidInputError, match=r"got '1,5' with a decimal comma. Write '1\.5'"):
+        parse_column("c", ["1,5", "2"])
 
 
 def trained_on(column, **settings):
@@ -67,32 +67,32 @@ def trained_on(column, **settings):
     ],
 )
 def test_rows_are_read_with_the_dtypes_of_the_training_table(trained, texts, values, expected):
-    column = column_like(trained_on(trained), texts)
+    column = parse_column_as(trained_on(trained), texts)
     pd.testing.assert_series_equal(column, pd.Series(values, dtype=expected, name="c"), check_exact=True)
 
 
 def test_categories_keep_their_order_and_a_new_one_is_not_lost():
     dtype = pd.CategoricalDtype(["low", "high"], ordered=True)
     feature = trained_on(pd.Series(["low", "high"] * 30, dtype=dtype))
-    assert column_like(feature, ["high", "low", ""]).dtype == dtype
-    assert column_like(feature, ["high", "other"]).tolist() == ["high", "other"]
+    assert parse_column_as(feature, ["high", "low", ""]).dtype == dtype
+    assert parse_column_as(feature, ["high", "other"]).tolist() == ["high", "other"]
 
 
 def test_dates_are_dates_where_the_training_table_has_dates():
     days = pd.Series(pd.date_range("2024-01-01", periods=60))
     feature = trained_on(days, kinds={"c": "identifier"})
-    read = column_like(feature, ["2024-02-29", "", "2024-03-01 12:30"])
+    read = parse_column_as(feature, ["2024-02-29", "", "2024-03-01 12:30"])
     assert read.dtype == days.dtype
     assert read.tolist()[::2] == [pd.Timestamp("2024-02-29"), pd.Timestamp("2024-03-01 12:30")]
-    assert column_like(feature, ["29.2.2024", "soon"]).tolist() == ["29.2.2024", "soon"]
+    assert parse_column_as(feature, ["29.2.2024", "soon"]).tolist() == ["29.2.2024", "soon"]
 
 
 def test_identifiers_are_read_as_they_were():
     text = trained_on(pd.Series([f"{i:05}" for i in range(60)]), kinds={"c": "identifier"})
-    assert column_like(text, ["00017", "18"]).tolist() == ["00017", "18"]
+    assert parse_column_as(text, ["00017", "18"]).tolist() == ["00017", "18"]
     number = trained_on(pd.Series(range(60)), kinds={"c": "identifier"})
-    assert column_like(number, ["17", "18"]).tolist() == [17, 18]
-    assert column_like(number, ["17", "x"]).tolist() == ["17", "x"]
+    assert parse_column_as(number, ["17", "18"]).tolist() == [17, 18]
+    assert parse_column_as(number, ["17", "x"]).tolist() == ["17", "x"]
 
 
 @pytest.mark.parametrize(
@@ -112,15 +112,15 @@ def test_identifiers_are_read_as_they_were():
     ],
 )
 def test_a_target_is_a_label_a_policy_or_an_interval(text, labels, wanted):
-    found = target_of(text, labels)
+    found = parse_target(text, labels)
     assert found == wanted
     assert type(found) is type(wanted)
 
 
 def test_a_range_is_a_column_and_its_bounds():
-    assert range_of("income=0:5000") == Range("income", 0, 5000)
-    assert range_of("a=b=:3") == Range("a=b", None, 3)
-    assert interval(":") is None
+    assert parse_range("income=0:5000") == Range("income", 0, 5000)
+    assert parse_range("a=b=:3") == Range("a=b", None, 3)
+    assert parse_interval(":") is None
     for text in ("income", "income=5", "=1:2", "income=a:b", "income=:"):
         with pytest.raises(InvalidInputError, match="such as income=0:5000"):
-            range_of(text)
+            parse_range(text)

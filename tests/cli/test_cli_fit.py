@@ -1,4 +1,4 @@
-"""The command fit: what it learns from a table or takes from a file, holds out, and tells."""
+"""``plausiflow fit``: what it trains, loads, holds out and prints."""
 
 import re
 
@@ -21,8 +21,8 @@ def test_what_is_learned_and_answered_is_told(folder, explainer, tmp_path, brief
     counts = table["loan"].value_counts()
     assert f"300 rows, 5 features, loan: {counts.index[0]} {counts.iloc[0]}" in told.stdout
     assert "Model: logistic, trained on 240 rows\n" in told.stdout
-    assert "ModelResolver for: a network of plausiflow, LinearClassifier" in told.stdout
-    tried = r"Tried on 60 rows that were held out \(20%\): accuracy (0\.\d+) \(0\.\d+ with the most common"
+    assert "Explained as: a network of plausiflow, LinearClassifier" in told.stdout
+    tried = r"Tested on 60 rows that were held out \(20%\): accuracy (0\.\d+) \(0\.\d+ with the most common"
     assert float(re.search(tried, told.stdout)[1]) > 0.6
     assert f"Saved: {out} (" in told.stdout
     assert f"Next: plausiflow explain {out} {folder / 'loans.csv'} --target opposite" in told.stdout
@@ -30,14 +30,14 @@ def test_what_is_learned_and_answered_is_told(folder, explainer, tmp_path, brief
 
 def test_rows_that_are_held_out_are_a_fifth_of_each_outcome_and_not_learned_from(folder, explainer):
     y = pd.read_csv(folder / "loans.csv")["loan"]
-    chosen = training.held_out(y, 0.2, numbers=False, seed=0)
+    chosen = training.split_held_out(y, 0.2, numbers=False, seed=0)
     assert y[chosen].value_counts().to_dict() == {k: round(0.2 * n) for k, n in y.value_counts().items()}
-    assert Explainer.load(explainer).origin_.rows == (~chosen).sum()
+    assert Explainer.load(explainer).training_summary_.rows == (~chosen).sum()
 
 
 def test_an_outcome_of_two_rows_is_not_held_out():
     y = pd.Series(["a"] * 100 + ["b"] * 2)
-    assert training.held_out(y, 0.9, numbers=False, seed=0).tolist()[100:] == [False, False]
+    assert training.split_held_out(y, 0.9, numbers=False, seed=0).tolist()[100:] == [False, False]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_model_in_a_file_is_explained_as_it_is(folder, tmp_path, brief, data, 
 def test_the_model_of_a_saved_explainer_is_used_again(folder, explainer, tmp_path, brief):
     command = ("fit", folder / "loans.csv", "--target", "loan", "--model", explainer, *QUICK)
     line = refused(*command, "--out", tmp_path / "a")  # all rows have other ranges than those learned from
-    assert "takes rows as the table that it was trained on" in line
+    assert "needs rows in the encoding of the table that it was trained on" in line
     done("fit", folder / "loans.csv", "--target", "loan", "--train", "logistic", "--hold-out", 0,
          "--out", tmp_path / "b", *QUICK)  # fmt: skip
     done(
@@ -124,7 +124,7 @@ def test_fewer_rows_and_columns_are_learned_from_where_that_is_asked_for(folder,
     assert "150 rows, 2 features" in told.stdout
     own = Explainer.load(tmp_path / "e")
     assert own.encoder_.schema.names == ("income", "debt_ratio")
-    assert own.origin_.rows == 120
+    assert own.training_summary_.rows == 120
 
 
 def test_a_column_that_looks_like_an_identifier_is_noted(folder, tmp_path, brief):
@@ -133,4 +133,4 @@ def test_a_column_that_looks_like_an_identifier_is_noted(folder, tmp_path, brief
     told = done(
         "fit", tmp_path / "t.csv", "--target", "loan", "--train", "logistic", "--out", tmp_path / "e", *QUICK
     )
-    assert told.stderr.count("Note: `customer` is taken for an identifier") == 1
+    assert told.stderr.count("Note: `customer` is treated as an identifier") == 1

@@ -1,4 +1,4 @@
-"""Help texts and documentation name what there is, and exit codes tell how a command ended."""
+"""Help texts and documentation name existing options, and exit codes report how a command ended."""
 
 import re
 import shlex
@@ -8,11 +8,11 @@ import pandas as pd
 
 from commanding import DOCS, done, invoke, recorded, refused
 from plausiflow import Explainer
-from plausiflow.cli import explaining
+from plausiflow.cli import explain
 
 
 def examples(command):
-    """The commands that a help text shows."""
+    """Return the commands in a help text."""
     text = done(command, "--help").stdout
     return re.findall(rf"^ *(plausiflow {command} .*?) *$", text, re.MULTILINE)
 
@@ -68,7 +68,7 @@ def test_an_interrupted_command_has_its_own_exit_code_and_leaves_nothing(
         Path(path).write_text("half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(explaining.Explanations, "to_json", interrupted)
+    monkeypatch.setattr(explain.Explanations, "to_json", interrupted)
     finished = invoke("explain", explainer, folder / "rows.csv", "--json", tmp_path / "a.json")
     assert finished.exit_code == 130
     assert "plausiflow: stopped" in finished.stderr
@@ -79,7 +79,7 @@ def test_a_place_that_cannot_be_written_is_one_line(folder, explainer, tmp_path,
     def full(*_, **__):
         raise OSError(28, "No space left on device", "a.json")
 
-    monkeypatch.setattr(explaining.Explanations, "to_json", full)
+    monkeypatch.setattr(explain.Explanations, "to_json", full)
     line = refused("explain", explainer, folder / "rows.csv", "--json", tmp_path / "a.json")
     assert "No space left on device" in line
 

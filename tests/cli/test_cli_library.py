@@ -1,4 +1,4 @@
-"""The commands fit and explain answer as the library does, to the bit, in a process of their own."""
+"""``plausiflow fit`` and ``explain`` give the answers of the library, bit for bit, in another process."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Models in files that cannot be read, or must not be: one line, and no code is run."""
+"""Model files that cannot or must not be read: one line on standard error, and no code is run."""
 
 import pickle
 from pathlib import Path
@@ -31,13 +31,13 @@ def test_a_pickle_is_never_read_whatever_it_is_called(folder, tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("name", "content", "remedy"),
     [
-        ("model.onnx", b"x", "is no model that can be read here"),
+        ("model.onnx", b"x", "is not a model that can be read here"),
         ("model.skops", b"no zip", "BadZipFile"),
         ("model.json", b"{}", "KeyError: 'learner'"),
         ("model.json", b"[1", "JSONDecodeError"),
         ("model.json", b'{"learner": {"objective": {"name": "rank:ndcg"}}}', "its objective is 'rank:ndcg'"),
         ("model.ubj", b"no booster", "XGBoost cannot read it"),
-        ("model.txt", b"tree", "it is no file that `booster.save_model` of LightGBM wrote"),
+        ("model.txt", b"tree", "it was not written by `booster.save_model` of LightGBM"),
         ("model.txt", b"objective=lambdarank\nfeature_names=a\n", "its objective is 'lambdarank'"),
         ("model.txt", b"objective=multiclass num_class:3\nfeature_names=a\n", "the table has 2"),
         ("model.txt", b"objective=binary\nfeature_names=a\n", "LightGBM cannot read"),
@@ -67,5 +67,5 @@ class Odd(StandardScaler):
 def test_outcomes_that_a_model_does_not_know_are_told(folder, tmp_path):
     line = refused("fit", folder / "named.csv", "--target", "paid", "--model", folder / "model.json",
                    "--out", tmp_path / "o")  # fmt: skip
-    assert "`paid` holds 'no', 'yes', and the outcomes of" in line
+    assert "`paid` contains 'no', 'yes', and the outcomes of" in line
     assert "are 0, 1. Write them as the model was trained on them" in line

@@ -1,4 +1,4 @@
-"""Files, choices and questions that cannot be used: one line with a remedy, and nothing is lost."""
+"""Invalid files, options and requests: one line with a remedy, and existing files are kept."""
 
 import sys
 
@@ -7,7 +7,7 @@ import pytest
 
 from commanding import QUICK, done, make, refused
 from plausiflow import Explainer
-from plausiflow.cli.tables import Dialect, read_table, write_table
+from plausiflow.cli.table_files import Dialect, read_table, write_table
 
 pytest.importorskip("pyarrow")
 
@@ -29,10 +29,10 @@ FILES = {
     "ragged.csv": (b"age,loan\n1,yes\n2\n", "Line 3 of"),
     "long.csv": (b"age,loan\n1,yes,no\n", "has 3 cells, and the header 2"),
     "quote.csv": (b'age,loan\n1,"yes\n', "unclosed double quote"),
-    "zeros.csv": (b"age,loan\n1,\0\n", "holds zero bytes"),
-    "commas.csv": (b'age,loan\n"1,5",yes\n"2,5",no\n', "decimal comma, such as '1,5'"),
+    "zeros.csv": (b"age,loan\n1,\0\n", "contains zero bytes"),
+    "commas.csv": (b'age,loan\n"1,5",yes\n"2,5",no\n', "got '1,5' with a decimal comma"),
     "alone.csv": (b"loan\nyes\nno\n", "has no column besides 'loan'"),
-    "one.csv": (b"age,loan\n1,yes\n2,yes\n", "must hold two outcomes or more; it holds 1"),
+    "one.csv": (b"age,loan\n1,yes\n2,yes\n", "must contain two outcomes or more; it has 1"),
     "gone.csv": (b"age,loan\n1,yes\n2,\n", "is missing in 1 of 2 rows, first in row 2"),
     "broken.parquet": (b"PAR1nothingPAR1", "cannot be read as Parquet"),
     "table.xlsx": (b"PK", "Tables are files that end in .csv or .parquet"),
@@ -134,7 +134,7 @@ def test_nothing_is_written_over_unless_that_is_asked_for(folder, explainer, tmp
     with monkeypatch.context() as patch:
         patch.setattr(Explainer, "explain", lambda *_, **__: pytest.fail("something was explained"))
         for option in ("--out", "--report", "--json"):
-            assert "exists already. Give another name, or --force" in refused(
+            assert "exists already. Use another name, or --force" in refused(
                 *command, option, tmp_path / "a.csv"
             )
         assert "is the file of rows itself" in refused(*command, "--out", folder / "rows.csv", "--force")
@@ -158,10 +158,10 @@ def test_only_an_explainer_is_ever_replaced_by_another(folder, explainer, tmp_pa
             assert "is a file; a directory is expected" in refused(
                 *command, "--out", tmp_path / "file", *force
             )
-            assert "holds cat.png, and no saved explainer" in refused(
+            assert "contains cat.png, and no saved explainer" in refused(
                 *command, "--out", tmp_path / "photos", *force
             )
-        assert "holds an explainer already" in refused(*command, "--out", explainer)
+        assert "contains an explainer already" in refused(*command, "--out", explainer)
     for force in ((), ("--force",)):
         done(*command, "--out", tmp_path / "new" / "e", *force)
     assert (tmp_path / "photos" / "cat.png").read_text() == "mine"

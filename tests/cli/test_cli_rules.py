@@ -1,4 +1,4 @@
-"""Rules in a file: read as the documentation writes them, all that is wrong told at once."""
+"""Rules in a file: read as documented, all problems reported at once."""
 
 import re
 
@@ -96,7 +96,7 @@ def test_a_file_that_is_no_toml_is_told_with_its_line(folder, tmp_path):
     (tmp_path / "rules.toml").write_text("immutable = [age]\n")
     line = refused("fit", folder / "loans.csv", "--target", "loan", "--rules", tmp_path / "rules.toml",
                    "--out", tmp_path / "o")  # fmt: skip
-    assert "is no TOML" in line
+    assert "is not TOML" in line
     assert "line 1" in line
 
 

@@ -41,7 +41,7 @@ def test_a_service_that_cannot_be_is_one_line_with_a_remedy(explainer, monkeypat
 
 def test_two_explainers_of_one_name_cannot_be_served(explainer, tmp_path, monkeypatch):
     recorded(monkeypatch)
-    assert "credit is there twice" in refused("serve", explainer, tmp_path / "credit")
+    assert "credit is given twice" in refused("serve", explainer, tmp_path / "credit")
 
 
 def test_without_its_packages_the_service_names_the_extra(explainer, monkeypatch):

@@ -1,4 +1,4 @@
-"""What the tests of commands share: how a command is run, what makes it quick, and what it must print."""
+"""Helpers of the tests of commands: run a command, shorten its training, check its output."""
 
 from functools import partial
 from pathlib import Path
@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from plausiflow import Training
 from plausiflow.cli import app
-from plausiflow.cli.tables import Dialect
+from plausiflow.cli.table_files import Dialect
 from plausiflow.densities import mixed
 from plausiflow.models import black_box
 from plausiflow.search import black_box as verified
@@ -27,8 +27,8 @@ def shortened(patch):
     patch.setattr(search_fitting, "MEMBERS", 2)
     patch.setattr(black_box, "MIN_SURROGATE_ROWS", 1000)
     patch.setattr(verified, "ITERATIONS", 4)
-    short = partial(verified.VerifiedSearch, evolution=Evolution(rounds=1))
-    patch.setattr(search_fitting, "VerifiedSearch", short)
+    short = partial(verified.BlackBoxSearch, evolution=Evolution(rounds=1))
+    patch.setattr(search_fitting, "BlackBoxSearch", short)
 
 
 def invoke(*arguments, **settings):
@@ -36,14 +36,14 @@ def invoke(*arguments, **settings):
 
 
 def done(*arguments):
-    """A command that must succeed."""
+    """Run a command that must succeed."""
     finished = invoke(*arguments)
     assert finished.exit_code == 0, finished.output
     return finished
 
 
 def refused(*arguments):
-    """The one line that a command which cannot be run prints on standard error."""
+    """Run a command that must fail; return the one line that it prints on standard error."""
     finished = invoke(*arguments)
     assert finished.exit_code == 2, finished.output
     lines = [line for line in finished.stderr.splitlines() if not line.startswith("Note: ")]
@@ -59,7 +59,7 @@ def make(path):
 
 
 def recorded(monkeypatch):
-    """What the server is asked to do, instead of doing it."""
+    """Record the calls of the server instead of running it."""
     server = pytest.importorskip("plausiflow.service.server")
     calls = []
 

@@ -1,14 +1,17 @@
-"""The command line: ``plausiflow fit``, ``explain``, ``batch``, ``serve``, ``demo``, ``benchmark ...``.
+"""The command line: ``plausiflow fit``, ``explain``, ``batch``, ``serve``, ``demo``, ``datasets``.
 
-Exit codes: 0 done; 2 what was given cannot be used, told on one line of standard error; 3 some parts of the
-input of ``batch`` failed; 1 anything else; 130 interrupted.
+Other packages add commands through the entry point group ``plausiflow.commands``: ``plausiflow-bench`` adds
+``benchmark``.
+
+Exit codes: 0 success; 2 invalid input, explained in one line on standard error; 3 some units of ``batch``
+failed; 1 any other error; 130 interrupted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -17,135 +20,165 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from plausiflow.cli import batching, explaining, fitting, serving
-from plausiflow.datasets import describe, describe_tables
+from plausiflow.cli import batch, explain, fit, serve
+from plausiflow.datasets import describe_datasets, describe_tables
 from plausiflow.demo import run as run_demo
 from plausiflow.errors import MissingExtraError, PlausiflowError
 from plausiflow.workers import keep_memory
 
 __all__ = ["app"]
 
-
+GROUP = "plausiflow.commands"
+KNOWN_PACKAGES = {"benchmark": "plausiflow-bench"}
+"""Packages that add commands, by command."""
 _UsageError: Any = typer.BadParameter.__bases__[0]
 
 
-@contextmanager
-def _one_line(debug: bool = False) -> Iterator[None]:
-    """Show an error as one line with its remedy, not as a trace.
+class CommandError(PlausiflowError, RuntimeError):
+    """A command of another package cannot be loaded."""
 
-    Also one that nobody raised on purpose: a trace says little to people who do not write code.
-    """
+
+@contextmanager
+def _errors_in_one_line(debug: bool = False) -> Iterator[None]:
+    """Print an error as one line with its remedy instead of a traceback, which helps only programmers."""
     try:
         yield
     except (typer.Exit, typer.Abort, BrokenPipeError):
         raise
     except KeyboardInterrupt as interrupt:
-        _end("stopped; a file is written whole or not at all.", 130, interrupt)
+        _exit("stopped; every file is complete or absent.", 130, interrupt)
     except _UsageError as error:
         text = error.format_message()
-        if "\n" in text:  # the whole help, for want of a command
+        if "\n" in text:  # the whole help, because the command is missing
             raise
         path = getattr(error.ctx, "command_path", "plausiflow")
-        _end(f"{text.rstrip('.')}. See: {path} --help", 2, error)
+        _exit(f"{text.rstrip('.')}. See: {path} --help", 2, error)
     except Exception as error:
         if debug:
             raise
         if isinstance(error, PlausiflowError | OSError):
-            _end(str(error), 2, error)
+            _exit(str(error), 2, error)
         text = f"unexpected {type(error).__name__}: {error}".rstrip(".")
         advice = "This is a bug. Run `plausiflow --debug ...` and report what it prints."
-        _end(f"{text}. {advice}", 1, error)
+        _exit(f"{text}. {advice}", 1, error)
 
 
-def _end(text: str, code: int, error: BaseException) -> NoReturn:
+def _exit(text: str, code: int, error: BaseException) -> NoReturn:
     line = " ".join(text.replace(":\n- ", ": ").replace("\n- ", "; ").split())
     typer.secho(f"plausiflow: {line}", err=True, fg=typer.colors.RED)
     raise typer.Exit(code) from error
 
 
 class _Commands(typer.core.TyperGroup):
-    """Shows errors as one line."""
+    """A group of commands that prints errors in one line."""
 
     def make_context(self, *args: Any, **settings: Any) -> Any:  # noqa: ANN401
-        with _one_line():
+        with _errors_in_one_line():
             return super().make_context(*args, **settings)
 
     def invoke(self, ctx: Any) -> object:  # noqa: ANN401
-        with _one_line(bool(ctx.params.get("debug"))):
+        with _errors_in_one_line(bool(ctx.params.get("debug"))):
             return super().invoke(ctx)
 
 
-app = typer.Typer(
-    name="plausiflow",
-    cls=_Commands,
-    no_args_is_help=True,
-    help="Counterfactual explanations that could be real: the closest row that a model decides otherwise, "
-    "and that is dense under a normalizing flow of the data.\n\nStart with: plausiflow demo. For your own "
-    "table: plausiflow fit --help",
-    pretty_exceptions_enable=False,
-)
-for module, command in (
-    (fitting, fitting.fit),
-    (explaining, explaining.explain),
-    (batching, batching.batch),
-    (serving, serving.serve),
-):
-    app.command(epilog="\n\n".join(("Examples:", *module.EXAMPLES)))(command)
-for entry in entry_points(group="plausiflow.commands"):
-    app.add_typer(entry.load(), name=entry.name)
-
-
-@app.callback()
 def main(
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the trace of an error; the exit code is then 1.")
+        bool, typer.Option("--debug", help="Show the traceback of an error; the exit code is then 1.")
     ] = False,
 ) -> None:
-    """Counterfactual explanations that could be real."""
-    # Small batches: a second thread would mostly spin, and be counted where processor seconds are compared.
+    """Find plausible counterfactual explanations."""
+    # Batches are small: a second thread would mostly wait, and distort comparisons of processor time.
     torch.set_num_threads(1)
     keep_memory()
 
 
-@app.command()
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="Folder for the CSV file and the picture.")] = Path(
+    out: Annotated[Path, typer.Option("--out", help="Directory for the CSV file and the figure.")] = Path(
         "out"
     ),
-    seed: Annotated[int, typer.Option("--seed", help="Of every model that is trained.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Random seed of every trained model.")] = 0,
 ) -> None:
     """Explain a bundled example.
 
-    Train a model and a flow, find a counterfactual for every test row, print what changes.
+    Train a model and a flow, find a counterfactual for every test row, and print the changes.
     """
     run_demo(out, seed=seed)
 
 
-if "benchmark" not in {entry.name for entry in entry_points(group="plausiflow.commands")}:
-
-    @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-    def benchmark() -> None:
-        """Run a study; needs the package `plausiflow-bench`."""
-        raise MissingExtraError("plausiflow-bench", None, "`plausiflow benchmark`")
-
-
-@app.command()
 def datasets() -> None:
-    """List the data sets: their size, where they come from, and whether they are on this machine."""
+    """List the data sets: their size, their source, and whether they are on this machine."""
     console = Console()
     kinds = {
-        "Data sets: numbers, in the paper's folds": describe(),
-        "Tables: as people have them": describe_tables(),
+        "Data sets: numbers, in the paper's folds": describe_datasets(),
+        "Tables: numbers and categories": describe_tables(),
     }
     for title, frame in kinds.items():
         table = Table(title=title, title_justify="left")
-        shown = [str(column) for column in frame.columns if column != "source"]
-        for column in shown:
+        columns = [str(column) for column in frame.columns if column != "source"]
+        for column in columns:
             table.add_column(column, no_wrap=column == "name", overflow="fold")
-        for values in frame[shown].itertuples(index=False):
-            table.add_row(
-                *("yes" if value is True else "no" if value is False else str(value) for value in values)
-            )
+        for values in frame[columns].itertuples(index=False):
+            table.add_row(*({True: "yes", False: "no"}[v] if isinstance(v, bool) else str(v) for v in values))
         console.print(table)
         for name, source in zip(frame["name"], frame["source"], strict=True):
             console.print(f"{name}: {source}", markup=False, highlight=False)
+
+
+def create_app(plugins: Iterable[EntryPoint]) -> typer.Typer:
+    """Return the command line.
+
+    Args:
+        plugins: Commands of other packages. One that cannot be loaded becomes a command that reports why.
+    """
+    app = typer.Typer(
+        name="plausiflow",
+        cls=_Commands,
+        no_args_is_help=True,
+        help="Plausible counterfactual explanations: the closest row that a model decides as wanted and that "
+        "is likely under a normalizing flow of the data.\n\nStart with: plausiflow demo. For your own table: "
+        "plausiflow fit --help",
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(main)
+    for command, examples in (
+        (fit.fit, fit.EXAMPLES),
+        (explain.explain, explain.EXAMPLES),
+        (batch.batch, batch.EXAMPLES),
+        (serve.serve, serve.EXAMPLES),
+    ):
+        app.command(epilog="\n\n".join(("Examples:", *examples)))(command)
+    app.command()(demo)
+    app.command()(datasets)
+    missing = dict(KNOWN_PACKAGES)
+    for entry in plugins:
+        missing.pop(entry.name, None)
+        try:
+            app.add_typer(_load_command(entry), name=entry.name)
+        except Exception as error:  # importing another package may raise anything
+            reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
+            package = f"`{entry.dist.name}`" if entry.dist else f"that provides {entry.value}"
+            text = f"`plausiflow {entry.name}` cannot be loaded: {reason}. Reinstall the package {package}."
+            _add_failing_command(app, entry.name, CommandError(text))
+    for name, package in missing.items():
+        _add_failing_command(app, name, MissingExtraError(package, None, f"`plausiflow {name}`"))
+    return app
+
+
+def _load_command(entry: EntryPoint) -> typer.Typer:
+    command = entry.load()
+    if not isinstance(command, typer.Typer):
+        raise TypeError(f"{entry.value} must be a typer.Typer; got {type(command).__name__}")
+    return command
+
+
+def _add_failing_command(app: typer.Typer, name: str, error: PlausiflowError) -> None:
+    """Add a command that raises an error, whatever its arguments are."""
+
+    def fail() -> None:
+        raise error
+
+    anything = {"allow_extra_args": True, "ignore_unknown_options": True}
+    app.command(name, help=f"Not available: {error}", context_settings=anything, add_help_option=False)(fail)
+
+
+app = create_app(entry_points(group=GROUP))

@@ -1,6 +1,6 @@
-"""The file of rules, ``rules.toml``: what may change, and what columns are.
+"""The file of rules, ``rules.toml``: what may change, and the kinds of columns.
 
-``docs/rules.md`` has the form. Everything that is wrong with a file is said at once.
+``docs/rules.md`` describes the format. All problems of a file are reported at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from plausiflow.constraints import Rule, named_by, rule_from_dict
+from plausiflow.constraints import Rule, rule_from_dict
 from plausiflow.errors import InvalidInputError
 from plausiflow.tables import KINDS
 
@@ -26,13 +26,13 @@ _TABLES = ("range", "allowed", "kinds", "orders", "weights")
 
 @dataclass(frozen=True, kw_only=True)
 class RulesFile:
-    """What a file of rules says; without a file, nothing.
+    """The content of a file of rules.
 
     Attributes:
         constraints: The rules.
-        kinds: Of columns that are not what they look like.
+        kinds: Kinds of columns whose inferred kind is wrong.
         orders: Levels of ordered categories, lowest first.
-        weights: What changes cost.
+        weights: Costs of changes.
     """
 
     constraints: tuple[Rule, ...] = ()
@@ -45,28 +45,30 @@ def read_rules(path: Path, columns: Sequence[str]) -> RulesFile:
     """Read a file of rules.
 
     Args:
-        path: Of the file.
+        path: The file.
         columns: The features of the table, which rules may name.
 
     Raises:
-        InvalidInputError: The file cannot be read; the message lists everything.
+        InvalidInputError: The file cannot be used; the message lists all problems.
     """
-    entries = _parsed(path)
+    entries = _parse(path)
     problems = [_unknown("key", key, KEYS) for key in entries if key not in KEYS]
     for key in _LISTS:
-        if key in entries and not _is_texts(entries[key]):
+        if key in entries and not _is_list_of_text(entries[key]):
             problems.append(f"`{key}` must be a list of texts; got {entries.pop(key)!r}")
     for key in _TABLES:
         if key in entries and not isinstance(entries[key], dict):
             problems.append(f"`{key}` must be a table, [{key}], by column; got {entries.pop(key)!r}")
     rules = []
-    for place, written in _written(entries):
+    for place, rule_dict in _rule_dicts(entries):
         try:
-            rule = rule_from_dict(_with_bounds(written))
+            rule = rule_from_dict(_with_bounds(rule_dict))
         except InvalidInputError as error:
             problems.append(f"{place}: {str(error).rstrip('.')}")
             continue
-        problems += [f"{place}: {_unknown('column', n, columns)}" for n in named_by(rule) if n not in columns]
+        problems += [
+            f"{place}: {_unknown('column', n, columns)}" for n in rule.feature_names if n not in columns
+        ]
         rules.append(rule)
     kinds, orders, weights = (entries.get(key, {}) for key in ("kinds", "orders", "weights"))
     problems += _column_problems(kinds, orders, weights, columns)
@@ -78,19 +80,19 @@ def read_rules(path: Path, columns: Sequence[str]) -> RulesFile:
     return RulesFile(constraints=tuple(rules), kinds=kinds, orders=orders, weights=weights)
 
 
-def _parsed(path: Path) -> dict[str, Any]:
+def _parse(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        raise InvalidInputError(f"There is no file of rules {path}. Give the name of a TOML file.")
+        raise InvalidInputError(f"There is no file of rules {path}. Name a TOML file.")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInputError(
-            f'{path} is no TOML: {error}. Texts stand between double quotes, as in immutable = ["age"].'
+            f'{path} is not TOML: {error}. Put text between double quotes, as in immutable = ["age"].'
         ) from error
 
 
-def _written(entries: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rules as objects, and where each stands in the file."""
+def _rule_dicts(entries: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield rules as dictionaries, each with its place in the file."""
     if entries.get("immutable"):
         yield "immutable", {"rule": "Immutable", "features": entries["immutable"]}
     for key, rule in (("increasing", "Increasing"), ("decreasing", "Decreasing")):
@@ -111,27 +113,27 @@ def _written(entries: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
         yield "max_changes", {"rule": "MaxChanges", "limit": entries["max_changes"]}
 
 
-def _with_bounds(written: dict[str, Any]) -> dict[str, Any]:
-    """A range by its two ends, however these are written."""
-    if "bounds" not in written:
-        return written
-    bounds = written.pop("bounds")
+def _with_bounds(rule: dict[str, Any]) -> dict[str, Any]:
+    """Return a range with the keys ``lo`` and ``hi``, in whichever form it is written."""
+    if "bounds" not in rule:
+        return rule
+    bounds = rule.pop("bounds")
     if isinstance(bounds, list) and len(bounds) == 2:
         bounds = {"lo": bounds[0], "hi": bounds[1]}
     if not isinstance(bounds, dict) or not bounds or not set(bounds) <= {"lo", "hi"}:
         raise InvalidInputError(
             f"a range is [smallest, largest], or a table with `lo`, `hi` or both; got {bounds!r}"
         )
-    return written | bounds
+    return rule | bounds
 
 
 def _column_problems(
     kinds: Mapping[str, Any], orders: Mapping[str, Any], weights: Mapping[str, Any], columns: Sequence[str]
 ) -> list[str]:
-    given = {"kinds": kinds, "orders": orders, "weights": weights}
+    tables = {"kinds": kinds, "orders": orders, "weights": weights}
     problems = [
         f"{key}: {_unknown('column', name, columns)}"
-        for key, table in given.items()
+        for key, table in tables.items()
         for name in table
         if name not in columns
     ]
@@ -151,7 +153,7 @@ def _column_problems(
     return problems
 
 
-def _is_texts(value: object) -> bool:
+def _is_list_of_text(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 

@@ -1,4 +1,4 @@
-"""Models that ``plausiflow fit`` trains itself, and how well models do on rows whose outcomes are known."""
+"""Models that ``plausiflow fit`` trains, and the quality of models on rows with known outcomes."""
 
 from __future__ import annotations
 
@@ -14,69 +14,69 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from plausiflow.errors import InvalidInputError
 from plausiflow.explainer import Explainer
-from plausiflow.models import LinearClassifier, MLPClassifier, is_measured
+from plausiflow.models import LinearClassifier, MLPClassifier, is_continuous
 
 Train: TypeAlias = Literal["mlp", "logistic", "gbm"]
 
 
 def is_number(y: pd.Series) -> bool:
-    """Whether outcomes look like a number to be predicted, whole ones among them."""
+    """Return whether outcomes are numbers to predict, and not classes."""
     if isinstance(y.dtype, pd.CategoricalDtype) or not pd.api.types.is_numeric_dtype(y.dtype):
         return False
-    return not pd.api.types.is_bool_dtype(y.dtype) and is_measured(y.astype("float64"))
+    return not pd.api.types.is_bool_dtype(y.dtype) and is_continuous(y.astype("float64"))
 
 
-def model_for(kind: Train, x: pd.DataFrame, y: pd.Series, *, numbers: bool, seed: int) -> Any:  # noqa: ANN401
-    """A model of its kind; boosted trees are trained, a network is left to the explainer, which encodes rows.
+def make_model(kind: Train, x: pd.DataFrame, y: pd.Series, *, numbers: bool, seed: int) -> Any:  # noqa: ANN401
+    """Return a model: boosted trees are trained here, a network later by the explainer, which encodes rows.
 
     Args:
-        kind: Of the model.
+        kind: Kind of the model.
         x: Training rows.
         y: Their outcomes.
-        numbers: Whether a number is predicted.
-        seed: Of the training.
+        numbers: Whether to predict a number.
+        seed: Random seed of the training.
     """
     if kind == "gbm":
         numeric = [name for name in x if pd.api.types.is_numeric_dtype(x[name])]
         text = [name for name in x if name not in numeric]
-        made = HistGradientBoostingRegressor if numbers else HistGradientBoostingClassifier
-        trees = made(random_state=seed)
+        trees_class = HistGradientBoostingRegressor if numbers else HistGradientBoostingClassifier
+        trees = trees_class(random_state=seed)
         if text:
             encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-            # Trees need no scaler, but it makes plain floats of nullable numbers.
+            # Trees need no scaler, but it converts nullable numbers to floats.
             front = make_column_transformer((encoder, text), (StandardScaler(), numeric))
             trees = make_pipeline(front, trees)
         return trees.fit(x, y)
     if numbers:
         raise InvalidInputError(
-            f"`{y.name}` is a number to be predicted, with {y.nunique()} different values, and --train "
-            f"{kind} decides between outcomes. Use --train gbm, or give a regressor with --model."
+            f"`{y.name}` is a number with {y.nunique()} different values, and --train {kind} trains a "
+            "classifier. Use --train gbm, or give a regressor with --model."
         )
     return LinearClassifier(seed=seed) if kind == "logistic" else MLPClassifier(hidden=(64, 64), seed=seed)
 
 
-def held_out(y: pd.Series, share: float, *, numbers: bool, seed: int) -> npt.NDArray[np.bool_]:
-    """Which rows are not learned from, so that a model can be tried on them; as many of each outcome.
+def split_held_out(y: pd.Series, share: float, *, numbers: bool, seed: int) -> npt.NDArray[np.bool_]:
+    """Return the rows to hold out for a test, the same share of each outcome, shape ``(n,)``.
 
-    At least two rows of each outcome stay.
+    At least two rows of each outcome remain for training.
     """
-    chosen = np.zeros(len(y), dtype=np.bool_)
+    mask = np.zeros(len(y), dtype=np.bool_)
     groups = np.zeros(len(y), dtype=np.int64) if numbers else pd.factorize(y)[0]
     generator = np.random.default_rng(seed)
     for group in range(groups.max() + 1):
-        own = generator.permutation(np.flatnonzero(groups == group))
-        chosen[own[: max(0, min(round(share * len(own)), len(own) - 2))]] = True
-    return chosen
+        rows = generator.permutation(np.flatnonzero(groups == group))
+        mask[rows[: max(0, min(round(share * len(rows)), len(rows) - 2))]] = True
+    return mask
 
 
-def quality(explainer: Explainer, x: pd.DataFrame, y: pd.Series) -> str:
-    """How often a model is right on rows, or how far off, beside what would be so without looking."""
-    told, known = explainer.predict(x), y.notna()
-    told, y = told[known], y[known]
+def describe_quality(explainer: Explainer, x: pd.DataFrame, y: pd.Series) -> str:
+    """Describe the accuracy or error of a model, beside that of a constant prediction."""
+    predicted, known = explainer.predict(x), y.notna()
+    predicted, y = predicted[known], y[known]
     if explainer.model_ is not None and not explainer.model_.labels:
-        error = float((told.astype(float) - y.astype(float)).abs().mean())
-        plain = float((y.astype(float) - y.astype(float).median()).abs().mean())
-        return f"mean absolute error {error:.3g} ({plain:.3g} with the median alone)"
-    right = float(np.mean(told.to_numpy(object) == y.to_numpy(object)))
+        error = float((predicted.astype(float) - y.astype(float)).abs().mean())
+        baseline = float((y.astype(float) - y.astype(float).median()).abs().mean())
+        return f"mean absolute error {error:.3g} ({baseline:.3g} with the median alone)"
+    accuracy = float(np.mean(predicted.to_numpy(object) == y.to_numpy(object)))
     common = float(y.value_counts(normalize=True).max())
-    return f"accuracy {right:.3f} ({common:.3f} with the most common outcome alone)"
+    return f"accuracy {accuracy:.3f} ({common:.3f} with the most common outcome alone)"

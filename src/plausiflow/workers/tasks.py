@@ -104,7 +104,7 @@ class TaskQueue:
         return len(self.groups) - self._n_done
 
     def take(self, last: int | None = None) -> int:
-        """Take the next task: from the group of the worker's last task, else from a group without a worker."""
+        """Take the next task, from the group of the last one if tasks of it wait, else from a free group."""
         group = None if last is None else self.groups[last]
         if last is None or group not in self._waiting:
             busy = {self.groups[number] for number in self.running}

@@ -1,34 +1,33 @@
-"""``plausiflow batch``: answers for files of any size, in pieces that are done exactly once."""
+"""``plausiflow batch``: explain files of any size, in units that are done exactly once."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from plausiflow.cli.explaining import loaded_explainer
+from plausiflow.cli.explain import load_explainer
 from plausiflow.cli.model_files import read_model
-from plausiflow.cli.table_options import (
-    Bounds,
-    Count,
+from plausiflow.cli.options import (
     Encoding,
+    K,
     LockedNames,
     MinProbability,
     ModelFile,
+    Ranges,
     Relaxed,
     SecondOpinion,
     Separator,
-    names_of,
-    note,
-    range_of,
-    target_of,
+    parse_names,
+    parse_range,
+    parse_target,
+    print_note,
 )
-from plausiflow.cli.tables import Dialect
+from plausiflow.cli.table_files import Dialect
 from plausiflow.errors import InvalidInputError
 from plausiflow.persistence import DOCUMENT, read_folder
 from plausiflow.workers import Executor, Processes, Ray
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
 
 Engine = Literal["local", "ray"]
 Device = Literal["cpu", "cuda"]
-SHOWN = 5
-"""Failures that are told; all are in the output."""
+MAX_FAILURES_SHOWN = 5
 EXAMPLES = (
     "plausiflow batch credit portfolio.parquet answers --target granted --key customer",
     'plausiflow batch credit portfolio answers --where "income < 2000" --jobs 8 --resume',
@@ -55,63 +53,72 @@ def batch(
         str,
         typer.Option("--target", help="A label, opposite, runner_up, other, or lo:hi; as in `explain`."),
     ] = "opposite",
-    engine: Annotated[Engine, typer.Option("--engine", help="Worker processes here, or Ray.")] = "local",
+    engine: Annotated[
+        Engine, typer.Option("--engine", help="Run worker processes on this machine, or use Ray.")
+    ] = "local",
     jobs: Annotated[
-        int | None, typer.Option("--jobs", help="Workers; default: as many as there are processors.")
+        int | None, typer.Option("--jobs", help="Number of workers; default: the number of processors.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a run that was stopped; try again what failed.")
+        bool, typer.Option("--resume", help="Continue a run that was stopped; failed units are tried again.")
     ] = False,
     limit: Annotated[
-        int | None, typer.Option("--limit", help="Only the first rows, so many; --where chooses among them.")
+        int | None, typer.Option("--limit", help="Read only this many rows; --where selects among them.")
     ] = None,
     where: Annotated[
         str | None,
-        typer.Option("--where", help="Only some rows, such as 'income < 2000 and job == \"clerk\"'."),
+        typer.Option("--where", help="Explain only some rows, such as 'income < 2000 and job == \"clerk\"'."),
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", help="Column that names the rows.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Column that identifies the rows.")] = None,
     columns: Annotated[
-        list[str] | None, typer.Option("--columns", help="More columns to carry along, as branch,date.")
+        list[str] | None,
+        typer.Option("--columns", help="More columns to copy to the output, such as branch,date."),
     ] = None,
     rows_per_unit: Annotated[
-        int, typer.Option("--rows-per-unit", help="Most rows of a unit, and so of an output file.")
+        int, typer.Option("--rows-per-unit", help="Maximum number of rows in a unit and its output file.")
     ] = 10_000,
-    k: Count = 1,
+    k: K = 1,
     locked: LockedNames = None,
-    ranges: Bounds = None,
+    ranges: Ranges = None,
     min_probability: MinProbability = None,
     relaxed: Relaxed = False,
     second_opinion: SecondOpinion = True,
     model: ModelFile = None,
     device: Annotated[
-        Device | None, typer.Option("--device", help="Where workers search; cuda where they are given GPUs.")
+        Device | None,
+        typer.Option(
+            "--device", help="Device of the search; default: cuda with --gpus-per-worker, else cpu."
+        ),
     ] = None,
     address: Annotated[
-        str | None, typer.Option("--address", help="Of a Ray cluster, such as auto; default: started here.")
+        str | None,
+        typer.Option("--address", help="Address of a Ray cluster, such as auto; default: start one here."),
     ] = None,
     gpus_per_worker: Annotated[
-        float, typer.Option("--gpus-per-worker", help="On Ray: 1, or 0.5 where two workers share one.")
+        float, typer.Option("--gpus-per-worker", help="With Ray: 1, or 0.5 if two workers share a GPU.")
     ] = 0.0,
     separator: Separator = ",",
     encoding: Encoding = "utf-8",
 ) -> None:
-    """Explain every row of files of any size; a run that is stopped goes on where it was.
+    """Explain every row of files of any size; a run that was stopped can be continued.
 
-    Each row group of a Parquet file, or some thousand lines of a CSV file, is a unit, which becomes one
-    Parquet file in the output, whole or not at all. The exit code is 0 when all units are done, and 3 when
-    some failed: --resume tries them again.
+    Each row group of a Parquet file, or some thousand lines of a CSV file, is a unit. Its answers are written
+    to one Parquet file, completely or not at all. The exit code is 0 if all units are done, and 3 if some
+    failed: --resume tries them again.
     """
     from plausiflow.batch import BatchRequest, RowFilter, RowSelection, run_batch
 
-    executor = _executor(engine, jobs, out, address, gpus_per_worker)
-    labels, names = _known(explainer, model)
+    executor = _make_executor(engine, jobs, out, address, gpus_per_worker)
+    loaded = load_explainer(explainer, model)
+    assert loaded.encoder_ is not None
+    assert loaded.model_ is not None
     request = BatchRequest(
-        target=target_of(target, labels),
+        target=parse_target(target, loaded.model_.labels),
         min_probability=min_probability,
         k=k,
-        locked=tuple(names_of(locked, names)),
+        locked=tuple(parse_names(locked, loaded.encoder_.schema.names)),
         relaxed=relaxed,
-        constraints=tuple(range_of(text) for text in ranges or ()),
+        constraints=tuple(parse_range(text) for text in ranges or ()),
         second_opinion=second_opinion,
         device=device or ("cuda" if gpus_per_worker else "cpu"),
     )
@@ -119,43 +126,35 @@ def batch(
         where=None if where is None else RowFilter(where),
         limit=limit,
         key=key,
-        columns=tuple(names_of(columns, ())),
+        columns=tuple(parse_names(columns, ())),
         rows_per_unit=rows_per_unit,
         separator=Dialect(separator=separator, encoding=encoding).character,
         encoding=encoding,
     )
-    saved = _saved(explainer, model)
+    location = _locate_explainer(explainer, model)
+    del loaded
     try:
         summary = run_batch(
-            saved, rows, out, request=request, selection=selection, executor=executor, resume=resume
+            location, rows, out, request=request, selection=selection, executor=executor, resume=resume
         )
     except KeyboardInterrupt:
-        note("stopped. What is done is kept: the same command with --resume goes on from there.")
+        print_note("stopped. Finished units are kept: the same command with --resume continues the run.")
         raise typer.Exit(130) from None
-    _say(summary, out)
+    _print_summary(summary, out)
 
 
-def _known(folder: Path, model: Path | None) -> tuple[tuple[Any, ...], Sequence[str]]:
-    """The outcomes and the features of an explainer."""
-    loaded = loaded_explainer(folder, model)
-    assert loaded.encoder_ is not None
-    assert loaded.model_ is not None
-    return loaded.model_.labels, loaded.encoder_.schema.names
-
-
-def _say(summary: BatchSummary, out: Path) -> None:
-    """What was done, and what failed; the exit code tells programs."""
+def _print_summary(summary: BatchSummary, out: Path) -> None:
     typer.echo(str(summary))
-    for place, reason in list(summary.failed.items())[:SHOWN]:
-        note(f"{place}: {reason}.")
-    if len(summary.failed) > SHOWN:
-        note(f"{len(summary.failed) - SHOWN:,} more failures are told in {out / '_failed'}.")
+    for unit, reason in list(summary.failed.items())[:MAX_FAILURES_SHOWN]:
+        print_note(f"{unit}: {reason}.")
+    if len(summary.failed) > MAX_FAILURES_SHOWN:
+        print_note(f"{len(summary.failed) - MAX_FAILURES_SHOWN:,} more failures are in {out / '_failed'}.")
     typer.echo(f"Written: {out}")
     if summary.failed:
         raise typer.Exit(3)
 
 
-def _executor(
+def _make_executor(
     engine: Engine, jobs: int | None, out: Path, address: str | None, gpus_per_worker: float
 ) -> Executor:
     if jobs is not None and jobs < 1:
@@ -163,12 +162,12 @@ def _executor(
     if engine == "ray":
         return Ray(workers=jobs, address=address, gpus=gpus_per_worker)
     if address is not None or gpus_per_worker:
-        raise InvalidInputError("--address and --gpus-per-worker are for Ray. Add --engine ray.")
+        raise InvalidInputError("--address and --gpus-per-worker are options of Ray. Add --engine ray.")
     return Processes(workers=jobs or os.cpu_count() or 1, log=out / "_workers.log")
 
 
-def _saved(folder: Path, model: Path | None) -> ExplainerLocation:
-    """Where workers load the explainer, and its model where a file is named."""
+def _locate_explainer(folder: Path, model: Path | None) -> ExplainerLocation:
+    """Return where workers load the explainer, and its model if a file is given."""
     from plausiflow.batch import ExplainerLocation
 
     folder = folder.resolve()

@@ -1,7 +1,7 @@
-"""Tables in files: CSV and Parquet, told by their suffix.
+"""Tables in CSV and Parquet files; the suffix decides.
 
-Every line of a CSV file has as many cells as its header, or the file is refused: a line that was cut off is
-no row. Its rows are numbered from 1, unless its first column has no name: pandas writes its index so.
+Every line of a CSV file must have as many cells as the header. Rows are numbered from 1, unless the first
+column has no name: pandas writes its index that way.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from pathlib import Path
 
 import pandas as pd
 
-from plausiflow.cli.places import placed
+from plausiflow.atomic import atomic_path
 from plausiflow.errors import InvalidInputError, MissingExtraError
-from plausiflow.tables import Schema, as_text, column_like, column_of, frame_problems
+from plausiflow.tables import Schema, frame_problems, parse_column, parse_column_as, text_column
 
 SUFFIXES = (".csv", ".parquet")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """How CSV files are written.
+    """The format of CSV files.
 
     Attributes:
-        separator: Between cells; ``tab`` for a tabulator.
-        encoding: Of files that are read; what is written is UTF-8.
+        separator: Separator of cells, or ``tab``.
+        encoding: Encoding of files to read; files are written in UTF-8.
     """
 
     separator: str = ","
@@ -37,7 +37,7 @@ class Dialect:
     def __post_init__(self) -> None:
         if len(self.character) != 1 or self.character in '"\r\n':
             raise InvalidInputError(
-                f"--separator must be one character, or `tab`; got {self.separator!r}. Most files have ',' "
+                f"--separator must be one character, or `tab`; got {self.separator!r}. Most files use ',' "
                 "or ';'."
             )
         try:
@@ -50,18 +50,18 @@ class Dialect:
 
     @property
     def character(self) -> str:
-        """Between cells."""
+        """The separator as one character."""
         return "\t" if self.separator == "tab" else self.separator
 
 
 def read_table(path: Path, dialect: Dialect, schema: Schema | None = None) -> pd.DataFrame:
-    """The rows of a file.
+    """Read the rows of a file.
 
     Args:
-        path: Of a CSV or Parquet file.
-        dialect: Of a CSV file.
-        schema: Of the training table, where it is known: its columns are read as they were there, and others
-            as text. The dtypes of a Parquet file are its own.
+        path: A CSV or Parquet file.
+        dialect: The format of a CSV file.
+        schema: The schema of the training table. If given, features in CSV files get the dtypes of the
+            training table, and other columns are text.
 
     Raises:
         InvalidInputError: There is no such file, or it cannot be read.
@@ -78,33 +78,33 @@ def read_table(path: Path, dialect: Dialect, schema: Schema | None = None) -> pd
     if problems:
         raise InvalidInputError(f"{path} cannot be used: {'; '.join(problems)}.")
     if not len(frame):
-        raise InvalidInputError(f"{path} has a header and no rows. Give a file with rows.")
+        raise InvalidInputError(f"{path} has a header and no rows. Use a file with rows.")
     return frame
 
 
 def write_table(frame: pd.DataFrame, path: Path, dialect: Dialect) -> None:
-    """Write a table, whole or not at all; its index is left out."""
-    with placed(path) as beside:
+    """Write a table without its index, completely or not at all."""
+    with atomic_path(path) as temporary:
         if path.suffix == ".csv":
-            frame.to_csv(beside, index=False, sep=dialect.character, errors="backslashreplace")
+            frame.to_csv(temporary, index=False, sep=dialect.character, errors="backslashreplace")
             return
         try:
-            _homogeneous(frame).to_parquet(beside, index=False)
+            _with_single_types(frame).to_parquet(temporary, index=False)
         except ImportError as error:
             raise MissingExtraError("pyarrow", "files", "Writing Parquet files") from error
 
 
 def check_suffix(path: Path) -> None:
-    """Raise unless this is the name of a file that can be read and written."""
+    """Raise unless the suffix is one of a table."""
     if path.suffix not in SUFFIXES:
         raise InvalidInputError(
-            f"Tables are files that end in {' or '.join(SUFFIXES)}; got {path}. Save it as CSV, or give "
+            f"Tables are files that end in {' or '.join(SUFFIXES)}; got {path}. Save it as CSV, or use "
             "another name."
         )
 
 
 def require_columns(names: Iterable[str], known: Sequence[str], where: str) -> None:
-    """Raise unless all names are columns; close ones are told."""
+    """Raise unless all names are columns; the error suggests similar names."""
     problems = []
     for name in dict.fromkeys(names):
         if name not in known:
@@ -123,7 +123,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     except (ValueError, OSError, KeyError, TypeError) as error:
         text = " ".join(str(error).split())[:200]
         raise InvalidInputError(
-            f"{path} cannot be read as Parquet: {text}. Write it anew, such as frame.to_parquet(...)."
+            f"{path} cannot be read as Parquet: {text}. Write it again, such as frame.to_parquet(...)."
         ) from error
     if isinstance(frame.index, pd.RangeIndex):
         frame.index = pd.RangeIndex(1, len(frame) + 1)
@@ -131,10 +131,10 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 
 def _read_csv(path: Path, dialect: Dialect, schema: Schema | None) -> pd.DataFrame:
-    header, rows = _lines(path, dialect)
-    twice = sorted({name for name in header if header.count(name) > 1 and name})
-    if twice:
-        listed = ", ".join(map(repr, twice))
+    header, rows = _read_cells(path, dialect)
+    duplicates = sorted({name for name in header if header.count(name) > 1 and name})
+    if duplicates:
+        listed = ", ".join(map(repr, duplicates))
         raise InvalidInputError(f"{path} has more than one column named {listed}. Rename or delete them.")
     if "" in header[1:]:
         number = header.index("", 1) + 1
@@ -144,30 +144,34 @@ def _read_csv(path: Path, dialect: Dialect, schema: Schema | None) -> pd.DataFra
     for number, name in enumerate(header):
         texts = [row[number] for row in rows]
         if name in known:
-            columns[name] = column_like(known[name], texts)
+            columns[name] = parse_column_as(known[name], texts)
         else:
-            columns[name] = column_of(name, texts) if schema is None or not name else as_text(name, texts)
+            columns[name] = (
+                parse_column(name, texts) if schema is None or not name else text_column(name, texts)
+            )
     frame = pd.DataFrame(columns, index=pd.RangeIndex(len(rows)))
     if "" in columns:
         return frame.set_index("").rename_axis(None)
     return frame.set_axis(pd.RangeIndex(1, len(rows) + 1), axis=0)
 
 
-def _lines(path: Path, dialect: Dialect) -> tuple[list[str], list[list[str]]]:
-    """Names of the columns, and the cells of each row."""
+def _read_cells(path: Path, dialect: Dialect) -> tuple[list[str], list[list[str]]]:
+    """Return the names of the columns, and the cells of each row."""
     lines = csv.reader(
-        io.StringIO(_text(path, dialect), newline=""), delimiter=dialect.character, strict=True
+        io.StringIO(_read_text(path, dialect), newline=""), delimiter=dialect.character, strict=True
     )
     rows: list[list[str]] = []
     try:
         header = [name.strip() for name in next(lines, [])]
         if not any(header):
-            raise InvalidInputError(f"{path} has no header. Write the names of columns in its first line.")
+            raise InvalidInputError(
+                f"{path} has no header. Write the names of the columns in its first line."
+            )
         for row in filter(None, lines):
             if len(row) != len(header):
                 raise InvalidInputError(
                     f"Line {lines.line_num} of {path} has {len(row)} cells, and the header {len(header)}. "
-                    f"Put cells that hold {dialect.character!r} between double quotes, or complete the line."
+                    f"Put cells with {dialect.character!r} between double quotes, or complete the line."
                 )
             rows.append(row)
     except csv.Error as error:
@@ -184,10 +188,10 @@ def _lines(path: Path, dialect: Dialect) -> tuple[list[str], list[list[str]]]:
     return header, rows
 
 
-def _text(path: Path, dialect: Dialect) -> str:
+def _read_text(path: Path, dialect: Dialect) -> str:
     content = path.read_bytes()
     if not content.strip():
-        raise InvalidInputError(f"{path} is empty. Give a file with a header and rows.")
+        raise InvalidInputError(f"{path} is empty. Use a file with a header and rows.")
     try:
         text = content.decode(dialect.encoding).removeprefix("\ufeff")
     except UnicodeError as error:
@@ -199,12 +203,12 @@ def _text(path: Path, dialect: Dialect) -> str:
             f"0x{content[start]:02x}. Save it as UTF-8, or add --encoding {guess}."
         ) from error
     if "\0" in text:
-        raise InvalidInputError(f"{path} is no text: it holds zero bytes. Save it as CSV in UTF-8.")
+        raise InvalidInputError(f"{path} is not text: it contains zero bytes. Save it as CSV in UTF-8.")
     return text
 
 
-def _homogeneous(frame: pd.DataFrame) -> pd.DataFrame:
-    """Columns of objects of one type each, as Parquet needs them; others as text."""
+def _with_single_types(frame: pd.DataFrame) -> pd.DataFrame:
+    """Convert object columns of mixed types to text, because Parquet needs one type."""
     mixed = [
         name
         for name, column in frame.items()

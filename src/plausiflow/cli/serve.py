@@ -1,4 +1,4 @@
-"""``plausiflow serve``: saved explainers over HTTP, and the what-if page."""
+"""``plausiflow serve``: serve saved explainers over HTTP, with the what-if page."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Annotated
 import pandas as pd
 import typer
 
-from plausiflow.cli.explaining import loaded_explainer
-from plausiflow.cli.table_options import Encoding, Separator
-from plausiflow.cli.tables import Dialect, read_table, require_columns
+from plausiflow.cli.explain import load_explainer
+from plausiflow.cli.options import Encoding, Separator
+from plausiflow.cli.table_files import Dialect, read_table, require_columns
 from plausiflow.errors import InvalidInputError, MissingExtraError
 from plausiflow.explainer import Explainer
 from plausiflow.service import ServiceSettings
@@ -36,35 +36,35 @@ def serve(
     ] = False,
     rows: Annotated[
         list[Path] | None,
-        typer.Option("--rows", help="Rows to start from on the page; one file for each directory."),
+        typer.Option("--rows", help="Rows that the page offers as a start; one file for each directory."),
     ] = None,
     model: Annotated[
         list[Path] | None,
-        typer.Option("--model", help="Models that are not stored; one file for each directory."),
+        typer.Option("--model", help="Models that are not stored in the directories; one file for each."),
     ] = None,
     max_rows: Annotated[
-        int, typer.Option("--max-rows", help="Most rows of one request.")
+        int, typer.Option("--max-rows", help="Maximum rows of one request.")
     ] = DEFAULTS.max_rows,
     max_body: Annotated[
-        int, typer.Option("--max-body", help="Most bytes of one request.")
+        int, typer.Option("--max-body", help="Maximum bytes of one request.")
     ] = DEFAULTS.max_body,
     queue_rows: Annotated[
-        int, typer.Option("--queue-rows", help="Most rows that wait; beyond, requests are refused.")
+        int, typer.Option("--queue-rows", help="Maximum rows that wait; further requests are refused.")
     ] = DEFAULTS.queue_rows,
     batch_rows: Annotated[
-        int, typer.Option("--batch-rows", help="Most rows that are explained together.")
+        int, typer.Option("--batch-rows", help="Maximum rows that are explained together.")
     ] = DEFAULTS.batch_rows,
     time_limit: Annotated[
-        float, typer.Option("--time-limit", help="Seconds after which a request is given up.")
+        float, typer.Option("--time-limit", help="Seconds after which a request is cancelled.")
     ] = DEFAULTS.time_limit,
     separator: Separator = ",",
     encoding: Encoding = "utf-8",
 ) -> None:
-    """Serve explainers: a page to ask what if, and an interface for programs (KServe V1).
+    """Serve explainers: the what-if page for people, and an HTTP interface for programs (KServe V1).
 
-    Each explainer has the name of its directory. Only this machine is served unless a token is asked for.
+    Each explainer has the name of its directory. Other machines are served only with a token.
     """
-    run, check_reach = _server()
+    run, check_address = _import_server()
     settings = ServiceSettings(
         max_rows=max_rows,
         max_body=max_body,
@@ -73,15 +73,14 @@ def serve(
         time_limit=time_limit,
         allow_remote=allow_remote,
     )
-    dialect, token = Dialect(separator=separator, encoding=encoding), _token(token_file)
-    check_reach(host, token, settings)
-    names = _names(explainers)
+    dialect, token = Dialect(separator=separator, encoding=encoding), _read_token(token_file)
+    check_address(host, token, settings)
+    names = _service_names(explainers)
     models, tables = (
-        _one_each(option, given, names) for option, given in (("--model", model), ("--rows", rows))
+        _files_by_name(option, paths, names) for option, paths in (("--model", model), ("--rows", rows))
     )
     loaded = {
-        name: loaded_explainer(folder, models.get(name))
-        for name, folder in zip(names, explainers, strict=True)
+        name: load_explainer(folder, models.get(name)) for name, folder in zip(names, explainers, strict=True)
     }
     run(
         loaded,
@@ -89,24 +88,24 @@ def serve(
         port=port,
         token=token,
         settings=settings,
-        rows={name: _rows(path, dialect, loaded[name]) for name, path in tables.items()},
+        rows={name: _read_rows(path, dialect, loaded[name]) for name, path in tables.items()},
         ready=lambda address: typer.echo(f"Serving {', '.join(names)} at {address} (Ctrl+C ends it)"),
     )
 
 
-def _server() -> tuple[Callable[..., None], Callable[[str, str | None, ServiceSettings], None]]:
-    """The server and its check of the address; what they need is installed with an extra."""
+def _import_server() -> tuple[Callable[..., None], Callable[[str, str | None, ServiceSettings], None]]:
+    """Import the server and its check of the address, which need an extra."""
     try:
-        from plausiflow.service import check_reach
+        from plausiflow.service import check_address
         from plausiflow.service import serve as run
     except ImportError as error:
         if error.name is None or error.name.startswith("plausiflow"):
             raise
         raise MissingExtraError(error.name, "serve", "Serving explainers") from error
-    return run, check_reach
+    return run, check_address
 
 
-def _token(path: Path | None) -> str | None:
+def _read_token(path: Path | None) -> str | None:
     if path is None:
         return None
     if not path.is_file():
@@ -117,29 +116,29 @@ def _token(path: Path | None) -> str | None:
     return path.read_text(encoding="utf-8", errors="replace").strip()
 
 
-def _names(folders: Sequence[Path]) -> list[str]:
-    """What explainers are called: like their directories."""
+def _service_names(folders: Sequence[Path]) -> list[str]:
+    """Return the names of the directories."""
     names = [Path(os.path.abspath(folder)).name for folder in folders]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
         raise InvalidInputError(
-            f"Directories must have different names, which clients use; {', '.join(twice)} is there twice. "
-            "Rename one."
+            f"Directories must have different names, because clients use them; {', '.join(duplicates)} is "
+            "given twice. Rename one."
         )
     return names
 
 
-def _one_each(option: str, given: Sequence[Path] | None, names: Sequence[str]) -> dict[str, Path]:
-    """Files by explainer; none, or one for each."""
-    if given and len(given) != len(names):
+def _files_by_name(option: str, paths: Sequence[Path] | None, names: Sequence[str]) -> dict[str, Path]:
+    """Return files by explainer: none, or one for each."""
+    if paths and len(paths) != len(names):
         raise InvalidInputError(
             f"{option} must be given once for each of the {len(names)} directories, in their order, or not "
-            f"at all; got {len(given)}."
+            f"at all; got {len(paths)}."
         )
-    return dict(zip(names, given or (), strict=False))
+    return dict(zip(names, paths or (), strict=False))
 
 
-def _rows(path: Path, dialect: Dialect, explainer: Explainer) -> pd.DataFrame:
+def _read_rows(path: Path, dialect: Dialect, explainer: Explainer) -> pd.DataFrame:
     assert explainer.encoder_ is not None
     schema = explainer.encoder_.schema
     frame = read_table(path, dialect, schema)

@@ -1,0 +1,65 @@
+"""Checks of the paths that a command writes to, before its work starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from plausiflow.errors import InvalidInputError
+from plausiflow.persistence import DOCUMENT
+
+
+def check_files(
+    outputs: Mapping[str, Path | None], *, inputs: Mapping[str, Path | None], force: bool
+) -> None:
+    """Raise unless files can be written.
+
+    Args:
+        outputs: The files to write, by option.
+        inputs: Files that are read, which must not be overwritten.
+        force: Whether existing files are replaced.
+    """
+    read = {path.resolve(): name for name, path in inputs.items() if path is not None}
+    seen: dict[Path, str] = {}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        resolved = path.resolve()
+        if resolved in read:
+            raise InvalidInputError(f"{option} {path} is {read[resolved]} itself. Use another name.")
+        if resolved in seen:
+            raise InvalidInputError(f"{seen[resolved]} and {option} are both {path}. Use two names.")
+        if path.is_dir():
+            raise InvalidInputError(f"{option} {path} is a directory; a file is expected. Add a file name.")
+        if path.exists() and not force:
+            raise InvalidInputError(
+                f"{option} {path} exists already. Use another name, or --force to replace it."
+            )
+        _check_parent(option, path)
+        seen[resolved] = option
+
+
+def check_directory(option: str, path: Path, *, force: bool) -> None:
+    """Raise unless an explainer can be saved to a directory; only another explainer is ever replaced."""
+    _check_parent(option, path)
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise InvalidInputError(f"{option} {path} is a file; a directory is expected. Use another name.")
+    names = sorted(entry.name for entry in path.iterdir())
+    if names and DOCUMENT not in names:
+        raise InvalidInputError(
+            f"{option} {path} contains {', '.join(names[:3])}{' and more' if len(names) > 3 else ''}, and no "
+            "saved explainer. Use another name: only an explainer is ever replaced."
+        )
+    if names and not force:
+        raise InvalidInputError(
+            f"{option} {path} contains an explainer already. Use another name, or --force to replace it."
+        )
+
+
+def _check_parent(option: str, path: Path) -> None:
+    parent = next(folder for folder in path.absolute().parents if folder.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise InvalidInputError(f"{option} {path} cannot be written: {parent} is not a writable directory.")
