@@ -63,18 +63,17 @@ def find_changes(rows: pd.DataFrame, answers: pd.DataFrame, of: IntArray) -> Cha
         >>> changes.answer, changes.before, changes.after
         (array([0]), array([31], dtype=object), array([40], dtype=object))
     """
-    answer, column, before, after = [], [], [], []
+    parts = []
     for j, name in enumerate(rows.columns):
         old, new = rows[name].take(of), answers[name]
         where = np.flatnonzero(_differs(old, new))
-        answer.append(where)
-        column.append(np.full(len(where), j))
-        before.append(old.iloc[where].to_numpy(object))
-        after.append(new.iloc[where].to_numpy(object))
-    if not answer:
+        before, after = old.iloc[where].to_numpy(object), new.iloc[where].to_numpy(object)
+        parts.append((where, np.full(len(where), j), before, after))
+    if not parts:
         return Changes(*np.empty((2, 0), np.int64), *np.empty((2, 0), object))
-    order = np.lexsort((np.concatenate(column), np.concatenate(answer)))
-    return Changes(*(np.concatenate(part)[order] for part in (answer, column, before, after)))
+    answer, column, *values = (np.concatenate(part) for part in zip(*parts, strict=True))
+    order = np.lexsort((column, answer))
+    return Changes(*(part[order] for part in (answer, column, *values)))
 
 
 def relative_moves(changes: Changes, features: Sequence[Feature]) -> FloatArray:
@@ -86,9 +85,8 @@ def relative_moves(changes: Changes, features: Sequence[Feature]) -> FloatArray:
     moves = np.full(len(changes), np.nan)
     for j in np.unique(changes.column).tolist():
         feature, of_column = features[j], changes.column == j
-        before, after = (
-            pd.Series(values[of_column], dtype=object) for values in (changes.before, changes.after)
-        )
+        before = pd.Series(changes.before[of_column], dtype=object)
+        after = pd.Series(changes.after[of_column], dtype=object)
         if feature.is_number:
             span = (feature.maximum - feature.minimum) or 1.0
             moves[of_column] = (read_numbers(after)[0] - read_numbers(before)[0]) / span

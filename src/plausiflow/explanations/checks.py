@@ -86,10 +86,8 @@ def encoded_problems(encoded: tuple[Tensor, Tensor, Tensor] | None, n: int, m: i
         return
     x, x_cf, y_target = (tuple(part.shape) for part in encoded)
     if len(x) != 2 or x[0] != n or x_cf != (m, *x[1:]) or y_target != (n,):
-        yield (
-            f"`encoded` must have the shapes ({n}, width), ({m}, width) and ({n},); "
-            f"got {x}, {x_cf} and {y_target}"
-        )
+        expected = f"({n}, width), ({m}, width) and ({n},)"
+        yield f"`encoded` must have the shapes {expected}; got {x}, {x_cf} and {y_target}"
 
 
 def _position_problems(name: str, of: IntArray, what: str, n: int, m: int) -> Iterator[str]:

@@ -14,8 +14,7 @@ ROW = "row"
 _VERDICTS = ["status", "reason", "predicted", "target"]
 FIGURES = ("cost", "probability", "score", "judged", "prediction")
 _PREFIX = "plausiflow_"
-_MAX_EXACT = 2**53
-"""A float holds every integer below it exactly."""
+_MAX_EXACT = 2**53  # a float holds every integer below it exactly
 
 
 def answer_table(

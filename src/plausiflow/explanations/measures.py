@@ -126,13 +126,9 @@ def _encoded_metrics(result: Explanations, variant: Variant) -> dict[str, float]
     x_cf = torch.full_like(x, torch.nan)
     found = torch.tensor(result.is_found, device=x.device)
     x_cf[found] = answers[torch.tensor(result.best[result.is_found], device=answers.device)].to(x)
-    rows = torch.tensor(result.is_needed, device=x.device)
+    rows, classifier = torch.tensor(result.is_needed, device=x.device), result.context.classifier
     cf = verify_counterfactuals(
-        classifier=result.context.classifier,
-        plausibility=None,
-        x=x[rows],
-        x_cf=x_cf[rows],
-        y_target=y_target[rows],
+        classifier=classifier, plausibility=None, x=x[rows], x_cf=x_cf[rows], y_target=y_target[rows]
     )
     names = [name for name in METRICS.get(variant, {}) if name not in _TIMES]
     return evaluate(cf, result.context, variant=variant, names=names)

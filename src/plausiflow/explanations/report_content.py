@@ -63,10 +63,11 @@ def notebook_html(result: Explanations) -> str:
 
 def _row_table(result: Explanations, curve_of: IntArray, count: int | None = None) -> pd.DataFrame:
     """Return the first ``count`` rows, or all."""
-    verdicts = result.verdicts.iloc[:count]
+    verdicts, index = result.verdicts.iloc[:count], result.rows.index[:count].to_flat_index()
+    labels = (", ".join(map(str, label)) if isinstance(label, tuple) else str(label) for label in index)
     return pd.DataFrame(
         {
-            "label": _objects(map(_label_text, result.rows.index[:count].to_flat_index())),
+            "label": _objects(labels),
             "status": _objects(verdicts["status"]),
             "reason": _objects(verdicts["reason"]),
             "predicted": _objects(map(_outcome_text, verdicts["predicted"])),
@@ -76,10 +77,6 @@ def _row_table(result: Explanations, curve_of: IntArray, count: int | None = Non
             "curve": curve_of[:count],
         }
     )
-
-
-def _label_text(label: object) -> str:
-    return ", ".join(map(str, label)) if isinstance(label, tuple) else str(label)
 
 
 def _outcome_text(value: object) -> str:

@@ -6,6 +6,7 @@ to ``first[i + 1]``, and in the same way the changes of an answer. Missing numbe
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,6 @@ def _cells(changes: pd.DataFrame) -> dict[str, list[Any]]:
 def _json_values(column: pd.Series) -> list[Any]:
     """Return a column as JSON values; objects already are."""
     values: list[Any] = column.tolist()
-    if column.dtype.kind != "f":
-        return values
-    finite = np.isfinite(column.to_numpy(np.float64))
-    return [value if known else None for value, known in zip(values, finite.tolist(), strict=True)]
+    if column.dtype.kind == "f":
+        return [value if math.isfinite(value) else None for value in values]
+    return values

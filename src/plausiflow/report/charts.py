@@ -61,7 +61,7 @@ def histogram(
         bars=list(zip(*shapes.tolist(), (threshold & (edges[1:] <= 0)).tolist(), strict=True)),
         low=f"{low + inset:.3g}",
         high=f"{high - inset:.3g}",
-        threshold=round(WIDTH * -low / (high - low), 1) if threshold else None,
+        threshold=round(WIDTH * (0.0 - low) / (high - low), 1) if threshold else None,
     )
 
 
