@@ -5,9 +5,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
+from plausiflow import Explainer
 from plausiflow.constraints import (
     Immutable,
     Limits,
@@ -181,3 +186,50 @@ def test_a_rule_must_say_who_breaks_it_and_be_hashable():
 
     with pytest.raises(InvalidInputError, match=r"is not a rule; expected .* a frozen dataclass"):
         rules_for(_Mutable())
+
+
+# ---------------------------------------------------------------- through the explainer
+
+
+class _Everything:
+    """A plausibility that every row passes."""
+
+    def score(self, x, y):
+        return torch.ones(len(x), dtype=x.dtype)
+
+
+@pytest.fixture(scope="module")
+def loans():
+    i = np.arange(120)
+    x = pd.DataFrame({"income": 37 * i % 61, "amount": 100 * (i % 47), "age": 20 + i % 31})
+    return x, np.where(x["income"] - x["amount"] / 100 > 5, "granted", "rejected")
+
+
+def _explain(loans, constraints, more):
+    x, y = loans
+    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(x, y)
+    explainer = Explainer(model, constraints=constraints, plausibility=_Everything(), judges=0).fit(x, y)
+    rows = x[model.predict(x) == "rejected"][:10]
+    return rows, explainer.explain(rows, target="granted", constraints=more)
+
+
+@pytest.mark.parametrize("fitted", [True, False])
+def test_answers_obey_a_rule_from_outside_given_to_the_explainer_or_to_explain(loans, fitted):
+    rules = [Multiple("amount", 500), Within("income", 0.5)]
+    rows, result = _explain(loans, rules if fitted else [], [] if fitted else rules)
+    answers = result.counterfactuals
+    found = (result.status["status"] == "found").to_numpy()
+    assert found.sum() >= 3
+    before, after = rows[found], answers[found]
+    kept = before["amount"].to_numpy() == after["amount"].to_numpy()
+    assert (kept | (after["amount"] % 500 == 0)).all()
+    assert not kept.all()
+    assert ((after["income"] - before["income"]).abs() <= 0.5 * before["income"] + 1e-9).all()
+
+
+def test_a_verdict_names_the_rule_from_outside_that_blocks(loans):
+    _, result = _explain(loans, [Immutable("age", "amount")], [Within("income", 0.0)])
+    assert set(result.status["status"]) == {"infeasible"}
+    assert (
+        result.status["reason"].str.contains("Within(feature='income', share=0.0) blocks", regex=False).all()
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from plausiflow.tables import Block, Layout
+from plausiflow.tables import Block, Feature, Layout
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +24,15 @@ class Term:
     coefficient: float
     block: Block
     level_values: Tensor | None
+
+    @classmethod
+    def of(cls, coefficient: float, block: Block, feature: Feature) -> Term:
+        """Return the term of a numeric feature; a missing level counts as zero."""
+        if block.number is not None:
+            return cls(coefficient, block, None)
+        numbers = feature.level_numbers
+        numbers += [0.0] * (len(block.levels) - len(numbers))
+        return cls(coefficient, block, torch.tensor(numbers, dtype=torch.float64))
 
     def value(self, x: Tensor) -> Tensor:
         """Return the term in original units, shape ``(n,)``; keeps the graph."""

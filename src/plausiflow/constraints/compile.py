@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from plausiflow.constraints.allowance import Allowance, Inequality, Term
-from plausiflow.constraints.limits import FactualRows, Limits, level_values, one_hot, state_choices
+from plausiflow.constraints.limits import FactualRows, Limits, one_hot, state_choices
 from plausiflow.constraints.linear import EQUALITY
 from plausiflow.constraints.problems import find_problems
 from plausiflow.constraints.rule import Rule
@@ -34,11 +34,6 @@ class CompiledRules:
         constraints: The rules, without repetitions.
         schema: Schema of the table.
         layout: Layout of its encoded rows, with the steps that the rules ask for.
-
-    Args:
-        constraints: The rules.
-        schema: Schema of the table.
-        layout: Layout of its encoded rows.
 
     Raises:
         InvalidInputError: The rules cannot be used; the message lists every problem.
@@ -271,7 +266,7 @@ def _inequalities(rows: FactualRows, rules: Sequence[Rule]) -> tuple[tuple[Inequ
         slack = relation.slack(rows.features)
         for sign in (1.0, -1.0) if relation.equal else (1.0,):
             terms = tuple(
-                Term(sign * a, blocks[name], level_values(blocks[name], rows.features[name]))
+                Term.of(sign * a, blocks[name], rows.features[name])
                 for name, a in relation.coefficients.items()
                 if name in blocks
             )

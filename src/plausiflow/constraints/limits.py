@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from plausiflow.constraints.allowance import Term
 from plausiflow.errors import InvalidInputError
 from plausiflow.tables import MAX_DECIMALS, Block, Feature, FloatArray, Layout, Scale, read_numbers
 
@@ -51,29 +52,13 @@ class FactualRows:
         if block is None:
             known = torch.full_like(self.x[:, 0], feature.level_numbers[0], dtype=torch.float64)
         else:
-            known = block_values(block, feature, self.x.double()).masked_fill(self.missing(block), torch.nan)
+            known = Term.of(1.0, block, feature).value(self.x.double())
+            known = known.masked_fill(self.missing(block), torch.nan)
         if self.frame is None:
             return known
         cells = torch.tensor(read_numbers(self.frame[name])[0].copy()).to(known)
         # The encoder may have imputed a missing number.
         return torch.where(cells.isnan() & (block is not None), known, cells)
-
-
-def level_values(block: Block, feature: Feature) -> Tensor | None:
-    """Return the number of each level, shape ``(levels,)``, zero for "missing"; None for a number."""
-    if block.number is not None:
-        return None
-    numbers = feature.level_numbers
-    return torch.tensor([*numbers, *[0.0] * (len(block.levels) - len(numbers))], dtype=torch.float64)
-
-
-def block_values(block: Block, feature: Feature, x: Tensor) -> Tensor:
-    """Return a feature's values in original units from encoded rows, shape ``(n,)``."""
-    levels = level_values(block, feature)
-    if levels is not None:
-        return x[:, block.level_slice] @ levels.to(x)
-    assert block.scale is not None
-    return block.scale.decode(x[:, block.number])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
 from pandas.api.types import is_bool_dtype
 
+from plausiflow.constraints.rule import unknown
 from plausiflow.errors import InvalidInputError
 from plausiflow.tables import Mask
 
@@ -88,13 +88,7 @@ def _from_table(locked: pd.DataFrame, names: list[str], mask: Mask) -> Mask:
 
 
 def _unknown(given: Iterable[object], names: Sequence[str]) -> list[str]:
-    problems = []
-    for name in given:
-        if not (isinstance(name, str) and name in names):
-            close = difflib.get_close_matches(str(name), names, n=1)
-            meant = f"; did you mean {close[0]!r}?" if close else ""
-            problems.append(f"there is no feature {name!r}{meant}")
-    return problems
+    return [unknown("feature", str(name), names) for name in given if name not in names]
 
 
 def _raise(problems: list[str]) -> None:

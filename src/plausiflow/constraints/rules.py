@@ -109,7 +109,7 @@ class Decreasing(_Monotone):
 
 @dataclass(frozen=True, repr=False)
 class Range(Rule):
-    """The counterfactual's number lies between two values, both included.
+    """The counterfactual's number is between two values, both included.
 
     A row that starts outside must move inside. A missing number stays missing.
 
@@ -135,7 +135,7 @@ class Range(Rule):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Both bounds, infinite where there is none."""
+        """Both bounds, infinite instead of None."""
         return -np.inf if self.lo is None else self.lo, np.inf if self.hi is None else self.hi
 
     def problems(self, features: Mapping[str, Feature]) -> list[str]:

@@ -8,7 +8,6 @@ data set is prepared exactly as in the published runs.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,15 @@ import pandas as pd
 from sklearn import datasets as bundled
 
 from plausiflow.datasets import synthetic
-from plausiflow.datasets.files import ORIGINS, UCI, balance_classes, checksum, find_file, not_found
+from plausiflow.datasets.files import (
+    ORIGINS,
+    UCI,
+    balance_classes,
+    check_known,
+    checksum,
+    find_file,
+    not_found,
+)
 from plausiflow.datasets.folds import Dataset
 from plausiflow.errors import InvalidInputError
 
@@ -62,10 +69,7 @@ def dataset_names() -> tuple[str, ...]:
 
 def check_dataset_name(name: str) -> None:
     """Raise if no data set has this name."""
-    if name not in _CATALOG:
-        close = difflib.get_close_matches(str(name), dataset_names())
-        hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-        raise InvalidInputError(f"`name` must be one of {', '.join(dataset_names())}; got {name!r}.{hint}")
+    check_known(name, dataset_names())
 
 
 def load_dataset(name: str) -> Dataset:
@@ -81,7 +85,7 @@ def load_dataset(name: str) -> Dataset:
     """
     check_dataset_name(name)
     entry = _CATALOG[name]
-    path = _find(name, entry)
+    path = None if entry.file is None else find_file(name)
     if path is not None and entry.file is not None:
         x, y = _read(path, entry.file, entry.origin)
         provenance = f"{entry.file.rows} {checksum(path, name)}"
@@ -105,7 +109,7 @@ def describe_datasets() -> pd.DataFrame:
     """Return one row per data set: its size, its origin, and whether and from where it can be loaded."""
     lines = []
     for name, entry in _CATALOG.items():
-        path = _find(name, entry)
+        path = None if entry.file is None else find_file(name)
         lines.append(
             {
                 "name": name,
@@ -118,10 +122,6 @@ def describe_datasets() -> pd.DataFrame:
             }
         )
     return pd.DataFrame(lines)
-
-
-def _find(name: str, entry: _DatasetEntry) -> Path | None:
-    return None if entry.file is None else find_file(name)
 
 
 def _read(path: Path, file: _CsvFile, origin: str) -> tuple[pd.DataFrame, npt.ArrayLike]:

@@ -5,13 +5,15 @@ Files are read from ``$PLAUSIFLOW_DATA`` and then from the user's cache; nothing
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
-from plausiflow.errors import DataNotFoundError
+from plausiflow.errors import DataNotFoundError, InvalidInputError
 
 UCI = "UCI Machine Learning Repository"
 ORIGINS = {
@@ -59,6 +61,14 @@ def checksum(path: Path, name: str, expected: str = "the published file") -> str
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     known = expected if digest == _SHA256[name] else f"{expected} has {_SHA256[name]}"
     return f"sha256 of {path.name}: {digest} ({known})."
+
+
+def check_known(name: str, known: Sequence[str]) -> None:
+    """Raise if a name is not one of the known names."""
+    if name not in known:
+        close = difflib.get_close_matches(str(name), known)
+        hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+        raise InvalidInputError(f"`name` must be one of {', '.join(known)}; got {name!r}.{hint}")
 
 
 def balance_classes(frame: pd.DataFrame, target: str) -> pd.DataFrame:

@@ -7,7 +7,6 @@ begin with one); nothing is encoded or scaled.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from plausiflow.datasets import loans
-from plausiflow.datasets.files import ORIGINS, balance_classes, checksum, find_file, not_found
+from plausiflow.datasets.files import ORIGINS, balance_classes, check_known, checksum, find_file, not_found
 from plausiflow.datasets.synthetic import CLASSES, ROWS, SEED, TARGET
 from plausiflow.errors import InvalidInputError
 
@@ -128,10 +127,7 @@ def load_table(name: str) -> Table:
     """
     if name == "loans":
         return loans_table()
-    if name not in _FILES:
-        close = difflib.get_close_matches(str(name), table_names())
-        hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-        raise InvalidInputError(f"`name` must be one of {', '.join(table_names())}; got {name!r}.{hint}")
+    check_known(name, table_names())
     file, path = _FILES[name], find_file(name)
     if path is None:
         raise not_found(name)

@@ -91,13 +91,14 @@ class Engine:
         oracle = None
         if self.true_model is not None and frame is not None:
             oracle = self.true_model.oracle(frame, x, targets)
+        allowance = self.rules.for_rows(x, frame, locked, without_rule)
         return SearchTask(
-            layout=self.rules.layout,
+            layout=allowance.layout,
             x=x,
             targets=targets,
             validity=self.validity,
             scores=scores or row_scores(self.plausibility, x, targets.y),
-            allowance=self.rules.for_rows(x, frame, locked, without_rule),
+            allowance=allowance,
             weights=self.weights,
             immutable=frozenset(self.rules.immutable) - freed,
             least=self.bank.least,

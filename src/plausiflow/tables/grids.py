@@ -35,7 +35,7 @@ def round_to_grid(values: FloatArray, step: float, decimals: int) -> FloatArray:
 
 
 def find_grid(values: FloatArray, dtype: np.dtype[Any]) -> tuple[float, int] | None:
-    """Return the largest step that all values are multiples of, and their decimals; None if there is none.
+    """Return the largest step that all values are multiples of, and their decimals; None without a grid.
 
     Values may have at most six decimals. A grid must be coarser than rounding: the step must be at least
     2^-20 of the largest value in single precision, and 2^-45 in double precision.

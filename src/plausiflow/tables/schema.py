@@ -60,7 +60,9 @@ class Schema:
         problems = frame_problems(frame)
         if problems:
             raise _unusable(problems)
-        problems, features = _empty(frame) + _setting_problems(frame, kinds, orders), []
+        sizes = zip(frame.shape, ("rows", "columns"), strict=True)
+        problems, features = [f"the frame has no {what}" for n, what in sizes if not n], []
+        problems += _setting_problems(frame, kinds, orders)
         for name in frame.columns if len(frame) else ():
             kind = kinds.get(name)
             try:
@@ -115,12 +117,6 @@ def frame_problems(frame: object) -> list[str]:
     if len(twice):
         problems.append(f"column names must be unique; repeated: {', '.join(map(repr, twice))}")
     return problems
-
-
-def _empty(frame: pd.DataFrame) -> list[str]:
-    return [
-        f"the frame has no {what}" for n, what in zip(frame.shape, ("rows", "columns"), strict=True) if not n
-    ]
 
 
 def _setting_problems(
