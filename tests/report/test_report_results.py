@@ -83,7 +83,7 @@ def test_an_explainer_that_is_not_fitted_says_so():
     assert facts["fitted"].startswith("no")
     assert facts["model"] == "LinearClassifier"
     assert facts["rules"] == 'Immutable("<b>")'
-    assert "model type" not in facts
+    assert "resolved as" not in facts
 
 
 def test_an_explainer_shows_what_it_knows():
@@ -101,5 +101,5 @@ def test_an_explainer_shows_what_it_knows():
     assert facts["outcome"] == "<no>, <yes>"
     assert facts["data"].startswith("10 features (9 integer, 1 category): c0, c1,")
     assert facts["data"].endswith("and 2 more")
-    assert facts["model type"] == explainer.model_.description
+    assert facts["resolved as"] == explainer.model_.description
     assert not page.all("script")

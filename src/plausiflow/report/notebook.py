@@ -36,7 +36,7 @@ def explainer_table(explainer: Any) -> str:  # noqa: ANN401
     facts = {"model": [type(explainer.model).__name__], "fitted": ["no: call fit(x, y)"]}
     if model is not None and encoder is not None:
         facts["fitted"] = ["yes"]
-        facts["model type"] = [str(model.description)]
+        facts["resolved as"] = [str(model.description)]
         facts[explainer.outcome_] = [_name_list([str(label) for label in model.labels]) or "a number"]
         facts["data"] = [_describe_features(encoder.schema.features)]
     facts["rules"] = list(map(str, explainer.constraints)) or ["none"]
