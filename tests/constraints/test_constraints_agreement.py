@@ -1,4 +1,4 @@
-"""Any rules, any points: what an encoded row may become, what its table is told, and plain Python agree."""
+"""Random rules and random points: the allowance, the violations and plain Python agree."""
 
 import math
 
@@ -12,7 +12,18 @@ from plausiflow.constraints import Allowed, Decreasing, Immutable, Increasing, L
 from plausiflow.errors import InvalidInputError
 from plausiflow.tables.encoder import Encoder
 from plausiflow.tables.schema import Schema
-from ruling import DEGREES, ENCODER, JOBS, NAMES, NUMBERS, RELATIONS, TRAINING, evaluate, people, rules_for
+from rule_table import (
+    DEGREES,
+    ENCODER,
+    JOBS,
+    NAMES,
+    NUMBERS,
+    RELATIONS,
+    TRAINING,
+    evaluate,
+    people,
+    rules_for,
+)
 
 ORDERS = {"degree": DEGREES, "children": [0, 1, 2, 3], "owns": [False, True]}
 LEVELS = ORDERS | {"job": JOBS}
@@ -166,7 +177,7 @@ def test_a_point_is_allowed_exactly_where_its_row_breaks_no_rule(constraints, se
 
 @given(rule_sets(), st.integers(0, 1000))
 @settings(max_examples=30)
-def test_a_broken_rule_is_told_by_its_name_as_plain_python_finds_it(constraints, seed):
+def test_violations_name_the_rules_that_plain_python_finds_broken(constraints, seed):
     rules, before, after, locked, _ = scenario(constraints, seed)
     broken = rules.violations(before, after, locked)
     rows = zip(before.to_dict("records"), after.to_dict("records"), strict=True)

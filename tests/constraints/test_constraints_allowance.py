@@ -1,4 +1,4 @@
-"""What rules leave to a row: ranges of numbers, levels, or nothing at all."""
+"""The allowance of a row: ranges of numbers, levels, or no choice."""
 
 import numpy as np
 import pandas as pd
@@ -9,7 +9,7 @@ from plausiflow.constraints import Allowed, Decreasing, Immutable, Increasing, L
 from plausiflow.tables.encoder import Encoder
 from plausiflow.tables.features import Feature
 from plausiflow.tables.schema import Schema
-from ruling import ENCODER, JOBS, TRAINING, left, people, row, rules_for
+from rule_table import ENCODER, JOBS, TRAINING, allowance_for, people, row, rules_for
 
 
 def numbers_of(allowance, name):
@@ -28,7 +28,7 @@ def levels_of(allowance, name):
 
 
 def test_without_rules_a_row_has_the_training_range_and_every_level_but_missing():
-    allowance = left()
+    allowance = allowance_for()
     assert numbers_of(allowance, "age") == [17, 79]
     assert numbers_of(allowance, "rent") == [TRAINING["rent"].min(), TRAINING["rent"].max()]
     assert levels_of(allowance, "job") == set(JOBS)
@@ -40,7 +40,7 @@ def test_without_rules_a_row_has_the_training_range_and_every_level_but_missing(
 
 @pytest.mark.parametrize(("age", "ends"), [(95, [17, 95]), (12, [12, 79])])
 def test_the_training_range_is_widened_by_the_rows_own_number(age, ends):
-    assert numbers_of(left(age=age), "age") == ends
+    assert numbers_of(allowance_for(age=age), "age") == ends
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_the_training_range_is_widened_by_the_rows_own_number(age, ends):
     ],
 )
 def test_rules_cut_the_range_of_a_number(rules, age, ends):
-    allowance = left(*rules, age=age)
+    allowance = allowance_for(*rules, age=age)
     assert allowance.possible.all()
     assert numbers_of(allowance, "age") == ends
 
@@ -90,7 +90,7 @@ def test_rules_cut_the_range_of_a_number(rules, age, ends):
     ],
 )
 def test_rules_leave_levels(rules, cells, name, levels):
-    allowance = left(*rules, **cells)
+    allowance = allowance_for(*rules, **cells)
     assert allowance.possible.all()
     assert levels_of(allowance, name) == levels
 
@@ -108,14 +108,16 @@ def test_rules_leave_levels(rules, cells, name, levels):
         ([Linear("children >= 2"), Decreasing("children")], {}, None, [0, 1]),
     ],
 )
-def test_a_row_to_which_nothing_is_left_is_marked_and_leaving_a_rule_out_frees_it(
-    rules, cells, locked, blocked_by
-):
-    allowance = left(*rules, locked=locked, **cells)
+def test_a_row_without_a_choice_is_marked_and_leaving_a_rule_out_frees_it(rules, cells, locked, blocked_by):
+    allowance = allowance_for(*rules, locked=locked, **cells)
     assert not allowance.possible.any()
     assert not allowance.contains(allowance.x).any()
     assert (allowance.lower <= allowance.upper).all()
-    free = [i for i in range(len(rules)) if left(*rules, locked=locked, without=i, **cells).possible.all()]
+    free = [
+        i
+        for i in range(len(rules))
+        if allowance_for(*rules, locked=locked, without=i, **cells).possible.all()
+    ]
     assert free == blocked_by
 
 
@@ -172,7 +174,7 @@ def test_a_small_bound_of_a_heavy_tail_is_kept():
 
 
 def test_a_frozen_feature_has_equal_bounds_at_what_it_is():
-    allowance = left(Immutable("age", "job", "gain"), locked=["degree", "rent"])
+    allowance = allowance_for(Immutable("age", "job", "gain"), locked=["degree", "rent"])
     for name in ("age", "job", "gain", "degree", "rent"):
         columns = ENCODER.layout.block(name).columns
         assert torch.equal(allowance.lower[:, columns], allowance.upper[:, columns])
@@ -180,7 +182,7 @@ def test_a_frozen_feature_has_equal_bounds_at_what_it_is():
 
 
 def test_of_several_limits_on_changes_the_smallest_counts():
-    assert left(MaxChanges(5), MaxChanges(2)).max_changes == 2
+    assert allowance_for(MaxChanges(5), MaxChanges(2)).max_changes == 2
 
 
 def test_bounds_follow_the_precision_of_the_rows():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from plausiflow.constraints import Linear
 from plausiflow.constraints.linear import parse_relation
 from plausiflow.errors import InvalidInputError
-from ruling import ENCODER, NUMBERS, RELATIONS, TRAINING, evaluate, left, people, row, rules_for
+from rule_table import ENCODER, NUMBERS, RELATIONS, TRAINING, allowance_for, evaluate, people, row, rules_for
 
 # ---------------------------------------------------------------- what is read
 
@@ -152,7 +152,7 @@ def test_a_relation_has_the_right_gradients():
 
 
 def test_a_relation_does_not_bind_where_a_value_is_missing():
-    allowance = left(Linear("rent <= 10"), rent=np.nan)
+    allowance = allowance_for(Linear("rent <= 10"), rent=np.nan)
     values = allowance.linear_values(allowance.x.requires_grad_())
     assert values.tolist() == [[1.0]]
     assert allowance.contains(allowance.x).all()
@@ -160,7 +160,11 @@ def test_a_relation_does_not_bind_where_a_value_is_missing():
 
 def test_a_constant_in_a_relation_is_the_rows_own():
     relation = Linear("year <= 2023 + children")
-    assert [left(relation, year=year).possible.item() for year in (2024, 2026, 2027)] == [True, True, False]
+    assert [allowance_for(relation, year=year).possible.item() for year in (2024, 2026, 2027)] == [
+        True,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The last word on a final row: every rule that it breaks is told by its name."""
+"""Violations of decoded rows: every broken rule is reported under its name."""
 
 import numpy as np
 import pandas as pd
@@ -6,10 +6,10 @@ import pytest
 
 from plausiflow.constraints import Immutable, Increasing, Linear, MaxChanges, locked_mask
 from plausiflow.errors import InvalidInputError, ShapeError
-from ruling import ENCODER, NAMES, people, row, rules_for
+from rule_table import ENCODER, NAMES, people, row, rules_for
 
 
-def told(rules, before, after, locked=None):
+def broken_rules(rules, before, after, locked=None):
     broken = rules.violations(before, after, locked)
     return set(broken.columns[broken.iloc[0]])
 
@@ -28,16 +28,16 @@ def told(rules, before, after, locked=None):
     ],
 )
 def test_rules_that_nobody_wrote_hold_too(change, names):
-    assert told(rules_for(), row(), row(**change)) == names
+    assert broken_rules(rules_for(), row(), row(**change)) == names
 
 
 def test_a_frozen_cell_must_be_the_same_to_the_bit():
     rules = rules_for(Immutable("rent", "job"))
     nudged = row(rent=np.nextafter(200.0, 201.0))
-    assert told(rules, row(), nudged) == {'Immutable("rent", "job")'}
-    assert told(rules, row(rent=np.nan, job=None), row(rent=np.nan, job=None)) == set()
+    assert broken_rules(rules, row(), nudged) == {'Immutable("rent", "job")'}
+    assert broken_rules(rules, row(rent=np.nan, job=None), row(rent=np.nan, job=None)) == set()
     locked = locked_mask(["rent"], NAMES, 1)
-    assert told(rules_for(), row(), nudged, locked) == {"locked"}
+    assert broken_rules(rules_for(), row(), nudged, locked) == {"locked"}
 
 
 def test_a_relation_may_be_missed_by_rounding_only():
@@ -53,13 +53,13 @@ def test_a_relation_may_be_missed_by_rounding_only():
 
 def test_no_row_may_leave_a_level_whose_place_in_the_order_is_not_known():
     rules = rules_for(Increasing("children"))
-    assert told(rules, row(children=7), row(children=3)) == {'Increasing("children")'}
-    assert told(rules, row(children=7), row(children=7)) == set()
+    assert broken_rules(rules, row(children=7), row(children=3)) == {'Increasing("children")'}
+    assert broken_rules(rules, row(children=7), row(children=7)) == set()
 
 
 def test_a_wider_dtype_of_the_same_values_is_no_change():
     wider = row().astype({"age": "Float64", "children": object, "degree": object, "owns": "boolean"})
-    assert told(rules_for(MaxChanges(1), Immutable(*NAMES)), row(), wider) == set()
+    assert broken_rules(rules_for(MaxChanges(1), Immutable(*NAMES)), row(), wider) == set()
 
 
 def test_violations_keep_the_index_and_come_in_the_order_of_the_rules():

@@ -25,7 +25,7 @@ from plausiflow.constraints import (
     rules_from_dicts,
 )
 from plausiflow.errors import InvalidInputError
-from ruling import ENCODER, left, people, row, rules_for
+from rule_table import ENCODER, allowance_for, people, row, rules_for
 
 
 @dataclass(frozen=True)
@@ -120,13 +120,18 @@ def test_bounds_may_depend_on_the_row():
 
 
 def test_a_row_without_a_value_is_not_bound():
-    allowance = left(Within("rent", 0.1), rent=math.nan)
+    allowance = allowance_for(Within("rent", 0.1), rent=math.nan)
     assert allowance.possible.all()
 
 
 def test_bounds_of_the_row_cut_the_levels_of_numbers():
     levels = ENCODER.layout.block("children").level_slice
-    assert left(Within("children", 0.5), children=2).levels[0, levels].tolist() == [False, True, True, True]
+    assert allowance_for(Within("children", 0.5), children=2).levels[0, levels].tolist() == [
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 def test_a_broken_rule_has_a_column_of_its_own():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from pandas.testing import assert_frame_equal
 
-from decoding import SCHEMA, TABLE
+from encoded_tables import SCHEMA, TABLE
 from plausiflow.errors import InvalidInputError, ShapeError
 from plausiflow.tables.encoder import Encoder
 from plausiflow.tables.schema import Schema

@@ -6,7 +6,7 @@ import pytest
 import torch
 from pandas.testing import assert_frame_equal, assert_series_equal
 
-from decoding import SCHEMA, TABLE, changed
+from encoded_tables import SCHEMA, TABLE, changed
 from plausiflow.errors import InvalidInputError
 from plausiflow.tables.encoder import Encoder
 from plausiflow.tables.schema import Schema

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal, assert_series_equal
 
-from decoding import SCHEMA, TABLE, quietly, strip
+from encoded_tables import SCHEMA, TABLE, infer_quietly, strip
 from plausiflow.tables.encoder import Encoder
 
 INTEGERS = [
@@ -85,7 +85,7 @@ def frames(draw, min_rows=1):
 @settings(max_examples=40)
 @given(frames(), st.sampled_from(["keep", "impute"]), st.randoms(use_true_random=False))
 def test_decoding_what_was_encoded_gives_the_same_table(frame, missing, random):
-    encoder = Encoder(quietly(frame), missing)
+    encoder = Encoder(infer_quietly(frame), missing)
     names = random.sample(list(frame.columns), len(frame.columns))
     rows = frame[names].iloc[random.sample(range(len(frame)), len(frame))]
     if missing == "impute":
@@ -99,7 +99,7 @@ def test_decoding_what_was_encoded_gives_the_same_table(frame, missing, random):
 @settings(max_examples=40)
 @given(frames())
 def test_levels_and_grids_are_decoded_without_the_rows_they_came_from(frame):
-    schema = quietly(frame)
+    schema = infer_quietly(frame)
     encoder = Encoder(schema)
     decoded = encoder.decode(encoder.encode(frame).x)
     assert list(decoded.columns) == list(frame.columns)
@@ -120,7 +120,7 @@ def test_levels_and_grids_are_decoded_without_the_rows_they_came_from(frame):
 @settings(max_examples=40)
 @given(frames(), st.randoms(use_true_random=False))
 def test_encoding_depends_neither_on_the_order_of_columns_nor_on_other_rows(frame, random):
-    encoder = Encoder(quietly(frame))
+    encoder = Encoder(infer_quietly(frame))
     x = encoder.encode(frame).x
     names = random.sample(list(frame.columns), len(frame.columns))
     assert torch.equal(encoder.encode(frame[names]).x, x)
@@ -131,7 +131,7 @@ def test_encoding_depends_neither_on_the_order_of_columns_nor_on_other_rows(fram
 @settings(max_examples=40)
 @given(frames())
 def test_encoded_rows_are_one_hot_on_their_grid_and_at_their_pins(frame):
-    encoder = Encoder(quietly(frame))
+    encoder = Encoder(infer_quietly(frame))
     layout, x = encoder.layout, encoder.encode(frame).x
     assert x.shape == (len(frame), layout.width)
     for block in layout.with_levels:
@@ -148,7 +148,7 @@ def test_encoded_rows_are_one_hot_on_their_grid_and_at_their_pins(frame):
 @settings(max_examples=40)
 @given(frames(min_rows=2), st.integers(0, 2**32))
 def test_a_changed_row_is_encoded_to_what_it_was_decoded_from(frame, seed):
-    schema = quietly(frame)
+    schema = infer_quietly(frame)
     encoder = Encoder(schema)
     layout, generator = encoder.layout, torch.Generator().manual_seed(seed)
     counts = [len(block.levels) for block in layout.with_levels]
@@ -177,7 +177,7 @@ def test_real_tables_go_through_unchanged(name, data_directory):
     if not path.is_file():
         pytest.skip(f"no file {path}")
     frame = pd.read_csv(path)
-    schema = quietly(frame)
+    schema = infer_quietly(frame)
     encoder = Encoder(schema)
     encoded = encoder.encode(frame)
     assert encoded.usable.all()

@@ -1,4 +1,4 @@
-"""What the tests of encoding share: a table, its schema, and rows that are changed while they are encoded."""
+"""Helpers of the tests of encoding: a table, its schema, and rows that change while encoded."""
 
 import warnings
 
@@ -10,7 +10,7 @@ from plausiflow.tables.encoder import Encoder
 from plausiflow.tables.schema import Schema, SchemaWarning
 
 
-def quietly(frame, **chosen) -> Schema:
+def infer_quietly(frame, **chosen) -> Schema:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SchemaWarning)
         return Schema.infer(frame, **chosen)
@@ -41,7 +41,7 @@ SCHEMA = Schema.infer(TABLE, kinds={"id": "identifier"})
 
 
 def changed(rows, encoder=None, **numbers):
-    """The rows decoded after some features were set: a number, or the number of a level."""
+    """Return the rows decoded after some features were set to a number or to a level code."""
     encoder = encoder or Encoder(SCHEMA)
     x = encoder.encode(rows).x
     for name, value in numbers.items():

@@ -1,4 +1,4 @@
-"""What the tests of rules share: a table with a column of every kind, rules for it, and one of its rows."""
+"""Helpers of the tests of rules: a table with a column of every kind, rules for it, and one of its rows."""
 
 import ast
 
@@ -13,7 +13,7 @@ JOBS, DEGREES = ["clerk", "nurse", "pilot"], ["HS", "BSc", "MSc"]
 
 
 def people(n, seed, *, beyond=False):
-    """Random rows; ``beyond``: some numbers are off the training grid or out of the training range."""
+    """Return random rows; ``beyond`` puts some numbers off the training grid or out of range."""
     rng = np.random.default_rng(seed)
     gain = np.where(rng.random(n) < 0.5, 0, rng.integers(1, 500, n))
     return pd.DataFrame(
@@ -57,12 +57,12 @@ RELATIONS = {
 
 
 def evaluate(text, row):
-    """Python's own reading of an expression."""
+    """Return the value of an expression in Python."""
     return eval(compile(ast.parse(text, mode="eval"), "relation", "eval"), {}, row)
 
 
 def row(**cells):
-    """One row, and some of its cells as given."""
+    """Return one row with some cells replaced."""
     base = {
         "id": "p", "age": 40, "income": 1000.0, "rent": 200.0, "score": np.float32(0.5), "tail": 5.0,
         "gain": 0.0, "job": "clerk", "degree": "BSc", "children": 1, "owns": False, "year": 2024,
@@ -71,8 +71,8 @@ def row(**cells):
     return frame.astype({"degree": pd.CategoricalDtype(DEGREES, ordered=True), "job": "str"})
 
 
-def left(*constraints, locked=None, without=None, **cells):
-    """What rules leave to one row."""
+def allowance_for(*constraints, locked=None, without=None, **cells):
+    """Return what rules allow one row."""
     frame = row(**cells)
     mask = locked_mask(locked, NAMES, 1)
     return rules_for(*constraints).for_rows(ENCODER.encode(frame).x, frame, mask, without)

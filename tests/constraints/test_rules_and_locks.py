@@ -1,4 +1,4 @@
-"""Rules and locks as people write them: they read as written, and everything wrong is named at once."""
+"""Rules and locks as users write them: their text, their JSON, and every problem reported at once."""
 
 import json
 import math
@@ -20,7 +20,7 @@ from plausiflow.constraints import (
     rules_from_dicts,
 )
 from plausiflow.errors import InvalidInputError
-from ruling import rules_for
+from rule_table import rules_for
 
 # ---------------------------------------------------------------- a rule by itself
 
