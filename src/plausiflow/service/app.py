@@ -36,19 +36,6 @@ JSON = "application/json"
 READ_FACTOR = 8
 """A body of up to this many times the limit is read to its end, so that its sender gets the response."""
 _CLOSE = {"Connection": "close"}
-_ERRORS = {
-    400: "The body is not strict JSON.",
-    401: "The token is missing or wrong.",
-    405: "The address does not support this method.",
-    408: "The body did not arrive in time.",
-    413: "Too many rows, or the body is too large.",
-    415: "The content type is not JSON.",
-    421: "The Host header has a name that this service does not serve.",
-    422: "The body does not match the schema, or the request cannot be answered.",
-    500: "An unexpected error; the log has the details.",
-    503: "The service is busy or shutting down.",
-    504: "The answer took too long.",
-}
 
 
 def create_app(
@@ -124,23 +111,8 @@ def _check_host(app: middleware.App, hosts: frozenset[str]) -> middleware.App:
     return handle
 
 
-class ParsedRequest(Request):
-    """A request whose body has been read and parsed."""
-
-    content: bytes
-    value: Any
-
-    async def body(self) -> bytes:
-        """Return the body."""
-        return self.content
-
-    async def json(self) -> Any:  # noqa: ANN401
-        """Return the value of the body."""
-        return self.value
-
-
 class StrictRoute(APIRoute):
-    """A route that limits bodies and parses strict JSON; FastAPI accepts any size, NaN and repeated names."""
+    """A route with a body limit and strict JSON; FastAPI accepts any size, NaN and repeated names."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the function that handles a request."""
@@ -149,10 +121,14 @@ class StrictRoute(APIRoute):
         async def handle_strictly(request: Request) -> Response:
             if self.body_field is None:
                 return await handle(request)
-            parsed = ParsedRequest(request.scope, request.receive)
-            parsed.content = await _read_body(request, request.app.state.service.settings)
-            parsed.value = parse_json(parsed.content)
-            return await handle(parsed)
+            body = await _read_body(request, request.app.state.service.settings)
+            parse_json(body)
+            first = iter([{"type": "http.request", "body": body}])
+
+            async def receive() -> middleware.Message:
+                return next(first, None) or await request.receive()
+
+            return await handle(Request(request.scope, receive))
 
         return handle_strictly
 
@@ -275,12 +251,7 @@ async def _answer(service: Service, request: Request, jobs: list[Job], name: str
 
 def _responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the OpenAPI descriptions of errors."""
-    retry = {"headers": {"Retry-After": {"schema": {"type": "integer"}}}}
-    return {
-        status: {"model": schemas.ErrorBody, "description": _ERRORS[status]}
-        | (retry if status == 503 else {})
-        for status in statuses
-    }
+    return {status: {"model": schemas.ErrorBody} for status in statuses}
 
 
 def _json(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -1,9 +1,8 @@
 """Micro-batching: one thread runs the jobs of all clients, as many together as are waiting.
 
-Jobs wait in a queue with a limited number of rows; a request that does not fit is refused at once. The thread
-takes waiting jobs up to the size of a batch, and waits a moment for more while more keep arriving. Jobs with
-the same key run together. If they fail, each half runs alone, so that a job that fails does not affect the
-others.
+Jobs wait in a queue of limited length; a request that does not fit is refused at once. The thread takes
+waiting jobs up to the size of a batch, and waits while more keep arriving. Jobs with the same key run
+together. If they fail, each half runs alone, so that a job that fails does not affect the others.
 """
 
 from __future__ import annotations

@@ -61,8 +61,7 @@ def draw_map(served: ServedModel, request: MapRequest, target: Target) -> dict[s
     Args:
         served: The model.
         request: The row, further points such as counterfactuals, the axes, and the number of cells along
-            each; a
-            level, or one of few values of a number, has one cell.
+            each; a level, or one of few values of a number, has one cell.
         target: The wanted outcome, or the interval of a predicted number.
 
     Returns:

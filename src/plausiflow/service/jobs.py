@@ -1,8 +1,7 @@
 """Jobs of the worker thread: predictions and explanations of many rows at once, and maps.
 
-A request becomes one job or more. Jobs with the same key run together: their rows widen the same columns of
-the data frame (see :mod:`plausiflow.service.rows`) and have the same options. Targets and locked features may
-differ.
+A request becomes one job or more. Jobs with the same key run together: their rows widen the same columns (see
+:mod:`plausiflow.service.rows`) and have the same options; targets and locked features may differ.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """``serve``: the service on an address until it gets a signal. The only module that imports uvicorn.
 
-On SIGTERM or Ctrl+C the service accepts no further connections, answers the requests it has accepted, and
-returns.
+On SIGTERM or Ctrl+C it accepts no further connections, answers the requests it has accepted, and returns.
 """
 
 from __future__ import annotations
@@ -56,8 +55,7 @@ def serve(
 
     Raises:
         InvalidInputError: The address cannot be used, other machines could use the service without a token,
-            or
-            an explainer cannot be served.
+            or an explainer cannot be served.
     """
     settings = settings or ServiceSettings()
     check_address(host, token, settings)

@@ -20,8 +20,7 @@ class ServiceSettings:
         batch_rows: Maximum number of rows that are explained together; 1 explains each row alone. The service
             uses fewer rows if a batch takes more than a quarter of ``time_limit``.
         batch_wait_ms: Longest time in milliseconds that a batch waits for more rows. It also never waits
-            longer
-            than a tenth of the duration of the previous batch, and it stops waiting when no rows arrive.
+            longer than a tenth of the previous batch took, and it stops waiting when no rows arrive.
         time_limit: Seconds after which a request gets status 504, or rows with the status ``not_reached``.
         retry_after: Seconds in the header ``Retry-After`` of a response with status 503.
         max_connections: Maximum number of open connections; a request on a further one gets status 503.

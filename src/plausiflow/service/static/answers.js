@@ -1,11 +1,13 @@
-// Answers as cards; where there is none, why.
+// Answers as cards, or the reason why there is none.
 
 import { breakable, make, marked } from "./dom.js";
 import { gauge } from "./gauge.js";
-import { figure, isNumber, nats, percent, same, spaced, timesAsDense, valueText, wantedText } from "./words.js";
+import {
+  counted, formatFigure, isNumber, nats, percent, same, spaced, timesAsDense, valueText, wantedText,
+} from "./format.js";
 
 export class Answers {
-  /** `onUse(row)` is called with an answer that shall become the row. */
+  /** `onUse(row)` is called with an answer that becomes the row. */
   constructor(element, model, onUse) {
     this.element = element;
     this.model = model;
@@ -16,9 +18,9 @@ export class Answers {
     this.element.replaceChildren();
   }
 
-  /** Shows an explanation of the service, for what was asked. */
-  show(explanation, asked) {
-    this.asked = asked;
+  /** Show an explanation and the target and locked features of its request. */
+  show(explanation, request) {
+    this.request = request;
     const found = explanation.counterfactuals;
     if (!found.length) {
       this.element.replaceChildren(...this.without(explanation));
@@ -60,19 +62,19 @@ export class Answers {
         make("td", null, make("span", null, valueText(feature, before)), ...way(feature, before, after),
           make("mark", null, valueText(feature, after))));
     });
-    const head = ["Feature", "Now and then"].map((text) => make("th", { scope: "col" }, text));
+    const head = ["Feature", "Before and after"].map((text) => make("th", { scope: "col" }, text));
     return make("table", null, make("caption", { class: "hidden" }, "What changes"),
       make("thead", { class: "hidden" }, make("tr", null, head)), make("tbody", null, lines));
   }
 
   figures(explanation, answer) {
-    const wanted = wantedText(this.asked.target), now = explanation.probability;
-    const lines = [["Cost", figure(answer.cost)]];
+    const wanted = wantedText(this.request.target), now = explanation.probability;
+    const lines = [["Cost", formatFigure(answer.cost)]];
     if (answer.probability !== null) {
       const before = now === null ? "" : `${percent(now)}\u00a0→ `;
       lines.push([`Probability of ${wanted}`, before + percent(answer.probability)]);
     }
-    if (typeof answer.prediction === "number") lines.push(["Prediction", figure(answer.prediction)]);
+    if (typeof answer.prediction === "number") lines.push(["Prediction", formatFigure(answer.prediction)]);
     const pairs = lines.map(([name, text]) => make("div", null, make("dt", null, name), make("dd", null, text)));
     return make("dl", null, pairs);
   }
@@ -80,17 +82,17 @@ export class Answers {
   kept(factual, values) {
     const own = this.model.features.filter((feature) => same(factual[feature.name], values[feature.name]));
     const lines = own.map((feature) => {
-      const locked = feature.immutable || this.asked.locked.includes(feature.name);
+      const locked = feature.immutable || this.request.locked.includes(feature.name);
       return make("tr", null, make("th", { scope: "row" }, breakable(spaced(feature.name))),
         make("td", { "data-kept": feature.name }, valueText(feature, values[feature.name])),
         make("td", { class: "quiet" }, locked ? "locked" : ""));
     });
-    return make("details", null, make("summary", null, own.length === 1 ? "1 stays as it is" : `${own.length} stay as they are`),
-      make("table", null, make("caption", { class: "hidden" }, "What stays"), make("tbody", null, lines)));
+    return make("details", null, make("summary", null, counted(own.length, "unchanged feature")),
+      make("table", null, make("caption", { class: "hidden" }, "Unchanged values"), make("tbody", null, lines)));
   }
 
   without(explanation) {
-    const { status, reason } = explanation, wanted = wantedText(this.asked.target);
+    const { status, reason } = explanation, wanted = wantedText(this.request.target);
     const [sign, title] = {
       already: ["=", "Nothing needs to change"], infeasible: ["✕", "No answer"], not_reached: ["…", "Not in time"],
       invalid_input: ["!", "The row cannot be read"],
@@ -100,7 +102,7 @@ export class Answers {
       const share = explanation.probability === null ? "" : ` (${percent(explanation.probability)})`;
       texts.push(make("p", null, `The model already says ${wanted}${share}. Choose another outcome, or edit the row.`));
     } else {
-      texts.push(make("p", { class: "reason" }, ...marked(worded(reason))));
+      texts.push(make("p", { class: "reason" }, ...marked(toSentence(reason))));
       if (status === "infeasible") texts.push(make("p", { class: "quiet" }, advice(reason)));
     }
     return [make("div", { class: "panel card without", "data-status": status }, texts),
@@ -114,11 +116,11 @@ export class Answers {
     return make("article", { class: "panel card miss", "aria-label": "Nearest miss" },
       make("h3", null, make("span", { class: "badge" }, "≈"), " Nearest miss ",
         make("span", { class: "verdict" }, "not plausible enough")),
-      make("p", null, ...marked(worded(miss.why))), this.changes(factual, miss.values, names));
+      make("p", null, ...marked(toSentence(miss.why))), this.changes(factual, miss.values, names));
   }
 }
 
-/** Which way a value goes, as a sign and in words. */
+/** Return the direction of a change, as a sign and as text. */
 function way(feature, before, after) {
   const up = rise(feature, before, after);
   const [sign, name] = up > 0 ? ["▲", "up to"] : up < 0 ? ["▼", "down to"] : ["◆", "becomes"];
@@ -133,18 +135,18 @@ function rise(feature, before, after) {
   return from < 0 || to < 0 ? 0 : to - from;
 }
 
-function worded(text) {
+function toSentence(text) {
   const closed = /[.!?…]$/.test(text) ? text : `${text}.`;
   return closed.charAt(0).toUpperCase() + closed.slice(1);
 }
 
 function advice(reason) {
-  if (/\blocked\b/.test(reason)) return "Unlock a feature, widen a range, or want something else.";
-  return "Widen a range, unlock a feature, do without the second opinion, or want something else.";
+  if (/\blocked\b/.test(reason)) return "Unlock a feature, widen a range, or choose another target.";
+  return "Widen a range, unlock a feature, do without the second opinion, or choose another target.";
 }
 
 function secondOpinion(judged) {
-  if (judged === null || judged === undefined) return "No second opinion was fitted.";
+  if (judged === null || judged === undefined) return "This explainer has no second opinion.";
   if (judged === 1) return "Second opinion: all densities that did not guide the search agree.";
   if (judged === 0) return "Second opinion: no density that did not guide the search agrees.";
   return `Second opinion: ${percent(judged)} of the densities that did not guide the search agree.`;

@@ -1,9 +1,9 @@
-// Asks the service; what goes wrong becomes a sentence.
+// Requests to the service; every error becomes a sentence.
 
-import { place } from "./dom.js";
+import { byId } from "./dom.js";
 
-const KEPT = "plausiflow-token";
-let asking = null;
+const STORAGE_KEY = "plausiflow-token";
+let tokenRequest = null;
 
 export class Problem extends Error {
   constructor(text, status = 0, wait = 0) {
@@ -25,22 +25,22 @@ export const predict = (name, body, signal) => call(`${address(name)}:predict`, 
 export const explain = (name, body, signal) => call(`${address(name)}:explain`, body, signal);
 export const map = (name, body, signal) => call(`${address(name)}:map`, body, signal);
 
-/** Whether an error only says that a newer request took the place of this one. */
-export const wasReplaced = (error) => error instanceof DOMException && error.name === "AbortError";
+/** Return whether an error only means that a newer request replaced this one. */
+export const wasAborted = (error) => error instanceof DOMException && error.name === "AbortError";
 
 const address = (name) => `v1/models/${encodeURIComponent(name)}`;
 
 async function call(path, body, signal) {
-  const answer = await sent(path, body, signal);
-  if (answer.status === 401 && (await asked())) return call(path, body, signal);
-  if (answer.ok) return answer.json();
-  const told = await answer.json().catch(() => null);
-  const text = typeof told?.error === "string" ? told.error : `The service answered with ${answer.status}.`;
-  throw new Problem(text, answer.status, Number(answer.headers.get("Retry-After")) || 0);
+  const response = await send(path, body, signal);
+  if (response.status === 401 && (await askForToken())) return call(path, body, signal);
+  if (response.ok) return response.json();
+  const content = await response.json().catch(() => null);
+  const text = typeof content?.error === "string" ? content.error : `The service answered with ${response.status}.`;
+  throw new Problem(text, response.status, Number(response.headers.get("Retry-After")) || 0);
 }
 
-async function sent(path, body, signal) {
-  const headers = {}, token = sessionStorage.getItem(KEPT);
+async function send(path, body, signal) {
+  const headers = {}, token = sessionStorage.getItem(STORAGE_KEY);
   if (token) headers.Authorization = `Bearer ${token}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
   try {
@@ -48,26 +48,26 @@ async function sent(path, body, signal) {
       method: body === undefined ? "GET" : "POST", headers, body: JSON.stringify(body), signal,
     });
   } catch (error) {
-    if (wasReplaced(error)) throw error;
-    throw new Problem("The service does not answer. See whether it is still running, then try again.");
+    if (wasAborted(error)) throw error;
+    throw new Problem("The service does not answer. Check that it is still running, then try again.");
   }
 }
 
-/** Asks for a token, once for all requests that wait for it; says whether there is one. */
-function asked() {
-  asking ??= new Promise((done) => {
-    const dialog = place("token"), text = place("token-text");
+/** Ask for a token once for all waiting requests; resolves to whether one was entered. */
+function askForToken() {
+  tokenRequest ??= new Promise((done) => {
+    const dialog = byId("token"), text = byId("token-text");
     text.value = "";
     dialog.addEventListener("close", () => {
-      asking = null;
+      tokenRequest = null;
       const used = dialog.returnValue === "use" && text.value !== "";
-      if (used) sessionStorage.setItem(KEPT, text.value);
+      if (used) sessionStorage.setItem(STORAGE_KEY, text.value);
       done(used);
     }, { once: true });
-    if (sessionStorage.getItem(KEPT)) place("token-why").textContent = "The token that was given is not the right one.";
-    sessionStorage.removeItem(KEPT);
-    dialog.returnValue = "leave";
+    if (sessionStorage.getItem(STORAGE_KEY)) byId("token-why").textContent = "This token is not the right one.";
+    sessionStorage.removeItem(STORAGE_KEY);
+    dialog.returnValue = "cancel";
     dialog.showModal();
   });
-  return asking;
+  return tokenRequest;
 }

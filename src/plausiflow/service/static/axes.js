@@ -1,59 +1,59 @@
-// The axes of the map: names, ticks, and what stands at a place.
+// The axes of the map: names, ticks, and descriptions of positions.
 
-import { figure, levelText, percent, spaced, valueText } from "./words.js";
+import { formatFigure, levelText, percent, spaced, valueText } from "./format.js";
 
 const PARTS = 3, SMALL = 0.15;
 
-/** What a map says of an axis, and the feature behind it; a projection has none. */
+/** One axis: its description from the service and its feature; a projection has no features. */
 export class Axis {
-  constructor(told, features) {
-    this.told = told;
-    this.feature = features.find((feature) => feature.name === told.name) ?? null;
+  constructor(description, features) {
+    this.description = description;
+    this.feature = features.find((feature) => feature.name === description.name) ?? null;
   }
 
   get isBands() {
-    return this.told.scale === "bands";
+    return this.description.scale === "bands";
   }
 
-  /** Its name, of at most so many characters; a projection names what moves most along it. */
+  /** Return the title, with at most `most` characters; that of a projection names the features that change most. */
   title(most = Infinity) {
-    if (this.feature) return spaced(this.told.name);
-    const parts = this.told.parts.filter((part) => Math.abs(part.share) > SMALL)
+    if (this.feature) return spaced(this.description.name);
+    const parts = this.description.parts.filter((part) => Math.abs(part.share) > SMALL)
       .map((part) => `${spaced(part.feature)} ${part.share > 0 ? "▲" : "▼"}`);
-    const titles = [PARTS, 2, 1].map((count) => `${this.told.name} (${parts.slice(0, count).join(", ")})`);
-    return titles.find((title) => title.length <= most) ?? this.told.name;
+    const titles = [PARTS, 2, 1].map((count) => `${this.description.name} (${parts.slice(0, count).join(", ")})`);
+    return titles.find((title) => title.length <= most) ?? this.description.name;
   }
 
-  /** Places of at most so many ticks, as shares of the axis, with their texts. */
+  /** Return the positions and texts of at most `most` ticks. */
   ticks(most) {
     if (!this.feature) return [];
     if (this.isBands) {
-      const levels = this.told.values, every = Math.ceil(levels.length / Math.max(1, most));
+      const levels = this.description.values, every = Math.ceil(levels.length / Math.max(1, most));
       return levels.map((level, i) => [(i + 0.5) / levels.length, levelText(level)]).filter((_, i) => i % every === 0);
     }
-    const { from, to } = this.told;
-    const values = this.told.scale === "log" ? decades(from, to, most) : even(from, to, most);
+    const { from, to } = this.description;
+    const values = this.description.scale === "log" ? decades(from, to, most) : even(from, to, most);
     return values.map((value) => [this.share(value), short(this.feature, value)]);
   }
 
   share(value) {
-    const { from, to, scale } = this.told, bent = scale === "log" ? signedLog : (number) => number;
+    const { from, to, scale } = this.description, bent = scale === "log" ? signedLog : (number) => number;
     return (bent(value) - bent(from)) / (bent(to) - bent(from));
   }
 
-  /** The index of the cell at a share of the axis. */
+  /** Return the index of the cell at a position. */
   cell(share, count) {
     return Math.min(count - 1, Math.max(0, Math.floor(share * count)));
   }
 
-  /** What stands at a share of the axis, in words. */
+  /** Return the description of a position. */
   words(share) {
     if (!this.feature) {
-      const way = (this.told.from + share * (this.told.to - this.told.from));
-      return `${figure(way)} ${this.told.name}`;
+      const way = (this.description.from + share * (this.description.to - this.description.from));
+      return `${formatFigure(way)} ${this.description.name}`;
     }
-    const { values } = this.told;
-    return `${spaced(this.told.name)} ${valueText(this.feature, values[this.cell(share, values.length)])}`;
+    const { values } = this.description;
+    return `${spaced(this.description.name)} ${valueText(this.feature, values[this.cell(share, values.length)])}`;
   }
 }
 
@@ -81,13 +81,13 @@ function short(feature, value) {
   return valueText(feature, value);
 }
 
-/** What the model and the density say at a place of a map. */
-export function said(map, at, target) {
+/** Return the output of the model and the score at a position on a map. */
+export function describePoint(map, at, target) {
   const lines = map.score, line = Math.min(lines.length - 1, Math.max(0, Math.floor(at[1] * lines.length)));
   const column = Math.min(lines[0].length - 1, Math.max(0, Math.floor(at[0] * lines[0].length)));
   const score = lines[line][column];
   if (score === null) return "outside the range of training rows";
   const model = map.probability ? `${target} ${percent(map.probability[line][column])}`
-    : `predicted ${figure(map.prediction[line][column])}`;
-  return `${model}, ${Math.abs(score).toFixed(1)} nats ${score < 0 ? "short of plausible" : "inside plausible"}`;
+    : `predicted ${formatFigure(map.prediction[line][column])}`;
+  return `${model}, ${Math.abs(score).toFixed(1)} nats ${score < 0 ? "below the threshold" : "above the threshold"}`;
 }

@@ -1,18 +1,18 @@
-// Lines and areas of equal value on a grid, by marching squares.
+// Contour lines and areas of a grid, by marching squares.
 
 /**
- * A grid whose cells have places: `values[line][column]`, null where there is nothing. Values stand in the middle
- * of their cells; half a cell at each border goes on as the outermost values do, so that lines reach the border.
+ * A grid of values, `values[line][column]`, null for no value. A value belongs to the middle of its cell. Half a cell
+ * at each border is extrapolated from the outermost values, so that lines reach the border.
  */
 export class Field {
   constructor(values) {
-    const lines = values.map((line) => framed(line, beyond));
-    this.values = framed(lines, (line, next) => line.map((value, i) => beyond(value, next[i])));
+    const lines = values.map((line) => addFrame(line, extrapolate));
+    this.values = addFrame(lines, (line, next) => line.map((value, i) => extrapolate(value, next[i])));
     this.height = this.values.length;
     this.width = this.values[0].length;
   }
 
-  /** The place of an index along a side of `n` framed cells, as a share of the side. */
+  /** Return the position of an index along a side of `n` cells, frame included, from 0 to 1. */
   static share(i, n) {
     return Math.min(1, Math.max(0, (i - 0.5) / (n - 2)));
   }
@@ -21,7 +21,7 @@ export class Field {
     return [Field.share(column, this.width), Field.share(line, this.height)];
   }
 
-  /** Squares between four neighbouring values, with these values, counted around; holes are left out. */
+  /** Yield squares of four neighbouring values in circular order; squares without a value are left out. */
   * squares() {
     for (let line = 0; line + 1 < this.height; line += 1) {
       for (let column = 0; column + 1 < this.width; column += 1) {
@@ -32,14 +32,14 @@ export class Field {
     }
   }
 
-  /** Where the level lies between two corners of a square. */
+  /** Return the point between two corners of a square where the value equals a level. */
   crossing({ corners, values }, k, level) {
     const next = (k + 1) % 4, share = (level - values[k]) / (values[next] - values[k]);
     const [from, to] = [this.at(...corners[k]), this.at(...corners[next])];
     return [0, 1].map((axis) => from[axis] + share * (to[axis] - from[axis]));
   }
 
-  /** Polylines where the value equals a level, each a list of places. */
+  /** Return polylines where the value equals a level. */
   lines(level) {
     const pieces = [];
     for (const square of this.squares()) {
@@ -48,10 +48,10 @@ export class Field {
       const points = sides.map((k) => this.crossing(square, k, level));
       for (let i = 0; i + 1 < points.length; i += 2) pieces.push([points[i], points[i + 1]]);
     }
-    return joined(pieces);
+    return joinPieces(pieces);
   }
 
-  /** Polygons that cover where the value is below a level. */
+  /** Return polygons that cover the area below a level. */
   below(level) {
     const areas = [];
     for (const square of this.squares()) {
@@ -66,19 +66,19 @@ export class Field {
   }
 }
 
-/** Entries with one more at each end, which follows from the last two. */
-function framed(entries, next) {
+/** Return entries with one more at each end, extrapolated from the last two. */
+function addFrame(entries, next) {
   const [n, one] = [entries.length, entries.length === 1];
   return [next(entries[0], entries[one ? 0 : 1]), ...entries, next(entries[n - 1], entries[one ? 0 : n - 2])];
 }
 
-/** Half a step beyond a value, away from the one before. */
-function beyond(value, before) {
+/** Return the value half a step after `value`, away from `before`. */
+function extrapolate(value, before) {
   return value === null || before === null ? value : value + 0.5 * (value - before);
 }
 
-/** Pieces that share an end, one after the other. */
-function joined(pieces) {
+/** Join pieces that share an end to lines. */
+function joinPieces(pieces) {
   const key = ([x, y]) => `${x.toFixed(6)} ${y.toFixed(6)}`, ends = new Map();
   for (const piece of pieces) {
     for (const end of piece) ends.set(key(end), [...(ends.get(key(end)) ?? []), piece]);

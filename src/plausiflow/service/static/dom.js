@@ -1,4 +1,4 @@
-// Elements of the page. Text goes in as text only, never as markup.
+// Elements of the page. Text is always inserted as text, never as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -9,14 +9,14 @@ const ICONS = {
 };
 
 export function make(tag, attributes, ...inside) {
-  return filled(document.createElement(tag), attributes, inside);
+  return fill(document.createElement(tag), attributes, inside);
 }
 
 export function draw(tag, attributes, ...inside) {
-  return filled(document.createElementNS(SVG, tag), attributes, inside);
+  return fill(document.createElementNS(SVG, tag), attributes, inside);
 }
 
-function filled(element, attributes, inside) {
+function fill(element, attributes, inside) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (value === true) element.setAttribute(name, "");
@@ -26,7 +26,7 @@ function filled(element, attributes, inside) {
   return element;
 }
 
-export const place = (id) => document.getElementById(id);
+export const byId = (id) => document.getElementById(id);
 
 export function icon(name) {
   return draw("svg", { class: "icon", viewBox: "0 0 18 18", "aria-hidden": "true" }, draw("path", { d: ICONS[name] }));
@@ -35,7 +35,7 @@ export function icon(name) {
 const RULES = "Immutable|Increasing|Decreasing|Range|Allowed|Linear|MaxChanges";
 const CODE = new RegExp(String.raw`\x60([^\x60]*)\x60|((?:${RULES})\((?:"(?:[^"\\]|\\.)*"|[^()"])*\))`);
 
-/** Text in which rules, and what stands between backticks, look like code. */
+/** Return text in which rules and parts between backticks are formatted as code. */
 export function marked(text) {
   const found = CODE.exec(text);
   if (!found) return [text];
@@ -43,13 +43,13 @@ export function marked(text) {
   return [text.slice(0, found.index), make("code", null, found[1] ?? found[2]), ...marked(rest)];
 }
 
-/** A name that may be broken where a word begins, as in NumTradesOpen. */
+/** Return a name that may be broken at the start of a word, as in NumTradesOpen. */
 export function breakable(name) {
   return name.split(/(?<=[a-z0-9])(?=[A-Z])/).flatMap((word, i) => (i ? [make("wbr"), word] : [word]));
 }
 
-/** Calls that come in quick succession become one, so many milliseconds after the last. */
-export function settled(milliseconds, call) {
+/** Return a function that calls `call` once, some milliseconds after the last of several quick calls. */
+export function debounce(milliseconds, call) {
   let waiting;
   return (...given) => {
     clearTimeout(waiting);

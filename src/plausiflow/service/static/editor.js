@@ -1,7 +1,7 @@
-// The row: an input for each feature, a padlock, and for numbers a range.
+// The row: an input and a lock for each feature, and a range for numbers.
 
 import { breakable, icon, make } from "./dom.js";
-import { MISSING, hasLevels, isNumber, levelText, same, spaced, valueText } from "./words.js";
+import { MISSING, hasLevels, isNumber, levelText, same, spaced, valueText } from "./format.js";
 
 export class Editor {
   /** `onChange(what)` is called with "row" or "question". */
@@ -12,14 +12,14 @@ export class Editor {
     container.replaceChildren(...this.fields.map((field) => field.element));
   }
 
-  /** Puts a row in; edits are told apart from it. */
+  /** Show a row; later edits are marked. */
   show(row) {
     this.start = row;
     for (const field of this.fields) field.show(row[field.feature.name] ?? null);
     this.changed("row");
   }
 
-  /** Puts values in as if they were typed. */
+  /** Enter values as if they were typed. */
   edit(row) {
     for (const field of this.fields) field.put(row[field.feature.name] ?? null);
     this.changed("row");
@@ -42,12 +42,12 @@ export class Editor {
     return this.fields.some((field) => field.isEdited);
   }
 
-  /** Whether the row can be sent; fields say what keeps it from that. */
+  /** Whether the row can be sent; otherwise a field shows its problem. */
   get isReadable() {
     return this.fields.every((field) => field.problem === "");
   }
 
-  /** Shows at the fields what the service says of them, such as "`income` is 'x', which is not a number". */
+  /** Show a problem such as "`income` is 'x', which is not a number" at its field. */
   tell(problem) {
     const parts = (problem ?? "").split("; ");
     for (const field of this.fields) {
@@ -204,10 +204,10 @@ class Field {
     this.lock.classList.toggle("on", this.locked);
     this.lock.setAttribute("aria-pressed", String(this.locked));
     this.lock.setAttribute("aria-label", why || `Lock ${name}`);
-    this.lock.title = why || (this.locked ? "Locked: answers keep it" : "Lock: answers shall keep it");
+    this.lock.title = why || (this.locked ? "Locked: answers keep this value" : "Lock: answers will keep this value");
   }
 
-  /** What stands below the input: what is wrong, else what was there before, else what is unusual. */
+  /** Write the note below the input: a problem, else the previous value and what is unusual. */
   tell(problem) {
     const wrong = this.problem || problem, { feature } = this;
     this.input.setAttribute("aria-invalid", String(wrong !== ""));

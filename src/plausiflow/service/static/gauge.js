@@ -1,11 +1,11 @@
-// Where an answer stands against the threshold of plausibility.
+// The score of an answer relative to the plausibility threshold.
 
 import { draw } from "./dom.js";
-import { nats } from "./words.js";
+import { nats } from "./format.js";
 
 const WIDTH = 280, TRACK = 14, TOP = 18;
 
-/** A score between minus and plus `reach` nats. */
+/** Draw a score on a scale from minus to plus `reach` nats. */
 export function gauge(score, reach) {
   const x = (value) => 6 + (WIDTH - 12) * Math.min(1, Math.max(0, (value + reach) / (2 * reach)));
   const label = `Density: ${nats(score)}, on a scale of ${reach.toFixed(0)} nats either way`;

@@ -1,4 +1,4 @@
-// What the signs on the map mean.
+// The legend of the map.
 
 import { draw, make } from "./dom.js";
 
@@ -12,10 +12,10 @@ export function legend() {
     [swatch(draw("circle", { class: "answer", cx: 17, cy: 8, r: 7.5 }),
       draw("text", { class: "number", x: 17, y: 12, "text-anchor": "middle" }, "1")), "an answer"],
     [area("shade"), "plausible"],
-    [line("plausible"), "threshold of plausibility"],
-    [line("contour"), "other densities: 2, 5, 10, 20 nats off"],
+    [line("plausible"), "plausibility threshold"],
+    [line("contour"), "2, 5, 10 or 20 nats from the threshold"],
     [line("boundary"), "decision boundary"],
-    [area("refused"), "not decided as wanted"],
+    [area("refused"), "target not met"],
   ];
   return make("ul", { class: "legend" }, signs.map(([sign, text]) => make("li", null, sign, text)));
 }

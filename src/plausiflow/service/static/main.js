@@ -1,18 +1,18 @@
-// The what-if page: a row, a question, answers, a map. Each part stands in a module of its own.
+// The what-if page: a row, a question, answers and a map. Each part has its own module.
 
 import { Answers } from "./answers.js";
 import * as api from "./api.js";
-import { make, place, settled } from "./dom.js";
+import { make, byId, debounce } from "./dom.js";
 import { Editor } from "./editor.js";
 import { Chart } from "./map.js";
 import { Picker } from "./picker.js";
 import { Question } from "./question.js";
-import { Says } from "./says.js";
-import { Take } from "./take.js";
+import { Prediction } from "./prediction.js";
+import { Export } from "./export.js";
 import { startTheme } from "./theme.js";
-import { counted, spaced, wantedText } from "./words.js";
+import { counted, spaced, wantedText } from "./format.js";
 
-const TYPING = 120, RESTING = 350;
+const PREDICT_DELAY = 120, DRAW_DELAY = 350;
 
 let page = null;
 
@@ -22,39 +22,39 @@ class Page {
     this.request = null;
     this.isAnswered = false;
     this.isCurrent = false;
-    this.answers = new Answers(place("cards"), model, (row) => this.use(row));
-    this.says = new Says(place("says"), model);
-    this.chart = new Chart(place("map-choice"), place("map"), model);
-    this.take = new Take(place("take"));
-    this.question = new Question(place("question"), model, () => this.changed("question"), () => this.ask());
-    this.predictSoon = settled(TYPING, () => this.predict());
-    this.drawSoon = settled(RESTING, () => this.draw());
-    this.editor = new Editor(place("features"), model.features, (what) => this.changed(what));
+    this.answers = new Answers(byId("cards"), model, (row) => this.use(row));
+    this.prediction = new Prediction(byId("says"), model);
+    this.chart = new Chart(byId("map-choice"), byId("map"), model);
+    this.export = new Export(byId("take"));
+    this.question = new Question(byId("question"), model, () => this.changed("question"), () => this.ask());
+    this.predictSoon = debounce(PREDICT_DELAY, () => this.predict());
+    this.drawSoon = debounce(DRAW_DELAY, () => this.draw());
+    this.editor = new Editor(byId("features"), model.features, (what) => this.changed(what));
     this.picker = new Picker(model, rows, (row) => this.editor.show(row));
-    place("typical").onclick = () => this.editor.show(model.typical);
-    place("back").onclick = () => this.editor.show(this.editor.start);
-    place("about").textContent = `${spaced(model.outcome)} · ${model.name}`;
+    byId("typical").onclick = () => this.editor.show(model.typical);
+    byId("back").onclick = () => this.editor.show(this.editor.start);
+    byId("about").textContent = `${spaced(model.outcome)} · ${model.name}`;
     this.say("Choose what it should be, then ask.");
     this.answers.clear();
     if (rows.length) this.picker.choose(0);
     this.editor.show(rows[0] ?? model.typical);
   }
 
-  /** Another model takes its place. */
+  /** End all requests, before another model is shown. */
   close() {
     this.request?.abort();
-    this.says.request?.abort();
+    this.prediction.request?.abort();
     this.chart.close();
   }
 
-  /** The row or the question is another one. */
+  /** React to a change of the row or of the question. */
   changed(what) {
     if (!this.editor) return;
     this.request?.abort();
     this.isCurrent = false;
     this.question.busy = false;
     this.question.tell(this.editor.locked, this.editor.ranges);
-    place("back").disabled = !this.editor.isEdited;
+    byId("back").disabled = !this.editor.isEdited;
     if (this.isAnswered) {
       this.answers.outdated = true;
       this.say("The row or the question has changed: ask again.");
@@ -66,20 +66,20 @@ class Page {
   async predict() {
     if (page !== this) return;
     if (!this.editor.isReadable) {
-      this.says.unreadable("A value of the row cannot be read: see the marked field.");
+      this.prediction.unreadable("A value of the row cannot be read: see the marked field.");
       return;
     }
-    const said = await this.says.ask(this.editor.row);
-    if (!said) return;
-    this.editor.tell(said.problem);
-    if (said.problem) return;
-    this.question.suggest(said);
+    const prediction = await this.prediction.ask(this.editor.row);
+    if (!prediction) return;
+    this.editor.tell(prediction.problem);
+    if (prediction.problem) return;
+    this.question.suggest(prediction);
     this.drawSoon();
   }
 
-  /** The map of the row alone, once its outcome is known. */
+  /** Draw the map of the row without answers. */
   async draw() {
-    if (page !== this || this.isCurrent || !this.editor.isReadable || this.says.last?.problem) return;
+    if (page !== this || this.isCurrent || !this.editor.isReadable || this.prediction.last?.problem) return;
     await this.chart.show(this.editor.row, [], this.question.target);
   }
 
@@ -100,7 +100,7 @@ class Page {
     this.answers.outdated = this.isAnswered;
     this.say(`Looking for a row that the model decides as ${wantedText(target)} …`);
     try {
-      // The best answer comes first; others, which take longer, follow.
+      // Show the best answer first; finding more answers takes longer.
       let found = await this.explained(body(1), signal);
       const more = question.k > 1 && found.status === "found";
       this.show(found, body(1), started, more);
@@ -110,7 +110,7 @@ class Page {
       }
       question.busy = false;
     } catch (error) {
-      if (api.wasReplaced(error)) return;
+      if (api.wasAborted(error)) return;
       question.busy = false;
       this.isCurrent = false;
       this.failed(error);
@@ -118,11 +118,11 @@ class Page {
   }
 
   async explained(body, signal) {
-    const told = await api.explain(this.model.name, body, signal), [explanation] = told.explanations;
+    const response = await api.explain(this.model.name, body, signal), [explanation] = response.explanations;
     const rows = explanation.counterfactuals.map((answer) => answer.values);
     if (!this.model.outcomes.length && rows.length) {
       const { predictions } = await api.predict(this.model.name, { instances: rows }, signal);
-      predictions.forEach((said, i) => { explanation.counterfactuals[i].prediction = said.value; });
+      predictions.forEach((prediction, i) => { explanation.counterfactuals[i].prediction = prediction.value; });
     }
     return explanation;
   }
@@ -134,9 +134,9 @@ class Page {
     this.isAnswered = true;
     this.answers.outdated = false;
     this.answers.show(explanation, { target: body.target, locked: body.parameters.locked });
-    this.say(explanation.status === "already" ? `Already so: ${wanted}.`
+    this.say(explanation.status === "already" ? `Nothing needs to change: ${wanted}.`
       : `${what}, after ${seconds} s.${more ? " Looking for others …" : ""}`);
-    this.take.show(this.model, body, explanation);
+    this.export.show(this.model, body, explanation);
     this.chart.show(body.instances[0], found, body.target, more);
   }
 
@@ -146,15 +146,15 @@ class Page {
     this.say(error.message + wait, error.passing ? again : null, "wrong");
   }
 
-  /** An answer becomes the row. */
+  /** Make an answer the row. */
   use(row) {
     this.editor.edit(row);
-    place("row-title").scrollIntoView({ block: "start" });
+    byId("row-title").scrollIntoView({ block: "start" });
   }
 
   say(text, action = null, className = "") {
-    place("state").className = className;
-    place("state").replaceChildren(...[text, action].filter(Boolean));
+    byId("state").className = className;
+    byId("state").replaceChildren(...[text, action].filter(Boolean));
   }
 
   repaint() {
@@ -162,21 +162,21 @@ class Page {
   }
 }
 
-/** Anything that keeps the page from starting, with a way to try again. */
+/** Show an error that prevents the start, with a button to try again. */
 function stopped(error) {
   const again = make("button", { type: "button", class: "plain", onclick: start }, "Try again");
-  place("notice").replaceChildren(make("p", null, error.message), again);
-  place("notice").hidden = false;
+  byId("notice").replaceChildren(make("p", null, error.message), again);
+  byId("notice").hidden = false;
 }
 
 async function start() {
-  place("notice").hidden = true;
+  byId("notice").hidden = true;
   try {
     const { models } = await api.models();
     if (!models.length) throw new api.Problem("This service has no model yet.");
-    const list = place("model");
+    const list = byId("model");
     list.replaceChildren(...models.map((name) => make("option", { value: name }, name)));
-    place("model-choice").hidden = models.length < 2;
+    byId("model-choice").hidden = models.length < 2;
     list.onchange = () => open(list.value).catch(stopped);
     await open(models[0]);
   } catch (error) {
@@ -187,10 +187,10 @@ async function start() {
 async function open(name) {
   const [model, { rows }] = await Promise.all([api.model(name), api.rows(name)]);
   document.title = `What if? – ${name} – plausiflow`;
-  place("page").hidden = false;
+  byId("page").hidden = false;
   page?.close();
   page = new Page(model, rows);
 }
 
-startTheme(place("theme"), () => page?.repaint());
+startTheme(byId("theme"), () => page?.repaint());
 start();

@@ -1,11 +1,11 @@
-// The map: which one is drawn, and what stands where the pointer is.
+// The map: its axes, its requests, and the values at the pointer.
 
 import * as api from "./api.js";
-import { Axis, said } from "./axes.js";
-import { make, settled } from "./dom.js";
+import { Axis, describePoint } from "./axes.js";
+import { make, debounce } from "./dom.js";
 import { legend } from "./legend.js";
 import { Plot } from "./plot.js";
-import { hasLevels, isNumber, spaced, wantedText } from "./words.js";
+import { hasLevels, isNumber, spaced, wantedText } from "./format.js";
 
 const CELLS = 40;
 const PROJECTION = "projection", FEATURES = "features";
@@ -27,11 +27,11 @@ export class Chart {
     this.caption = make("figcaption");
     this.readout = make("output", { class: "readout" });
     figure.replaceChildren(holder, make("div", { class: "beside" }, this.readout, legend(), this.caption));
-    this.resized = new ResizeObserver(settled(60, () => this.paint()));
+    this.resized = new ResizeObserver(debounce(60, () => this.paint()));
     this.resized.observe(holder);
   }
 
-  /** Another model's chart takes its place. */
+  /** End requests and observers, before another model is shown. */
   close() {
     this.map = null;
     this.request?.abort();
@@ -50,7 +50,7 @@ export class Chart {
     const [kind, ofKind] = list("map-kind", "View", views);
     const [across, ofAcross] = list("map-across", "Across", names);
     const [up, ofUp] = list("map-up", "Up", names);
-    const [base, ofBase] = list("map-base", "All else as in", [["row", "the row"]]);
+    const [base, ofBase] = list("map-base", "Other features as in", [["row", "the row"]]);
     Object.assign(this, { kind, across, up, base, onlyFeatures: [ofAcross, ofUp, ofBase], isChosen: false });
     const numbers = free.filter((feature) => isNumber(feature) && !feature.immutable);
     this.first = [...numbers, ...free.filter((feature) => !numbers.includes(feature))].map((feature) => feature.name);
@@ -62,7 +62,7 @@ export class Chart {
     choices.replaceChildren(ofKind, ...this.onlyFeatures);
   }
 
-  /** Draws another row, with answers or without; more answers may be on their way. */
+  /** Draw a row and its answers; `more` says that more answers will follow. */
   show(row, answers, target, more = false) {
     this.view = { row, answers, target };
     const bases = [["row", "the row"], ...answers.map((_, i) => [String(i), `answer ${i + 1}`])];
@@ -95,15 +95,15 @@ export class Chart {
     try {
       this.map = await api.map(this.model.name, this.body(byFeatures, base), this.request.signal);
     } catch (error) {
-      if (!api.wasReplaced(error)) this.fail(error.message);
+      if (!api.wasAborted(error)) this.fail(error.message);
       return;
     }
     this.places = base === "row" ? this.map.points : this.map.points.slice(1);
-    this.axes = [this.map.horizontal, this.map.vertical].map((told) => new Axis(told, this.model.features));
+    this.axes = [this.map.horizontal, this.map.vertical].map((axis) => new Axis(axis, this.model.features));
     this.paint();
   }
 
-  /** What the service is asked: the row leads the points where all else is as in an answer. */
+  /** Return the body of the request; if other features are as in an answer, the row is the first point. */
   body(byFeatures, base) {
     const { row, answers, target } = this.view, rows = answers.map((answer) => answer.values);
     const [horizontal, vertical] = byFeatures ? [this.across.value, this.up.value] : [null, null];
@@ -127,11 +127,11 @@ export class Chart {
 
   alt() {
     const [across, up] = this.axes, [own, ...others] = this.places;
-    const told = (name, at) => (at.includes(null) ? `${name} is not on it: a value is missing.`
+    const locate = (name, at) => (at.includes(null) ? `${name} is not on it: a value is missing.`
       : `${name} lies at ${across.words(at[0])}, ${up.words(at[1])}.`);
     const head = `Map of plausibility and of the decision for ${wantedText(this.view.target)}`;
-    return [`${head}, ${across.title()} across, ${up.title()} up.`, told("The row", own),
-      ...others.map((at, i) => told(`Answer ${i + 1}`, at))].join(" ");
+    return [`${head}, ${across.title()} across, ${up.title()} up.`, locate("The row", own),
+      ...others.map((at, i) => locate(`Answer ${i + 1}`, at))].join(" ");
   }
 
   describe() {
@@ -140,8 +140,8 @@ export class Chart {
       ? "A plane through the row in the space of numbers that can change, each over its range: across "
         + `${this.map.horizontal.name}, up ${this.map.vertical.name}. Categories are those of the nearest of the row `
         + "and its answers."
-      : `Everything else is as in ${base}: an answer that changes more than these two features may lie where the `
-        + "map says otherwise. Its own figures are on its card.";
+      : `All other features are as in ${base}: for an answer that changes other features, too, the map shows `
+        + "values that differ from those on its card.";
     const strong = `Stronger colour is more plausible for ${wantedText(this.view.target)}.`;
     const hasHoles = this.map.score.some((line) => line.includes(null));
     const blank = hasHoles ? " Blank is outside the range of training rows." : "";
@@ -156,7 +156,7 @@ export class Chart {
     this.read(from.map((share, axis) => Math.min(0.999, Math.max(0, share + by[axis] / CELLS))));
   }
 
-  /** Says what stands at a place, and marks it. */
+  /** Show the values at a point, and mark it. */
   read(at) {
     this.cursor = at;
     if (!this.map) return;
@@ -167,6 +167,6 @@ export class Chart {
     }
     const [across, up] = this.axes;
     const where = this.map.kind === PROJECTION ? "" : `${across.words(at[0])}, ${up.words(at[1])}: `;
-    this.readout.textContent = `${where}${said(this.map, at, wantedText(this.view.target))}`;
+    this.readout.textContent = `${where}${describePoint(this.map, at, wantedText(this.view.target))}`;
   }
 }

@@ -1,11 +1,11 @@
-// The picture of a map: shading and lines of density, the decision boundary, the row, its answers, the way to them.
+// The plot of a map: density, decision boundary, the row, its answers, and arrows to them.
 
 import { Field } from "./contours.js";
 import { draw, make } from "./dom.js";
 
 const FINE = 96;
 const LEVELS = [-40, -20, -10, -5, -2, 2, 4, 6, 8];
-const WIDE = 6.6;  // pixels of a character in a title
+const WIDE = 6.6;  // width of a character in a title, in pixels
 
 export class Plot {
   constructor(holder) {
@@ -21,7 +21,7 @@ export class Plot {
     this.box = null;
   }
 
-  /** Draws a map of the service with its axes; `places` are those of the row and the answers. */
+  /** Draw a map with its axes; `places` are the positions of the row and the answers. */
   paint(map, axes, places, alt) {
     this.box = boxOf(Math.max(260, this.holder.clientWidth), map, axes);
     this.holder.querySelector("svg")?.remove();
@@ -101,13 +101,13 @@ export class Plot {
     return group;
   }
 
-  /** Where shares of the axes lie in the picture. */
+  /** Return the pixel at a position on the axes. */
   pixel([u, v]) {
     const { box } = this;
     return [box.left + u * box.width, box.top + (1 - v) * box.height];
   }
 
-  /** Which shares of the axes a pointer is at; nothing outside. */
+  /** Return the position of a pointer on the axes; null outside. */
   shares(event) {
     const { box } = this, frame = this.holder.getBoundingClientRect();
     const at = [(event.clientX - frame.left - box.left) / box.width,
@@ -120,7 +120,7 @@ export class Plot {
     return `M${written.join("L")}`;
   }
 
-  /** Marks a place, or none. */
+  /** Mark a position; null removes the mark. */
   mark(at) {
     const cursor = this.holder.querySelector(".cursor"), { box } = this;
     cursor?.replaceChildren();
@@ -131,16 +131,16 @@ export class Plot {
   }
 }
 
-/** Where the plot lies in a picture of a width; a projection is a square, so that distances are true. */
+/** Return the box of the plot for a width; a projection is a square, so that distances are true. */
 function boxOf(width, map, [, up]) {
   const longest = Math.max(2, ...up.ticks(8).map(([, text]) => text.length));
   const box = { left: Math.min(120, 34 + 6.4 * longest), top: 10, bottom: 48, right: 12 };
-  const room = width - box.left - box.right, isSquare = map.kind === "projection";
-  const height = isSquare ? Math.min(room, 520) : Math.min(room * 0.72, 440);
-  return { ...box, width: isSquare ? height : room, height };
+  const free = width - box.left - box.right, isSquare = map.kind === "projection";
+  const height = isSquare ? Math.min(free, 520) : Math.min(free * 0.72, 440);
+  return { ...box, width: isSquare ? height : free, height };
 }
 
-/** A grid with bands spread over many cells, so that their borders stay where they are. */
+/** Return a grid whose bands are repeated over many cells, so that their borders stay sharp. */
 function spread(grid, [across, up]) {
   const times = (axis, count) => (axis.isBands ? Math.ceil(FINE / count) : 1);
   const [wide, high] = [times(across, grid[0].length), times(up, grid.length)];
@@ -149,7 +149,7 @@ function spread(grid, [across, up]) {
 
 const known = (grid) => grid.flat().filter((value) => value !== null);
 
-/** How strong the colour of a score is: weak below the threshold, from there on stronger. */
+/** Return the opacity of a score: weak below the threshold, stronger above. */
 function ink(score, most) {
   return score < 0 ? 0.3 * Math.max(0, 1 + score / 10) ** 1.5 : 0.4 + 0.35 * (score / most);
 }
@@ -164,7 +164,7 @@ function arrowHead() {
   return draw("marker", marker, draw("path", { class: "head", d: "M0 0 8 4 0 8z" }));
 }
 
-/** Where a way ends: at the edge of the answer's mark. */
+/** Return the end of an arrow, at the edge of the answer's circle. */
 function end([x, y], [to, down]) {
   const length = Math.hypot(to - x, down - y), rest = length > 11 ? (length - 10) / length : 0;
   return { x2: x + rest * (to - x), y2: y + rest * (down - y), "marker-end": rest ? "url(#head)" : null };

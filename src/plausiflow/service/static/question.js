@@ -1,13 +1,13 @@
-// What is wanted: an outcome or an interval, how many answers, how sure.
+// The question: an outcome or an interval, the number of answers, and options.
 
 import { make, marked } from "./dom.js";
-import { shareOf } from "./says.js";
-import { levelText, listed, percent, spaced } from "./words.js";
+import { shareOf } from "./prediction.js";
+import { levelText, listed, percent, spaced } from "./format.js";
 
 const MOST_BUTTONS = 4, MOST_ANSWERS = 6, ANSWERS = 3;
 
 export class Question {
-  /** `onChange()` is called when something else is asked for, `onAsk()` when it is asked. */
+  /** `onChange()` is called when the question changes, `onAsk()` when it is sent. */
   constructor(form, model, onChange, onAsk) {
     this.model = model;
     this.chosen = null;
@@ -55,13 +55,13 @@ export class Question {
     this.count.value = String(ANSWERS);
     const lines = [make("p", null, make("label", { for: "count" }, "Answers"), this.count)];
     if (outcomes.length) {
-      this.least = make("input", { id: "least", type: "number", min: 1, max: 99, step: 1, placeholder: "it wins" });
+      this.least = make("input", { id: "least", type: "number", min: 1, max: 99, step: 1, placeholder: "most likely" });
       lines.push(make("p", null, make("label", { for: "least" }, "Probability at least, in %"), this.least));
     }
     if (confidence !== null) {
       this.second = make("input", { id: "second", type: "checkbox" });
       this.second.checked = true;
-      const text = `Must hold for a second opinion, too (${percent(confidence)} of answers)`;
+      const text = `Must also pass a second opinion (${percent(confidence)} of answers)`;
       lines.push(make("p", { class: "tick" }, this.second, make("label", { for: "second" }, text)));
     }
     return make("div", { class: "choices" }, lines);
@@ -75,11 +75,10 @@ export class Question {
     return make("details", { class: "rules" }, make("summary", null, "Rules that always hold"), list, model);
   }
 
-  /** Unless an outcome was chosen: the likeliest one that the model does not say. */
-  suggest(said) {
-    if (this.chosen !== null || !said.probabilities) return;
-    const { outcomes } = this.model;
-    const shares = outcomes.map((label) => (label === said.outcome ? -1 : shareOf(said.probabilities, label)));
+  /** Select the most likely outcome that is not predicted, unless the user has chosen one. */
+  suggest({ outcome, probabilities }) {
+    if (this.chosen !== null || !probabilities) return;
+    const shares = this.model.outcomes.map((label) => (label === outcome ? -1 : shareOf(probabilities, label)));
     this.mark(shares.indexOf(Math.max(...shares)));
   }
 
@@ -88,7 +87,7 @@ export class Question {
     else this.radios[i].checked = true;
   }
 
-  /** Says which features answers keep, or where they must lie. */
+  /** Show which features are locked or have a range. */
   tell(locked, ranges) {
     const names = Object.keys(ranges).map(spaced), parts = [];
     if (locked.length) parts.push(`Locked: ${listed(locked.map(spaced))}.`);
@@ -107,20 +106,20 @@ export class Question {
     return Number(this.count.value);
   }
 
-  /** Options besides locks and ranges, as the service takes them. */
+  /** Parameters of the request, except locked features and ranges. */
   get parameters() {
     const parameters = { confidence: this.second?.checked ? this.model.confidence : null };
     if (this.least && this.least.value !== "") parameters.min_probability = Number(this.least.value) / 100;
     return parameters;
   }
 
-  /** Whether it can be asked; says what is missing. */
+  /** Return whether the question is complete; if not, show what is missing. */
   check() {
     const least = this.parameters.min_probability, [low, high] = Array.isArray(this.target) ? this.target : [];
     let problem = "";
-    if (this.target === null) problem = "Say what it should be: at least one bound.";
-    else if (least !== undefined && !(least > 0 && least < 1)) problem = "A probability lies between 1 and 99 %.";
-    else if ((low ?? -Infinity) >= (high ?? Infinity)) problem = "The smallest number must lie below the largest.";
+    if (this.target === null) problem = "Enter at least one bound.";
+    else if (least !== undefined && !(least > 0 && least < 1)) problem = "The probability must be between 1 and 99 %.";
+    else if ((low ?? -Infinity) >= (high ?? Infinity)) problem = "The lower bound must be below the upper bound.";
     this.problem.textContent = problem;
     return problem === "";
   }

@@ -1,11 +1,11 @@
-// Light or dark: as the system says, or as chosen here.
+// Light or dark colours: those of the system, or those chosen here.
 
-const KEPT = "plausiflow-theme";
+const STORAGE_KEY = "plausiflow-theme";
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
 export function startTheme(button, onChange) {
   const show = () => {
-    const chosen = localStorage.getItem(KEPT), now = chosen ?? (dark.matches ? "dark" : "light");
+    const chosen = localStorage.getItem(STORAGE_KEY), now = chosen ?? (dark.matches ? "dark" : "light");
     if (chosen) document.documentElement.dataset.theme = chosen;
     button.textContent = now === "dark" ? "Light" : "Dark";
     button.setAttribute("aria-label", `Use ${now === "dark" ? "light" : "dark"} colours`);
@@ -13,7 +13,7 @@ export function startTheme(button, onChange) {
   };
   button.addEventListener("click", () => {
     const now = document.documentElement.dataset.theme ?? (dark.matches ? "dark" : "light");
-    localStorage.setItem(KEPT, now === "dark" ? "light" : "dark");
+    localStorage.setItem(STORAGE_KEY, now === "dark" ? "light" : "dark");
     show();
   });
   dark.addEventListener("change", show);

@@ -1,12 +1,12 @@
-// What the model says of the row as it is, while people type.
+// The prediction for the current row, updated while people type.
 
 import * as api from "./api.js";
 import { draw, make } from "./dom.js";
-import { figure, levelText, percent, spaced } from "./words.js";
+import { formatFigure, levelText, percent, spaced } from "./format.js";
 
 const MOST = 6;
 
-export class Says {
+export class Prediction {
   constructor(element, model) {
     this.element = element;
     this.model = model;
@@ -14,16 +14,16 @@ export class Says {
     this.request = null;
   }
 
-  /** Asks for the row; resolves to what the model says, or to nothing where a newer row came in between. */
+  /** Request the prediction for a row; resolves to null if a newer request replaced this one. */
   async ask(row) {
     this.request?.abort();
     this.request = new AbortController();
     this.element.classList.add("waiting");
     try {
-      const told = await api.predict(this.model.name, { instances: [row] }, this.request.signal);
-      this.last = told.predictions[0];
+      const response = await api.predict(this.model.name, { instances: [row] }, this.request.signal);
+      this.last = response.predictions[0];
     } catch (error) {
-      if (api.wasReplaced(error)) return null;
+      if (api.wasAborted(error)) return null;
       this.last = { problem: error.message };
     }
     this.element.classList.remove("waiting");
@@ -31,7 +31,7 @@ export class Says {
     return this.last;
   }
 
-  /** The row cannot be sent. */
+  /** Show that the row cannot be sent. */
   unreadable(why) {
     this.request?.abort();
     this.last = { problem: why };
@@ -47,7 +47,7 @@ export class Says {
     }
     const outcome = spaced(model.outcome);
     if (!model.outcomes.length) {
-      const value = make("strong", { class: "outcome" }, figure(last.value));
+      const value = make("strong", { class: "outcome" }, formatFigure(last.value));
       this.element.replaceChildren(make("p", { class: "decision" }, value, ` ${outcome}`));
       return;
     }
@@ -70,7 +70,7 @@ export class Says {
   }
 }
 
-/** The probability of a label; one that is no text is spelt as Python or as JSON spells it. */
+/** Return the probability of a label; its name may be written as in Python or as in JSON. */
 export function shareOf(probabilities, label) {
   const text = String(label), spelt = [text, text[0].toUpperCase() + text.slice(1)];
   return probabilities[spelt.find((name) => name in probabilities)] ?? 0;

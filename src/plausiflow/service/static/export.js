@@ -1,13 +1,13 @@
-// The question and its answers as JSON, and the question as Python.
+// The request and its answers as JSON, and the request as Python code.
 
 import { make } from "./dom.js";
 
 const SAID = 2000;
 
-export class Take {
+export class Export {
   constructor(element) {
     this.texts = { JSON: () => "", Python: () => "" };
-    this.shown = make("pre", { tabindex: 0, "aria-label": "What is copied" });
+    this.shown = make("pre", { tabindex: 0, "aria-label": "Text to copy" });
     this.state = make("span", { class: "quiet", role: "status" });
     const copies = Object.keys(this.texts).map((name) => make("button", {
       type: "button", class: "plain", id: `copy-${name.toLowerCase()}`, onclick: () => this.copy(name),
@@ -17,7 +17,7 @@ export class Take {
     this.show(null, null, null);
   }
 
-  /** What `model` was asked, a body of the service, and what it answered; nothing before that. */
+  /** Show a request to `model` and its explanation; all are null before the first request. */
   show(model, body, explanation) {
     const none = body === null;
     for (const button of this.buttons) button.disabled = none;
@@ -31,14 +31,14 @@ export class Take {
   async copy(name) {
     const text = this.texts[name]();
     this.shown.textContent = text;
-    const done = await copied(text, this.shown);
+    const done = await copyText(text, this.shown);
     this.state.textContent = done ? `Copied as ${name}.` : "Select the text below and copy it.";
     setTimeout(() => { this.state.textContent = ""; }, SAID);
   }
 }
 
-/** Copies a text; without a secure connection the clipboard is not there, and the text is selected instead. */
-async function copied(text, element) {
+/** Copy a text. Without a secure connection there is no clipboard; then the text is selected instead. */
+async function copyText(text, element) {
   try {
     await navigator.clipboard.writeText(text);
     return true;
@@ -48,7 +48,7 @@ async function copied(text, element) {
   }
 }
 
-/** Code that asks the same question of the same explainer. */
+/** Return Python code for the same request to the same explainer. */
 export function python(model, { instances, target, parameters }) {
   const { locked, ranges, k, confidence, min_probability: least } = parameters;
   const cells = Object.entries(instances[0]).map(([name, value]) => `    ${literal(name)}: ${literal(value)},`);
@@ -64,7 +64,7 @@ export function python(model, { instances, target, parameters }) {
     "import pandas as pd",
     "import plausiflow as pf",
     "",
-    `explainer = pf.Explainer.load(${literal(model.name)})  # the folder that is served`,
+    `explainer = pf.Explainer.load(${literal(model.name)})  # the folder of the served explainer`,
     "row = pd.DataFrame([{",
     ...cells,
     "}])",

@@ -1,4 +1,4 @@
-// Values and figures as people read them.
+// Values and figures as text for people.
 
 export const MISSING = "missing";
 
@@ -6,17 +6,17 @@ export const isNumber = (feature) => ["number", "integer", "continuous"].include
 
 export const hasLevels = (feature) => ["boolean", "category", "ordered"].includes(feature.kind);
 
-/** A feature's name, underscores as spaces. */
+/** Return the name of a feature with spaces for underscores. */
 export const spaced = (name) => name.replaceAll("_", " ");
 
-/** A level, a label or a truth. */
+/** Return the text of a level, a label or a boolean. */
 export function levelText(value) {
   if (value === null || value === undefined) return MISSING;
   if (typeof value === "boolean") return value ? "yes" : "no";
   return String(value);
 }
 
-/** A value of a feature: numbers with thousands separators and the decimals of their grid. */
+/** Return the text of a value; numbers have thousands separators and the decimals of their grid. */
 export function valueText(feature, value) {
   if (!isNumber(feature) || typeof value !== "number") return levelText(value);
   return numberText(value, decimalsOf(feature), isYear(feature));
@@ -42,14 +42,14 @@ function isYear(feature) {
   return !decimalsOf(feature) && feature.smallest >= 1800 && feature.largest <= 2200;
 }
 
-/** A figure with about three digits. */
-export function figure(value) {
+/** Return a number with about three digits. */
+export function formatFigure(value) {
   if (value === null || value === undefined) return "–";
   if (Math.abs(value) >= 1000) return value.toLocaleString("en", { maximumFractionDigits: 0 });
   return String(Number(value.toPrecision(3)));
 }
 
-/** A share in per cent; nothing that is not certain reads as certain. */
+/** Return a share in per cent; only 0 and 1 are shown as 0 % and 100 %. */
 export function percent(share) {
   if (share === null || share === undefined) return "–";
   const text = (100 * share).toFixed(1);
@@ -58,18 +58,18 @@ export function percent(share) {
   return `${Number(text)}\u00a0%`;
 }
 
-/** Where a score stands against the threshold, in words. */
+/** Return the distance of a score from the threshold. */
 export function nats(score) {
   const [size, side] = [Math.abs(score), score < 0 ? "below" : "above"];
   return `${size.toFixed(size < 10 ? 2 : 0)} nats ${side} the threshold`;
 }
 
-/** The same as a ratio of densities, for people who do not count in nats. */
+/** Return the same distance as a ratio of densities, for people who do not use nats. */
 export function timesAsDense(score) {
   const ratio = Math.exp(Math.abs(score));
   const much = ratio >= 1000 ? "over 1,000" : Number(ratio.toPrecision(2)).toLocaleString("en");
-  if (Math.abs(score) < 0.05) return "just as dense as asked for";
-  return score < 0 ? `${much} times too rare` : `${much} times as dense as asked for`;
+  if (Math.abs(score) < 0.05) return "at the threshold";
+  return score < 0 ? `${much} times less dense than required` : `${much} times as dense as required`;
 }
 
 export function listed(parts) {
@@ -79,12 +79,12 @@ export function listed(parts) {
 
 export const counted = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
 
-/** What is wanted, in words: a label, or an interval of a predicted number. */
+/** Return the text of a target: a label, or an interval of a predicted number. */
 export function wantedText(target) {
   if (!Array.isArray(target)) return levelText(target);
   const [low, high] = target;
-  if (low === null) return `at most ${figure(high)}`;
-  return high === null ? `at least ${figure(low)}` : `${figure(low)} to ${figure(high)}`;
+  if (low === null) return `at most ${formatFigure(high)}`;
+  return high === null ? `at least ${formatFigure(low)}` : `${formatFigure(low)} to ${formatFigure(high)}`;
 }
 
 export function same(a, b) {
