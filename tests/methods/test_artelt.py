@@ -14,10 +14,10 @@ from plausiflow.core.losses import l1_distance, l2_distance
 from plausiflow.densities import Thresholded
 from plausiflow.errors import InvalidInputError, MissingExtraError, NotFittedError
 from plausiflow.methods.reference.artelt import Artelt
-from plausiflow.methods.reference.artelt_program import Region, choose_components, learn_region
+from plausiflow.methods.reference.artelt_program import DenseRegion, choose_components, learn_region
 from plausiflow.models import LinearClassifier, MLPClassifier
-from plausiflow_bench.published_maf import PublishedMAF
-from plausiflow_bench.reference import Reference
+from plausiflow_bench.published.maf import PublishedMAF
+from plausiflow_bench.published.runs import PublishedRun
 
 cp = pytest.importorskip("cvxpy", reason="needs the extra `artelt`")
 
@@ -75,7 +75,7 @@ def test_a_ball_alone_is_met_at_its_nearest_point(d):
     always_one = LinearClassifier.from_weights(torch.zeros(1, d), torch.ones(1))
     method = Artelt(classifier=always_one, components=[1]).fit(*rows(4 * d, d))
     centre, sigma, radius = torch.rand(d), 0.3, 1.7
-    method.regions_[1] = Region(
+    method.regions_[1] = DenseRegion(
         means=centre[None], factors=sigma * torch.eye(d)[None], radii=torch.tensor([radius**2])
     )
     x = centre + 2 * torch.randn(5, d) / d**0.5
@@ -262,7 +262,7 @@ def test_explaining_before_the_fit_is_an_error():
         ({"distance": "l3"}, "'l1' or 'l2'; got 'l3'"),
         ({"radii": "mine"}, "'density' or 'published'; got 'mine'"),
         ({"quantile": 1.5}, r"in \[0, 1\]; got 1.5"),
-        ({"margin": -1.0}, "not be negative; got -1.0"),
+        ({"margin": -1.0}, "at least 0; got -1.0"),
         ({"components": []}, "at least 1"),
     ],
     ids=str,
@@ -333,7 +333,7 @@ def test_a_victory_too_narrow_for_single_precision_is_won_by_more():
 
 def published(name, directory, make, n=None, components=range(2, 10)):
     """A method on the published linear model of a data set, and its answers to test rows."""
-    reference = Reference.load(name, directory)
+    reference = PublishedRun.load(name, directory)
     classifier = reference.classifier("lr")
     density = Thresholded.at(PublishedMAF(reference.maf_arrays), reference.log_delta, classifier.n_classes)
     method = replace(make(classifier=classifier, plausibility=density), components=components)

@@ -10,8 +10,8 @@ from plausiflow.methods.reference import cbce
 from plausiflow.methods.reference.cbce import CBCE
 from plausiflow.methods.reference.nearest import Nearest
 from plausiflow.models import LinearClassifier
-from plausiflow_bench.reference import Reference
-from plausiflow_bench.study import PAPER_DATASETS
+from plausiflow_bench.harness.selection import PAPER_DATASETS
+from plausiflow_bench.published.runs import PublishedRun
 
 
 def threshold(weight, bias):
@@ -164,7 +164,7 @@ def plain(rows, decided, classifier, q, o, t, *, tolerance, allowed, k, pairs, a
     [(1, 1, 0.2, 50), (1, 2, 0.05, 50), (4, 1, 0.2, 2), (6, 2, 0.1, 3)],
 )
 def test_the_answers_are_those_of_a_plain_loop_over_all_pairs(k, allowed, tolerance, pairs, monkeypatch):
-    monkeypatch.setattr(cbce, "_ENTRIES", 40)
+    monkeypatch.setattr(cbce, "_PAIRS_AT_ONCE", 40)
     generator = np.random.default_rng(0)
     rows, x = generator.random((36, 4)), generator.random((24, 4))
     weight = torch.from_numpy(generator.normal(size=(3, 4)))
@@ -225,7 +225,7 @@ def test_constant_features_and_copies_do_no_harm():
             {"neighbours": 0, "pairs": 0},
             r"`neighbours` must be at least 1; got 0; `pairs` must be at least 1",
         ),
-        ({"tolerance": -0.1}, r"`tolerance` must not be negative"),
+        ({"tolerance": -0.1}, r"`tolerance` must be at least 0; got -0.1"),
         ({"labels": "both"}, r"`labels` must be 'model' or 'true'; got 'both'"),
     ],
 )
@@ -267,7 +267,7 @@ WITHOUT_DROPOUT = {
 @pytest.mark.paper
 @pytest.mark.parametrize("name", PAPER_DATASETS)
 def test_the_published_counterfactuals_are_repeated(name, reference_directory):
-    reference = Reference.load(name, reference_directory)
+    reference = PublishedRun.load(name, reference_directory)
     same = {}
     for kind in ("lr", "mlp"):
         method = CBCE.paper(classifier=reference.classifier(kind))
@@ -279,7 +279,7 @@ def test_the_published_counterfactuals_are_repeated(name, reference_directory):
 
 @pytest.mark.paper
 def test_real_cases_change_fewer_features_than_the_nearest_row(reference_directory):
-    reference = Reference.load("law", reference_directory)
+    reference = PublishedRun.load("law", reference_directory)
     models = {"classifier": reference.classifier("lr")}
     changed = {}
     for label, method in (("CBCE", CBCE(**models, neighbours=10)), ("NNCE", Nearest(**models))):

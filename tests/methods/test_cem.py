@@ -291,7 +291,7 @@ def test_an_autoencoder_rebuilds_rows_like_the_ones_it_has_seen_and_no_others(au
     assert autoencoder.encode(seen).shape == (100, 1)
     assert autoencoder.error(seen.float()).dtype == torch.float32
     torch.testing.assert_close(
-        autoencoder.error(seen), (autoencoder.rebuild(seen) - seen).square().sum(dim=1)
+        autoencoder.error(seen), (autoencoder.reconstruct(seen) - seen).square().sum(dim=1)
     )
 
 

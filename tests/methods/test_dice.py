@@ -13,7 +13,7 @@ from plausiflow.core.prediction import predict
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
 from plausiflow.methods.reference.dice import DiCE
 from plausiflow.models import LinearClassifier, MLPClassifier
-from plausiflow_bench.reference import Reference
+from plausiflow_bench.published.runs import PublishedRun
 
 
 def three_blobs(n=120, d=3):
@@ -228,7 +228,7 @@ def test_only_changes_as_small_as_the_datas_are_taken_back():
     method.small_ = torch.tensor([0.05, 0.05, 0.05])
     answer = torch.tensor([[0.035, 0.04, 0.06], [0.03, -0.02, 0.0]])
     x = torch.tensor([[-0.005, 0.0, 0.0], [-0.3, 0.0, 0.0]])
-    simple = method._simplified(answer, x, torch.ones(2, dtype=torch.long))
+    simple = method._undo_small_changes(answer, x, torch.ones(2, dtype=torch.long))
     # The first feature stops before it reaches the boundary at zero, the second goes all the way; the third
     # feature's change, and the second row's first, are too large.
     torch.testing.assert_close(simple, torch.tensor([[0.005, 0.0, 0.06], [0.03, 0.0, 0.0]]))
@@ -319,7 +319,7 @@ def test_questions_that_make_no_sense_are_errors(perceptron, method):
 @pytest.mark.parametrize("kind", ["lr", "mlp"])
 @pytest.mark.parametrize("name", ["moons", "law", "audit", "blobs", "wine"])
 def test_the_published_models_are_explained_with_sets_that_differ(name, kind, reference_directory):
-    reference = Reference.load(name, reference_directory)
+    reference = PublishedRun.load(name, reference_directory)
     classifier, x = reference.classifier(kind), reference.x_test[:60]
     logits = classifier.logits(x.double())
     y_target = logits.scatter(1, logits.argmax(dim=1)[:, None], -math.inf).argmax(dim=1)

@@ -15,8 +15,8 @@ from plausiflow.densities import GMM, Thresholded
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.methods.reference.face import FACE, likeliest_bandwidth
 from plausiflow.models import LinearClassifier
-from plausiflow_bench.published_maf import PublishedMAF
-from plausiflow_bench.reference import Reference
+from plausiflow_bench.published.maf import PublishedMAF
+from plausiflow_bench.published.runs import PublishedRun
 
 K, EPSILON, BANDWIDTH = 6, 0.25, 0.1
 
@@ -306,7 +306,7 @@ def test_with_many_features_not_every_step_is_free():
     classifier = LinearClassifier.from_weights(torch.ones(1, 64), torch.tensor([-32.0]))
     y = predict(classifier, x)
     for settings in ({}, {"weights": "epsilon"}, {"weights": "kde"}):
-        ways = FACE(classifier=classifier, **settings).fit(x, y).ways_
+        ways = FACE(classifier=classifier, **settings).fit(x, y).paths_
         assert torch.isfinite(ways.cost).double().mean() > 0.9
         assert (ways.cost > 0).double().mean() > 0.2
 
@@ -330,8 +330,11 @@ def test_one_row_copies_constant_features_and_absent_classes_do_no_harm(settings
     ("settings", "text"),
     [
         ({"weights": "gaussian"}, r"'knn', 'epsilon', 'kde' or 'flow'; got 'gaussian'"),
-        ({"weights": "flow"}, r"'flow' weights need a `plausibility` with `log_prob\(x, y\)`.*got None"),
-        ({"weights": "flow", "plausibility": 0.5}, r"'flow' weights need.*got 0.5"),
+        (
+            {"weights": "flow"},
+            r"`plausibility` must be one with `log_prob\(x, y\)` for 'flow'.*got None",
+        ),
+        ({"weights": "flow", "plausibility": 0.5}, r"'flow' weights.*got 0.5"),
         ({"neighbours": 0}, r"`neighbours` must be at least 1; got 0"),
         ({"epsilon": 0.0, "bandwidth": -1.0}, r"`epsilon` must be positive; got 0.0; `bandwidth`.*got -1.0"),
         ({"probability": 1.0}, r"`probability` must be in \[0, 1\); got 1.0"),
@@ -349,7 +352,7 @@ def test_before_fit_there_is_no_graph():
 
 @pytest.mark.paper
 def test_the_published_flow_leads_every_row_of_a_fold_to_a_real_row(reference_directory):
-    reference = Reference.load("moons", reference_directory)
+    reference = PublishedRun.load("moons", reference_directory)
     classifier = reference.classifier("lr")
     flow = PublishedMAF(reference.maf_arrays)
     plausibility = Thresholded.at(flow, reference.log_delta, 2)

@@ -13,7 +13,7 @@ from plausiflow.densities.flows import ARCHITECTURES
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
 from plausiflow.methods.reference.latent import CeFlow, Diffeomorphic
 from plausiflow.models import LinearClassifier, MLPClassifier
-from plausiflow_bench.reference import Reference
+from plausiflow_bench.published.runs import PublishedRun
 
 BRIEF = Training(epochs=3)
 
@@ -264,7 +264,7 @@ def test_without_a_fit_there_is_an_error(method):
     ("method", "wrong", "text"),
     [
         (Diffeomorphic, {"optimiser": "lbfgs"}, "'adam' or 'sgd'; got 'lbfgs'"),
-        (Diffeomorphic, {"steps": 0}, "at least 1; got 0.05 and 0"),
+        (Diffeomorphic, {"steps": 0}, "`steps` must be at least 1; got 0"),
         (Diffeomorphic, {"architecture": "glow"}, "one of maf, nsf, realnvp, nice; got 'glow'"),
         (CeFlow, {"margin": 0.5}, r"in \[0, 0.5\); got 0.5"),
         (CeFlow, {"grid": 0}, "`grid` must be at least 1"),
@@ -300,7 +300,7 @@ def test_one_feature_is_enough(method, monkeypatch):
 @pytest.mark.paper
 @pytest.mark.parametrize(("name", "farthest"), [("moons", 0.42), ("law", 0.22), ("wine", 0.55)])
 def test_on_published_models_rows_arrive_and_stay_near(reference_directory, name, farthest):
-    reference = Reference.load(name, reference_directory)
+    reference = PublishedRun.load(name, reference_directory)
     model = reference.classifier("lr")
     learned = Diffeomorphic(classifier=model).fit(reference.x_train, reference.y_train)
     straight = CeFlow(classifier=model, flow=learned.flow_).fit(reference.x_train, reference.y_train)

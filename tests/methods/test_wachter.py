@@ -13,7 +13,8 @@ from linear_models import linear_problem, train
 from plausiflow.core.losses import l1_distance, l2_distance
 from plausiflow.core.prediction import predict
 from plausiflow.errors import InvalidInputError, NotFittedError
-from plausiflow.methods.reference.wachter import Wachter, deviation
+from plausiflow.methods.reference.statistics import feature_spreads
+from plausiflow.methods.reference.wachter import Wachter
 from plausiflow.models import LinearClassifier, MLPClassifier
 
 ODDS = math.log(0.51 / 0.49)
@@ -238,7 +239,7 @@ def test_the_spread_is_the_median_absolute_deviation_and_never_zero():
     x = torch.rand(100, 4) ** 2
     x[:, 2] = torch.where(torch.arange(100) % 10 == 0, 1.0, 0.0)  # mostly one value
     x[:, 3] = 0.7
-    spread = deviation(x)
+    spread = feature_spreads(x)
     np.testing.assert_allclose(spread[:2], median_abs_deviation(x[:, :2].numpy()))
     assert spread[2:].tolist() == pytest.approx([0.1, 1])
 

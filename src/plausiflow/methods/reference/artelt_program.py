@@ -1,17 +1,17 @@
-r"""ARTELT's convex programs: the ellipsoids that they keep to, and their solution.
+r"""The convex programs of ARTELT, and the dense regions that constrain them.
 
-Each component of a class's Gaussian mixture has a joint density, here as an energy [PPCEF Eq. 4]:
+Each component of a class's Gaussian mixture has a joint density, written as an energy [PPCEF Eq. 4]:
 
 .. math::
     e_j(x) = -2 \log\bigl(\pi_j \mathcal N(x; \mu_j, \Sigma_j)\bigr)
            = (x-\mu_j)^\top \Sigma_j^{-1} (x-\mu_j) + a_j, \qquad
     a_j = -2\log\pi_j + D\log 2\pi + \log\det\Sigma_j
 
-A row is dense enough where :math:`\min_j e_j(x) \le \theta`, with :math:`\theta` the median of that energy
-over the rows of the class. That is :math:`(x-\mu_j)^\top \Sigma_j^{-1} (x-\mu_j) \le r_j = \theta - a_j` for
-some j [PPCEF Eq. 5]: a union of ellipsoids, so that one convex program per component finds the closest point.
-With :math:`\Sigma_j = L_j L_j^\top` and :math:`x' = \mu_j + L_j u` it asks for
-:math:`\lVert u \rVert_2 \le \sqrt{r_j}`, and no covariance is ever inverted.
+A row is dense if :math:`\min_j e_j(x) \le \theta`, with :math:`\theta` the median of that energy over the
+rows of the class. This is :math:`(x-\mu_j)^\top \Sigma_j^{-1} (x-\mu_j) \le r_j = \theta - a_j` for some j
+[PPCEF Eq. 5]: a union of ellipsoids, so one convex program per component finds the closest point. With
+:math:`\Sigma_j = L_j L_j^\top` and :math:`x' = \mu_j + L_j u` the constraint is
+:math:`\lVert u \rVert_2 \le \sqrt{r_j}`, and no covariance is inverted.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ Radii = Literal["density", "published"]
 
 FOLDS = 5
 PLENTIFUL, SCARCE = 1e-6, 1e-4
-"""Added to covariances' diagonals where rows are plentiful, and where they are fewer than free parameters."""
+"""Added to the diagonals of covariances if there are more rows than parameters, and if there are fewer."""
 SLACK = 1e-6
-"""Added to the threshold, so that an ellipsoid has an inside where all rows of a class are the same."""
+"""Added to the threshold, so that an ellipsoid has an interior even if all rows of a class are equal."""
 TOLERANCES: dict[Distance, tuple[float, ...]] = {"l1": (1e-10, 1e-8, 1e-6), "l2": (1e-8, 1e-6)}
-"""Of the solver, the next one where it gets stuck. Tight for L1, whose solutions lie in corners."""
+"""Tolerances of the solver, tried in order. They are tight for L1, whose solutions are in corners."""
 
 
 class Ellipsoid(NamedTuple):
@@ -54,14 +54,14 @@ class Ellipsoid(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Region:
-    """Where a class is dense: a union of ellipsoids.
+class DenseRegion:
+    """The dense region of a class: a union of ellipsoids.
 
     Attributes:
         means: Centres, shape ``(k, d)``.
         factors: Lower Cholesky factors of the covariances, shape ``(k, d, d)``.
-        radii: Largest squared Mahalanobis distances, shape ``(k,)``; not positive where a component never
-            gets dense enough.
+        radii: Largest squared Mahalanobis distances, shape ``(k,)``; not positive if a component is nowhere
+            dense enough.
     """
 
     means: Tensor
@@ -69,22 +69,18 @@ class Region:
     radii: Tensor
 
     def contains(self, x: Tensor) -> Tensor:
-        """Whether a row is dense enough, shape ``(n,)``."""
-        return ((squared_mahalanobis(x, self.means, self.factors) <= self.radii) & (self.radii > 0)).any(
-            dim=1
-        )
+        """Return whether rows are dense, shape ``(n,)``."""
+        inside = squared_mahalanobis(x, self.means, self.factors) <= self.radii
+        return (inside & (self.radii > 0)).any(dim=1)
 
     def ellipsoid(self, component: int) -> Ellipsoid:
-        """One component's."""
-        return Ellipsoid(
-            self.means[component].numpy(),
-            self.factors[component].numpy(),
-            math.sqrt(float(self.radii[component])),
-        )
+        """Return the ellipsoid of one component."""
+        radius = math.sqrt(float(self.radii[component]))
+        return Ellipsoid(self.means[component].numpy(), self.factors[component].numpy(), radius)
 
 
 def squared_mahalanobis(x: Tensor, means: Tensor, factors: Tensor) -> Tensor:
-    """Squared Mahalanobis distances ``(n, k)`` of rows ``(n, d)`` to k Gaussians."""
+    """Return squared Mahalanobis distances ``(n, k)`` of rows ``(n, d)`` to k Gaussians."""
     centred = (x[:, None] - means).permute(1, 2, 0)
     whitened: Tensor = torch.linalg.solve_triangular(factors, centred, upper=False)
     return whitened.square().sum(dim=1).T
@@ -98,19 +94,19 @@ def learn_region(
     radii: Radii,
     regularisation: float | None,
     seed: int,
-) -> Region:
-    """Fit a mixture to the rows of one class, and take the ellipsoids from it.
+) -> DenseRegion:
+    """Fit a mixture to the rows of one class and derive the ellipsoids.
 
     Args:
         x: Rows of the class, shape ``(n, d)``, in double precision.
-        components: Numbers of components to choose from, by cross-validation.
-        quantile: Share of the rows that are to be outside, 0.5 for the median.
-        radii: ``density`` for the closed form, ``published`` for those of the published runs.
-        regularisation: Added to the covariances' diagonals; nothing takes what the number of rows affords.
-        seed: Of folds and fits.
+        components: Candidate numbers of components, chosen by cross-validation.
+        quantile: Share of the rows outside the region, 0.5 for the median.
+        radii: ``density`` for the closed form, ``published`` for the radii of the published runs.
+        regularisation: Added to the diagonals of covariances; None depends on the number of rows.
+        seed: Seed of folds and fits.
     """
     count = choose_components(x, components, regularisation, seed)
-    added = _afforded(x, count) if regularisation is None else regularisation
+    added = _default_regularisation(x, count) if regularisation is None else regularisation
     mixture = GMM(components=count, regularisation=added, seed=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -126,16 +122,16 @@ def learn_region(
     energies = squared + offsets
     threshold = quantile_of(energies.amin(dim=1), 1 - quantile)
     if radii == "published":
-        # Deviation: the published code keeps the rows of *high* energy, so that the ellipsoids hold all rows
-        # of the class and most of the others. Only `Artelt.paper` uses it.
+        # Deviation: the published code keeps the rows of *high* energy, so the ellipsoids contain all rows of
+        # the class and most of the others. Only `Artelt.paper` uses it.
         sizes = squared.masked_fill(energies < threshold, 0.0).amax(dim=0)
     else:
         sizes = threshold + SLACK - offsets
-    return Region(means=means, factors=factors, radii=sizes)
+    return DenseRegion(means=means, factors=factors, radii=sizes)
 
 
 def choose_components(x: Tensor, candidates: Sequence[int], regularisation: float | None, seed: int) -> int:
-    """The number of components with the highest held-out likelihood; one where there are too few rows."""
+    """Return the number of components with the highest held-out likelihood; one for very few rows."""
     rows = x.numpy()
     if len(rows) < FOLDS:
         return 1
@@ -145,27 +141,27 @@ def choose_components(x: Tensor, candidates: Sequence[int], regularisation: floa
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         for count in (c for c in candidates if c <= most):
-            added = _afforded(x, count) if regularisation is None else regularisation
+            added = _default_regularisation(x, count) if regularisation is None else regularisation
             mixture = GaussianMixture(count, reg_covar=added, random_state=seed, max_iter=500)
             scores[count] = float(np.mean([mixture.fit(rows[kept]).score(rows[out]) for kept, out in folds]))
     return max(scores, key=scores.__getitem__, default=1)
 
 
-def _afforded(x: Tensor, count: int) -> float:
+def _default_regularisation(x: Tensor, count: int) -> float:
     n, d = x.shape
     return SCARCE if count * d**2 / 2 > n else PLENTIFUL
 
 
-class Program:
+class ConvexProgram:
     r"""One convex program, compiled once; the row, the margin and the box are its parameters.
 
     Args:
-        cvxpy: The package, which is an extra.
-        distance: What is minimised.
+        cvxpy: The imported package, which is an extra.
+        distance: Distance that is minimised.
         normals: :math:`w_i - w_{y'}` of every other class i, shape ``(k - 1, d)``.
         offsets: :math:`b_i - b_{y'}`, shape ``(k - 1,)``.
-        varying: The columns of the identity that may move, shape ``(d, free)``.
-        ellipsoid: Where the solution must be; anywhere, if nothing.
+        varying: Columns of the identity that may move, shape ``(d, free)``.
+        ellipsoid: Set that contains the solution; None for the whole space.
         bounded: Whether there are lower and upper bounds.
     """
 
@@ -199,7 +195,7 @@ class Program:
         self.problem = cvxpy.Problem(cvxpy.Minimize(cost), constraints)
 
     def solve(self, row: Array, margin: float, lower: Array, upper: Array) -> tuple[Array | None, int]:
-        """The closest point for one row, if there is one, and the iterations spent."""
+        """Return the closest point for one row, None if there is none, and the number of iterations."""
         self.row.value, self.margin.value, self.lower.value, self.upper.value = row, margin, lower, upper
         spent = 0
         for tolerance in TOLERANCES[self.distance]:
@@ -213,12 +209,12 @@ class Program:
         return None, spent
 
     def _attempt(self, tolerance: float) -> tuple[str, int]:
-        """Solve to a tolerance: how it ended, and the iterations spent."""
+        """Solve to a tolerance; return the status and the number of iterations."""
         names = ("tol_gap_abs", "tol_gap_rel", "tol_feas")
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Solution may be inaccurate")
             try:
-                # Without a warm start a row's answer does not depend on the rows before it.
+                # Without a warm start, a result does not depend on the rows before it.
                 self.problem.solve(
                     solver=self.cvxpy.CLARABEL, warm_start=False, **dict.fromkeys(names, tolerance)
                 )

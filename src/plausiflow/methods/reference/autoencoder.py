@@ -1,7 +1,7 @@
-"""A small autoencoder: what it cannot rebuild is unlike the training rows, and its code is a smaller space.
+"""A small autoencoder, whose reconstruction error is large for rows unlike the training rows.
 
-CEM and CEGP may add its reconstruction error to what they minimise; CEGP may measure the distance to a
-prototype between codes.
+CEM and CEGP can add the reconstruction error to their objective. CEGP can measure the distance to a prototype
+between codes.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class _Layers(nn.Module):
 
 @dataclass(kw_only=True, eq=False)
 class Autoencoder:
-    """A perceptron that narrows to a code and widens again, trained to return what it is given.
+    """A perceptron that narrows to a code and widens again, trained to reproduce its input.
 
     Attributes:
-        hidden: Sizes from the first hidden layer to the code; where not given, half and a quarter of the
-            features, rounded up.
-        training: How it is trained.
-        seed: All randomness of ``fit``.
+        hidden: Sizes from the first hidden layer to the code; None is half and a quarter of the features,
+            rounded up.
+        training: Settings of the training.
+        seed: Seed of all randomness of ``fit``.
 
     Example:
         >>> import torch
@@ -52,10 +52,10 @@ class Autoencoder:
     _frozen: Frozen[_Layers] | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
-        sizes = self.hidden is None or (
+        valid = self.hidden is None or (
             len(self.hidden) > 0 and all(is_whole(size) and size >= 1 for size in self.hidden)
         )
-        raise_unless({"hidden": ("whole numbers of at least 1", sizes)}, {"hidden": self.hidden})
+        raise_unless({"hidden": ("whole numbers of at least 1", valid)}, vars(self))
 
     def fit(self, x: Tensor) -> Self:
         """Train on rows ``(n, d)``, in their precision and on their device, by squared error."""
@@ -76,18 +76,18 @@ class Autoencoder:
         return self
 
     def encode(self, x: Tensor) -> Tensor:
-        """The code, ``(n, d) -> (n, m)``; keeps the graph."""
+        """Return the codes, ``(n, d) -> (n, m)``; keeps the graph."""
         code: Tensor = self._layers(x).encoder(x)
         return code
 
-    def rebuild(self, x: Tensor) -> Tensor:
-        """What becomes of rows that are encoded and decoded, ``(n, d) -> (n, d)``; keeps the graph."""
+    def reconstruct(self, x: Tensor) -> Tensor:
+        """Encode and decode rows, ``(n, d) -> (n, d)``; keeps the graph."""
         rebuilt: Tensor = self._layers(x).decoder(self.encode(x))
         return rebuilt
 
     def error(self, x: Tensor) -> Tensor:
-        """The squared distance of rows to what becomes of them, ``(n, d) -> (n,)``; keeps the graph."""
-        return (x - self.rebuild(x)).square().sum(dim=1)
+        """Return the squared distance to the reconstruction, ``(n, d) -> (n,)``; keeps the graph."""
+        return (x - self.reconstruct(x)).square().sum(dim=1)
 
     def _layers(self, x: Tensor) -> _Layers:
         if self._frozen is None:
@@ -101,7 +101,7 @@ class Autoencoder:
 
 
 def _perceptron(sizes: tuple[int, ...]) -> nn.Sequential:
-    """Affine maps between the sizes, with tanh between them: smooth, as a search by gradients wants it."""
+    """Return linear layers with tanh between them, which is smooth for gradient-based searches."""
     layers: list[nn.Module] = []
     for before, after in pairwise(sizes):
         layers += [nn.Linear(before, after), nn.Tanh()]

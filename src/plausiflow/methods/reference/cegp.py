@@ -1,15 +1,15 @@
 r"""CEGP: counterfactuals guided by prototypes (Van Looveren and Klaise, ECML PKDD 2021).
 
-CEM's objective (:mod:`plausiflow.methods.reference.cem`), features free to move either way, and one more term:
+CEM's objective (:mod:`plausiflow.methods.reference.cem`) with unrestricted features and one more term:
 
 .. math:: \theta \lVert E(x') - \mathrm{proto} \rVert_2^2
 
-The prototype stands for the wanted class. Without an encoder, E(x) = x and it is the k-th nearest training
-row of that class; with one, it is the mean code of the k nearest of them, or of all. A training row's class
-is the one that the model predicts. Where any other class will do, the prototype is that of the nearest one;
-where no training row is predicted as wanted, there is none, and no such term.
+The prototype represents the target class. Without an encoder, E(x) = x and it is the k-th nearest training
+row of that class; with one, it is the mean code of the k nearest rows, or of all. The class of a training row
+is the one that the model predicts. If any other class is accepted, the prototype is that of the nearest
+class. If no training row is predicted as the target class, there is no prototype and no such term.
 
-The published runs had no prototypes: :math:`\theta = 0` (``CEGP.paper``).
+The published runs did not use prototypes: :math:`\theta = 0` (``CEGP.paper``).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from plausiflow.methods.reference.elastic_net import ElasticNet
 from plausiflow.methods.reference.fista import FISTA
 from plausiflow.validation import is_whole, raise_unless, to_float
 
-_LEAST = 1e-10  # keeps a trust score finite at a training row
+_EPSILON = 1e-10  # keeps the trust score finite at a training row
 
 
 class ClassRows:
-    """Training rows, or their codes, by class, each class in a k-d tree.
+    """Training rows, or their codes, by class, with one k-d tree per class.
 
     Args:
         points: The rows, shape ``(n, q)``.
@@ -45,13 +45,13 @@ class ClassRows:
         self.trees = {c: cKDTree(points, leafsize=40) for c, points in self.points.items()}
 
     def prototypes(self, x: Tensor, allowed: Tensor, *, k: int | None, mean: bool) -> Tensor:
-        """The prototype of each point's nearest class, NaN where no allowed class has rows.
+        """Return the prototype of each point's nearest allowed class; NaN if no allowed class has rows.
 
         Args:
             x: Points, shape ``(m, q)``.
-            allowed: Which classes may be taken, shape ``(m, classes)`` bool.
-            k: Neighbours in a class; nothing: all of it.
-            mean: Take the mean of the neighbours, and rank classes by their mean distance; else the k-th.
+            allowed: Allowed classes, shape ``(m, classes)`` bool.
+            k: Number of neighbours in a class; None uses the whole class.
+            mean: Whether to use the mean of the neighbours and of their distances, instead of the k-th.
         """
         found, nearest = torch.full_like(x, torch.nan), x.new_full((len(x),), torch.inf)
         for c in self.trees:
@@ -63,7 +63,7 @@ class ClassRows:
         return found
 
     def distance(self, x: Tensor, y: Tensor) -> Tensor:
-        """From points ``(m, q)`` to the nearest row of classes ``(m,)``, infinite where there is none."""
+        """Return distances of points ``(m, q)`` to the nearest row of classes ``(m,)``; infinite if none."""
         distance = x.new_full((len(x),), torch.inf)
         for c in set(y.tolist()) & set(self.trees):
             distance[y == c] = self._prototype(c, x[y == c], 1, mean=False)[1]
@@ -89,10 +89,10 @@ class CEGP(ElasticNetMethod):
         prototype_weight: :math:`\theta`.
         prototypes: Nearest rows themselves (``kdtree``), or mean codes of an autoencoder (``encoder``), which
             ``fit`` trains.
-        neighbours: k; a class with fewer rows gives the farthest it has. Nothing, for encoders only, takes
-            the mean of all codes of a class.
-        trust: Least trust score of an answer: its distance to the nearest row of the class it leaves, divided
-            by that to the nearest of the class it reaches; zero asks for none.
+        neighbours: k; a class with fewer rows uses its farthest. None, for encoders only, is the mean of all
+            codes of a class.
+        trust: Minimum trust score of a counterfactual: its distance to the nearest row of the original class,
+            divided by the distance to the nearest row of the new class; zero disables the check.
 
     Example:
         >>> from plausiflow.models import LinearClassifier
@@ -113,23 +113,22 @@ class CEGP(ElasticNetMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        fine = {
+        if self.neighbours is None:
+            neighbours = self.prototypes == "encoder"
+        else:
+            neighbours = is_whole(self.neighbours) and self.neighbours >= 1
+        requirements = {
             "prototype_weight": ("at least 0", to_float(self.prototype_weight) >= 0),
             "prototypes": ("'kdtree' or 'encoder'", self.prototypes in ("kdtree", "encoder")),
-            "neighbours": (
-                "a whole number of at least 1, or None for encoders",
-                self.prototypes == "encoder"
-                if self.neighbours is None
-                else is_whole(self.neighbours) and self.neighbours >= 1,
-            ),
+            "neighbours": ("a whole number of at least 1, or None for encoders", neighbours),
             "trust": ("at least 0", to_float(self.trust) >= 0),
         }
-        raise_unless(fine, {name: getattr(self, name) for name in fine})
+        raise_unless(requirements, vars(self))
 
     @classmethod
     def paper(cls, *, classifier: Classifier, plausibility: Plausibility | None = None) -> Self:
-        """As the published runs: no prototypes, five rounds of 500 steps, thresholds as a dead zone."""
-        # Deviation: the method is named for its prototypes; the published runs gave them no weight.
+        """Return the settings of the published runs: no prototypes, 5 rounds of 500 steps, a dead zone."""
+        # Deviation: the method is named after its prototypes; the published runs gave them no weight.
         return cls(
             classifier=classifier,
             plausibility=plausibility,
@@ -163,6 +162,7 @@ class CEGP(ElasticNetMethod):
         return self._fitted_autoencoder().encode(x) if self._encodes() else x
 
     def search(self, x: Tensor, y_target: Tensor) -> Solution:
+        """Solve the elastic net with prototypes."""
         problem = self._problem(x, y_target)
         if self.prototype_weight > 0 or self.trust > 0:
             if self.rows_ is None or self.codes_ is None:
@@ -173,15 +173,17 @@ class CEGP(ElasticNetMethod):
             if self.prototype_weight > 0:
                 problem = replace(
                     problem,
-                    smooth=self._guided(problem, y, y_target, self.codes_),
+                    smooth=self._prototype_term(problem, y, y_target, self.codes_),
                     curvature=problem.curvature + 2 * self.prototype_weight,
                 )
             if self.trust > 0:
-                problem = replace(problem, accept=self._trusted(y, self.rows_))
+                problem = replace(problem, accept=self._trust_check(y, self.rows_))
         return self.solver.solve(problem, n_classes=self.classifier.n_classes)
 
-    def _guided(self, problem: ElasticNet, y: Tensor, y_target: Tensor, codes: ClassRows) -> RowFunction:
-        """The smooth terms with the pull to the prototype."""
+    def _prototype_term(
+        self, problem: ElasticNet, y: Tensor, y_target: Tensor, codes: ClassRows
+    ) -> RowFunction:
+        """Return the smooth terms with the distance to the prototype."""
         named = F.one_hot(y if self.any_class else y_target, self.classifier.n_classes).bool()
         with torch.no_grad():
             code = self._code(problem.x.double())
@@ -191,17 +193,17 @@ class CEGP(ElasticNetMethod):
         weight = self.prototype_weight * torch.isfinite(prototype).all(dim=1).double()
         prototype = prototype.nan_to_num()
 
-        def guided(x_cf: Tensor, rows: Tensor) -> Tensor:
+        def smooth(x_cf: Tensor, rows: Tensor) -> Tensor:
             pull = weight[rows] * (self._code(x_cf) - prototype[rows]).square().sum(dim=1)
             return pull if problem.smooth is None else pull + problem.smooth(x_cf, rows)
 
-        return guided
+        return smooth
 
-    def _trusted(self, y: Tensor, known: ClassRows) -> RowFunction:
-        """Whether points are nearer to rows of the class they reach than to those of the one left."""
+    def _trust_check(self, y: Tensor, known: ClassRows) -> RowFunction:
+        """Return whether points are nearer to their new class than to the original one, by the score."""
 
         def trusted(x_cf: Tensor, rows: Tensor) -> Tensor:
             reached = known.distance(x_cf, predict(self.classifier, x_cf))
-            return known.distance(x_cf, y[rows]) / (reached + _LEAST) > self.trust
+            return known.distance(x_cf, y[rows]) / (reached + _EPSILON) > self.trust
 
         return trusted

@@ -1,14 +1,14 @@
 r"""CEM: pertinent negatives of the contrastive explanation method (Dhurandhar et al., NeurIPS 2018).
 
-For a row x that the model gives class o, with a weight c that a bisection finds,
+For a row x of predicted class o, with a weight c that a bisection finds,
 
 .. math::
     \min_{x'}\ c \max\bigl(p_o(x') - \max_{j \ne o} p_j(x') + \kappa,\ 0\bigr) + \beta \lVert x' - x \rVert_1
         + \lVert x' - x \rVert_2^2 + \gamma \lVert x' - \mathrm{AE}(x') \rVert_2^2
 
-with AE an autoencoder of the training rows. What is minimised for a wanted class t has
-:math:`\max_{j \ne t} p_j - p_t` instead. The loop is :class:`~plausiflow.methods.reference.fista.FISTA`'s, and CEGP's
-as well.
+with AE an autoencoder of the training rows. For a target class t the hinge is on
+:math:`\max_{j \ne t} p_j - p_t` instead. :class:`~plausiflow.methods.reference.fista.FISTA` solves the
+problem, for CEGP as well.
 """
 
 from __future__ import annotations
@@ -23,47 +23,49 @@ from plausiflow.core import Classifier, Plausibility, RowFunction, Solution, pre
 from plausiflow.errors import NotFittedError
 from plausiflow.methods.box import BoxedMethod
 from plausiflow.methods.reference.autoencoder import Autoencoder
-from plausiflow.methods.reference.elastic_net import ElasticNet, Scale, decision_gap
+from plausiflow.methods.reference.elastic_net import ElasticNet, GapScale, decision_gap
 from plausiflow.methods.reference.fista import FISTA
+from plausiflow.methods.reference.statistics import column_medians
 from plausiflow.validation import raise_unless, to_float
 
 
 @dataclass(kw_only=True, eq=False)
 class ElasticNetMethod(BoxedMethod):
-    r"""What CEM and CEGP share: the hinge, the distances, the autoencoder.
+    r"""Base class of CEM and CEGP: the hinge, the distances, the autoencoder.
 
     Attributes:
-        margin: :math:`\kappa`: the wanted class's probability must beat any other's by it.
-        l1_weight: :math:`\beta`, of the city-block distance; the squared Euclidean distance has weight one.
-        reconstruction_weight: :math:`\gamma`, of the autoencoder's error; above zero, ``fit`` trains one.
-        autoencoder: How it is trained.
-        scale: Whether the hinge compares logits, which point somewhere even where the model is certain, or
+        margin: :math:`\kappa`: lead in probability that the target class needs.
+        l1_weight: :math:`\beta`, weight of the L1 distance; the squared L2 distance has weight one.
+        reconstruction_weight: :math:`\gamma`, weight of the autoencoder's error; if positive, ``fit`` trains
+            an autoencoder.
+        autoencoder: Settings of the autoencoder.
+        scale: Whether the hinge compares logits, which have a gradient even where the model is certain, or
             probabilities. It is zero at the same points.
-        any_class: Go to any other class than the predicted one, whatever class was asked for.
-        solver: Settings of the loop.
+        any_class: Accept any class but the predicted one, whatever the target.
+        solver: Settings of the solver.
     """
 
     margin: float = 0.02
     l1_weight: float = 0.1
     reconstruction_weight: float = 0.0
     autoencoder: Autoencoder = field(default_factory=Autoencoder)
-    scale: Scale = "logit"
+    scale: GapScale = "logit"
     any_class: bool = False
     solver: FISTA = field(default_factory=FISTA)
     autoencoder_: Autoencoder | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        fine = {
+        requirements = {
             "margin": ("in [0, 1)", 0 <= to_float(self.margin) < 1),
             "l1_weight": ("at least 0", to_float(self.l1_weight) >= 0),
             "reconstruction_weight": ("at least 0", to_float(self.reconstruction_weight) >= 0),
             "scale": ("'logit' or 'probability'", self.scale in ("logit", "probability")),
         }
-        raise_unless(fine, {name: getattr(self, name) for name in fine})
+        raise_unless(requirements, vars(self))
 
     def fit(self, x: Tensor, y: Tensor) -> Self:
-        """Learn each feature's range from training rows ``(n, d)``, and what else the settings need."""
+        """Learn each feature's range from training rows ``(n, d)``, and train the autoencoder if needed."""
         super().fit(x, y)
         if self._needs_autoencoder():
             self.autoencoder_ = replace(self.autoencoder).fit(x)
@@ -78,8 +80,8 @@ class ElasticNetMethod(BoxedMethod):
         return self.autoencoder_
 
     def _problem(self, x: Tensor, y_target: Tensor) -> ElasticNet:
-        """The part of the problem that the methods share."""
-        # The published runs clip to the training range even where a row lies outside.
+        """Return the part of the problem that both methods share."""
+        # The published runs clip to the training range even if the factual is outside.
         lower, upper = self.box(x, widened=self.solver.prox == "ista")
         y = predict(self.classifier, x.double()) if self.any_class else y_target
         margin, scale, away = self.margin, self.scale, self.any_class
@@ -104,17 +106,16 @@ class ElasticNetMethod(BoxedMethod):
 
 @dataclass(kw_only=True, eq=False)
 class CEM(ElasticNetMethod):
-    r"""Contrastive explanations: what would have to be there for another decision, and is not.
+    r"""Contrastive explanations by pertinent negatives: what must be added for another decision.
 
-    A pertinent negative only adds to a row. On tables, what "adding" means is told by values that carry no
-    information, one for each feature: a feature may only move away from its value. By default there are none,
-    and features move freely: with medians, logistic models of the paper's data sets are left by 59 % of the
-    rows of Audit (97 to 100 % of the others), and changes are mostly one and a half to two times as long.
+    On tables, "adding" is defined by one neutral value per feature, from which the feature may only move
+    away. By default there are no neutral values, and features move freely. With medians, 59 % of the rows of
+    Audit reach another class under logistic models (97 to 100 % for the paper's other data sets), and changes
+    are mostly 1.5 to 2 times as long.
 
     Attributes:
-        no_information: Values that carry no information: the training rows' ``median`` or ``mean``, one value
-            for each feature ``(d,)``, or nothing. A feature changes only to values farther from it than its
-            own.
+        no_information: Values that carry no information: the ``median`` or ``mean`` of the training rows, one
+            value per feature ``(d,)``, or None. A feature may only change to values farther from it.
 
     Example:
         >>> from plausiflow.models import LinearClassifier
@@ -133,14 +134,12 @@ class CEM(ElasticNetMethod):
         super().__post_init__()
         given = self.no_information
         known = given is None or isinstance(given, Tensor) or given in ("median", "mean")
-        raise_unless(
-            {"no_information": ("'median', 'mean', one value for each feature or None", known)},
-            {"no_information": given},
-        )
+        expected = "'median', 'mean', one value for each feature or None"
+        raise_unless({"no_information": (expected, known)}, vars(self))
 
     @classmethod
     def paper(cls, *, classifier: Classifier, plausibility: Plausibility | None = None) -> Self:
-        """As the published runs: no autoencoder, five rounds of 200 steps, thresholds as a dead zone."""
+        """Return the settings of the published runs: no autoencoder, 5 rounds of 200 steps, a dead zone."""
         return cls(
             classifier=classifier,
             plausibility=plausibility,
@@ -153,26 +152,26 @@ class CEM(ElasticNetMethod):
         )
 
     def fit(self, x: Tensor, y: Tensor) -> Self:
-        """Learn each feature's range and value without information from training rows ``(n, d)``.
+        """Learn each feature's range and neutral value from training rows ``(n, d)``.
 
-        The autoencoder, too, where its error has a weight.
+        If the reconstruction error has a weight, this also trains the autoencoder.
         """
         super().fit(x, y)
         if self.no_information == "mean":
             self.no_information_ = x.mean(dim=0)
         elif self.no_information == "median":
-            ordered = x.sort(dim=0).values
-            self.no_information_ = (ordered[(len(x) - 1) // 2] + ordered[len(x) // 2]) / 2
+            self.no_information_ = column_medians(x)
         return self
 
     def search(self, x: Tensor, y_target: Tensor) -> Solution:
+        """Solve the elastic net, with features restricted by their neutral values."""
         problem = self._problem(x, y_target)
         if self.no_information is not None:
             problem = replace(problem, restrict=self._restriction(problem.x.double()))
         return self.solver.solve(problem, n_classes=self.classifier.n_classes)
 
     def _restriction(self, x: Tensor) -> RowFunction:
-        """Take back changes of features that did not move away from their value without information."""
+        """Return a function that undoes changes which do not lead away from the neutral value."""
         given = self.no_information if isinstance(self.no_information, Tensor) else self.no_information_
         if given is None:
             raise NotFittedError(
@@ -182,7 +181,7 @@ class CEM(ElasticNetMethod):
         centre = given.to(x)
         reach = (x - centre).abs()
 
-        def restricted(x_cf: Tensor, rows: Tensor) -> Tensor:
+        def restrict(x_cf: Tensor, rows: Tensor) -> Tensor:
             return torch.where((x_cf - centre).abs() > reach[rows], x_cf, x[rows])
 
-        return restricted
+        return restrict

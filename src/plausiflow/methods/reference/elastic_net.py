@@ -1,9 +1,8 @@
-r"""What CEM and CEGP minimise, for every row on its own.
+r"""The objective of CEM and CEGP, for every row on its own.
 
 .. math:: c \max(h(x'), 0) + \beta \lVert x' - x \rVert_1 + \lVert x' - x \rVert_2^2 + s(x')
 
-``decision_gap`` is h, negative exactly where the decision is as wanted; s is whatever smooth term a method
-adds.
+``decision_gap`` is h, negative exactly where the counterfactual is valid; s is a smooth term of the method.
 """
 
 from __future__ import annotations
@@ -17,30 +16,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plausiflow.core import RowFunction
+from plausiflow.core import RowFunction, value_and_grad
 
-Scale = Literal["logit", "probability"]
+GapScale = Literal["logit", "probability"]
 
-ROWS_AT_ONCE = 256
-"""Rows the model is asked about in one call on a processor: what it makes of more leaves the cache."""
+CPU_BATCH = 256
+"""Rows per call of the model on a CPU; larger batches do not fit into the cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticNet:
-    r"""What is minimised, for every row on its own.
+    r"""The problem that is solved for every row on its own.
 
     Attributes:
-        x: Factuals, shape ``(n, d)``, in the precision of the answers.
+        x: Factuals, shape ``(n, d)``, in the precision of the results.
         lower: Smallest allowed values, shape ``(n, d)``.
         upper: Largest allowed values, shape ``(n, d)``.
         l1_weight: :math:`\beta`.
-        gap: h, negative where the decision is as wanted.
-        smooth: s, where there is one.
-        curvature: Of the squared distance and s: about the largest second derivative.
-        restrict: Further limits, ``(x_cf, rows) -> (m, d)``; it leaves a factual as it is. It also takes the
-            place of the box for the points y that gradients are taken at.
-        accept: Which points with a negative gap may be answers, ``(x_cf, rows) -> (m,)`` bool; all of them
-            where not given.
+        gap: h, negative where a point is valid.
+        smooth: s, or None.
+        curvature: Approximate largest second derivative of the squared distance and s.
+        restrict: Further limits, ``(x_cf, rows) -> (m, d)``, which leave a factual unchanged. They also
+            replace the box for the points y where gradients are taken.
+        accept: Further condition for points with a negative gap, ``(x_cf, rows) -> (m,)`` bool, or None.
     """
 
     x: Tensor
@@ -54,7 +52,7 @@ class ElasticNet:
     accept: Callable[[Tensor, Tensor], Tensor] | None = None
 
     def distance(self, x_cf: Tensor, rows: Tensor) -> Tensor:
-        r"""What answers are compared by, shape ``(m,)``.
+        r"""Return the distance by which counterfactuals are ranked, shape ``(m,)``.
 
         .. math:: \lVert x' - x \rVert_2^2 + \beta \lVert x' - x \rVert_1
         """
@@ -62,22 +60,22 @@ class ElasticNet:
         return change.square().sum(dim=1) + self.l1_weight * change.abs().sum(dim=1)
 
     def accepted(self, x_cf: Tensor, rows: Tensor) -> Tensor:
-        """Whether points are answers, shape ``(m,)``, judged in the precision that they are returned in."""
+        """Return whether points, rounded to the precision of the results, are valid, shape ``(m,)``."""
         rounded = x_cf.to(self.x.dtype).double()
-        accepted = in_parts(self.gap, rounded, rows) < 0
+        accepted = evaluate_in_batches(self.gap, rounded, rows) < 0
         if self.accept is not None and accepted.any():
             accepted[accepted.clone()] = self.accept(rounded[accepted], rows[accepted])
         return accepted
 
 
 @dataclass(kw_only=True)
-class Best:
+class ClosestAccepted:
     """The closest accepted points so far.
 
     Attributes:
         x: The points, shape ``(n, d)``; NaN where there is none.
-        distance: What they are compared by, shape ``(n,)``; infinite where there is none.
-        gradients: Value-and-gradient evaluations of the model, shape ``(n,)``.
+        distance: Their distances, shape ``(n,)``; infinite where there is none.
+        gradients: Number of value-and-gradient evaluations of the model, shape ``(n,)``.
     """
 
     x: Tensor
@@ -85,14 +83,14 @@ class Best:
     gradients: Tensor
 
     @classmethod
-    def none(cls, problem: ElasticNet) -> Self:
-        """Nothing yet."""
+    def empty(cls, problem: ElasticNet) -> Self:
+        """Start without any accepted point."""
         x = torch.full_like(problem.x, torch.nan, dtype=torch.float64)
         distance = x.new_full((len(x),), torch.inf)
         return cls(x=x, distance=distance, gradients=torch.zeros_like(distance, dtype=torch.long))
 
-    def offer(self, problem: ElasticNet, x_cf: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Keep points that are accepted and closer; says which are accepted, and which are kept."""
+    def update(self, problem: ElasticNet, x_cf: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Keep accepted points that are closer; return which points are accepted, and which are kept."""
         accepted = problem.accepted(x_cf, rows)
         distance = problem.distance(x_cf, rows)
         closer = accepted & (distance < self.distance[rows])
@@ -100,19 +98,19 @@ class Best:
         return accepted, closer
 
 
-def decision_gap(logits: Tensor, y: Tensor, margin: float, *, scale: Scale, away: bool) -> Tensor:
-    r"""How far a decision is from as wanted: negative exactly where the winner leads by more than the margin.
+def decision_gap(logits: Tensor, y: Tensor, margin: float, *, scale: GapScale, away: bool) -> Tensor:
+    r"""Return how far a decision is from valid: negative exactly where the winner leads by the margin.
 
     The winner is class y, or with ``away`` any other class, which only has to beat y. With a the strongest
-    class that must lose and b the one that must win it is :math:`p_a - p_b + \kappa`, or on the scale of
-    logits :math:`z_a - z_b + \log(1 + \kappa / p_a)`, which has the same sign and is never flat.
+    class that must lose and b the one that must win it is :math:`p_a - p_b + \kappa`. On the scale of logits
+    it is :math:`z_a - z_b + \log(1 + \kappa / p_a)`, which has the same sign and never saturates.
 
     Args:
         logits: Unnormalised log-probabilities, shape ``(n, k)``.
-        y: Target classes, or those to leave, shape ``(n,)``.
+        y: Target classes, or classes to leave, shape ``(n,)``.
         margin: :math:`\kappa`.
-        scale: Of the result.
-        away: Whether y is to be left.
+        scale: Scale of the result.
+        away: Whether y is the class to leave.
 
     Example:
         >>> logits = torch.tensor([[0.75, 0.25]]).log()
@@ -120,9 +118,9 @@ def decision_gap(logits: Tensor, y: Tensor, margin: float, *, scale: Scale, away
         tensor([0.6000])
     """
     values = logits.softmax(dim=1) if scale == "probability" else logits.log_softmax(dim=1)
-    own = values.gather(1, y[:, None])[:, 0]
+    given = values.gather(1, y[:, None])[:, 0]
     other = values.scatter(1, y[:, None], float("-inf")).amax(dim=1)
-    loser, winner = (own, other) if away else (other, own)
+    loser, winner = (given, other) if away else (other, given)
     if scale == "probability":
         return loser - winner + margin
     if margin == 0:
@@ -131,21 +129,18 @@ def decision_gap(logits: Tensor, y: Tensor, margin: float, *, scale: Scale, away
     return loser - winner + F.softplus(math.log(margin) - loser)
 
 
-def in_parts(function: RowFunction, x: Tensor, rows: Tensor) -> Tensor:
-    """A function of rows, asked about a few at a time where that is faster."""
-    size = ROWS_AT_ONCE if x.device.type == "cpu" else max(1, len(x))
+def evaluate_in_batches(function: RowFunction, x: Tensor, rows: Tensor) -> Tensor:
+    """Evaluate a function of rows, on a CPU in small batches, which is faster."""
+    size = CPU_BATCH if x.device.type == "cpu" else max(1, len(x))
     parts = [function(*part) for part in zip(x.split(size), rows.split(size), strict=True)]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def with_gradient(function: RowFunction) -> RowFunction:
-    """The value of a function of rows and its gradient side by side, ``(m, 1 + d)``."""
+    """Return a function that gives value and gradient side by side, ``(m, 1 + d)``."""
 
-    def both(x: Tensor, rows: Tensor) -> Tensor:
-        with torch.enable_grad():
-            leaf = x.detach().requires_grad_()
-            value = function(leaf, rows)
-            (gradient,) = torch.autograd.grad(value.sum(), leaf)
-        return torch.cat([value.detach()[:, None], gradient], dim=1)
+    def value_then_gradient(x: Tensor, rows: Tensor) -> Tensor:
+        value, gradient = value_and_grad(lambda leaf: function(leaf, rows), x)
+        return torch.cat([value[:, None], gradient], dim=1)
 
-    return both
+    return value_then_gradient

@@ -1,17 +1,16 @@
-r"""The loop that CEM and CEGP share: FISTA on an elastic net, around it a bisection of the validity's weight.
+r"""The solver of CEM and CEGP: FISTA on an elastic net inside a bisection of the validity weight.
 
-A round minimises the objective of :mod:`plausiflow.methods.reference.elastic_net` for one weight c: a gradient step
-from y on all but the :math:`\ell_1` term, the proximal step of that term, and momentum from the last two
-results to the next y. A row that was accepted in a round gets a smaller c in the next, any other row a larger
-one. The closest accepted iterate of all rounds is the answer.
+A round minimises the objective of :mod:`plausiflow.methods.reference.elastic_net` for one weight c. It takes
+a gradient step from y on all terms but :math:`\ell_1`, the proximal step of that term, and momentum from the
+last two results to the next y. A row with an accepted iterate in a round gets a smaller c in the next round,
+any other row a larger one. The closest accepted iterate of all rounds is the result.
 
 The proximal step is soft thresholding by ``rate * beta`` and a projection on the box. The published runs
-threshold by beta itself: a feature moves only where one step reaches farther than beta, and is pulled back by
-beta in every step.
+threshold by beta itself: a feature moves only if one step exceeds beta, and every step pulls it back by beta.
 
-The model is asked as little as the definition allows. Its gradient is needed at y where h is positive there;
-its value at an iterate only where the round has no accepted iterate yet, or where this one would be closer
-than the best so far. A row whose step leads nowhere, and so never will, leaves the round.
+Unnecessary model evaluations are skipped. The gradient is needed at y if h is positive there. The value at an
+iterate is needed only if the round has no accepted iterate yet, or if this one would be closer than the best
+so far. A row that has stopped moving leaves the round.
 """
 
 from __future__ import annotations
@@ -23,31 +22,36 @@ import torch
 from torch import Tensor
 
 from plausiflow.core import Solution
-from plausiflow.methods.reference.elastic_net import Best, ElasticNet, in_parts, with_gradient
+from plausiflow.methods.reference.elastic_net import (
+    ClosestAccepted,
+    ElasticNet,
+    evaluate_in_batches,
+    with_gradient,
+)
 from plausiflow.progress import progress_bar
 from plausiflow.validation import is_whole, raise_unless, to_float
 
-_UNBOUNDED = 1e9  # a weight that large is no upper end of a bracket
+_UNBOUNDED = 1e9  # A larger weight is not an upper end of a bracket.
 
 
 @dataclass(frozen=True, kw_only=True)
 class FISTA:
-    """Settings of the loop; the defaults are the sound form.
+    """Settings of the solver; ``paper`` gives those of the published runs.
 
     Attributes:
-        rounds: How many weights of the validity are tried.
-        steps: Most steps of a round.
-        first_weight: The first weight.
-        learning_rate: Step size at first; falls as the square root of the steps left. With ``ista`` it is
-            not longer than the curvature of the distance and the smooth term allows.
-        max_gradient: Where the entries of the two parts of the gradient, the model's and the rest, are cut.
+        rounds: Number of validity weights that are tried.
+        steps: Maximum number of steps of a round.
+        first_weight: First validity weight.
+        learning_rate: Initial step size, which falls as the square root of the remaining steps. With ``ista``
+            it is limited by the curvature of the distance and the smooth term.
+        max_gradient: Bound of the entries of both parts of the gradient, the model's and the rest.
         prox: ``ista`` thresholds by the step size times the weight of the distance, ``dead_zone`` by that
-            weight itself, as the published runs.
-        numerical: Take the model's gradient as the published runs did, numerically: it is k / (k - 1) times
-            too long for k classes, and missing in the first step of a round.
+            weight itself, as the published runs did.
+        numerical: Whether to repeat the numerical gradients of the published runs, which are k / (k - 1)
+            times too long for k classes, and missing in the first step of a round.
         tolerance: A row leaves a round when its generalised gradient is shorter.
-        patience: Steps without a better answer before a row that was accepted in a round leaves it; nothing:
-            all steps.
+        patience: Steps without a better result after which a row with an accepted iterate leaves a round;
+            None uses all steps.
     """
 
     rounds: int = 8
@@ -61,24 +65,23 @@ class FISTA:
     patience: int | None = 20
 
     def __post_init__(self) -> None:
-        fine = {
-            "rounds": ("a whole number of at least 1", is_whole(self.rounds) and self.rounds >= 1),
-            "steps": ("a whole number of at least 1", is_whole(self.steps) and self.steps >= 1),
+        whole = "a whole number of at least 1"
+        patient = self.patience is None or (is_whole(self.patience) and self.patience >= 1)
+        requirements = {
+            "rounds": (whole, is_whole(self.rounds) and self.rounds >= 1),
+            "steps": (whole, is_whole(self.steps) and self.steps >= 1),
             "first_weight": ("positive", to_float(self.first_weight) > 0),
             "learning_rate": ("positive", to_float(self.learning_rate) > 0),
             "max_gradient": ("positive", to_float(self.max_gradient) > 0),
             "prox": ("'ista' or 'dead_zone'", self.prox in ("ista", "dead_zone")),
             "tolerance": ("at least 0", to_float(self.tolerance) >= 0),
-            "patience": (
-                "a whole number of at least 1, or None",
-                self.patience is None or (is_whole(self.patience) and self.patience >= 1),
-            ),
+            "patience": (f"{whole}, or None", patient),
         }
-        raise_unless(fine, {name: getattr(self, name) for name in fine})
+        raise_unless(requirements, vars(self))
 
     @classmethod
     def paper(cls, *, rounds: int, steps: int, first_weight: float) -> Self:
-        """As the published runs: a dead zone, numerical gradients, and no row leaves early."""
+        """Return the settings of the published runs: a dead zone, numerical gradients, no early exit."""
         return cls(
             rounds=rounds,
             steps=steps,
@@ -91,30 +94,30 @@ class FISTA:
 
     @torch.no_grad()
     def solve(self, problem: ElasticNet, *, n_classes: int) -> Solution:
-        """The closest accepted iterate of every row, NaN where there is none; in the rows' precision.
+        """Return the closest accepted iterate of every row, NaN if there is none, in the rows' precision.
 
         Args:
-            problem: What is minimised.
-            n_classes: Classes of the model.
+            problem: The problem.
+            n_classes: Number of classes of the model.
         """
         scale = n_classes / (n_classes - 1) if self.numerical else 1.0
-        best = Best.none(problem)
+        best = ClosestAccepted.empty(problem)
         every = torch.arange(len(problem.x), device=problem.x.device)
-        best.offer(problem, problem.x.double(), every)
-        rows = every[torch.isinf(best.distance)]  # nothing is closer than a factual that is accepted itself
+        best.update(problem, problem.x.double(), every)
+        rows = every[torch.isinf(best.distance)]  # an accepted factual cannot be improved
         weight = torch.full_like(best.distance[rows], self.first_weight)
         low, high = torch.zeros_like(weight), torch.full_like(weight, 10 * _UNBOUNDED)
         with progress_bar("FISTA: rounds", self.rounds) as advance:
             for _ in range(self.rounds):
-                found = self._round(problem, _State.begin(problem, rows, scale * weight), best)[rows]
+                found = self._round(problem, FISTAState.begin(problem, rows, scale * weight), best)[rows]
                 high = torch.where(found, weight, high)
                 low = torch.where(found, low, weight)
                 weight = torch.where(high < _UNBOUNDED, (low + high) / 2, 10 * weight)
                 advance(1, "")
         return Solution(x=best.x.to(problem.x.dtype), gradients=best.gradients)
 
-    def _round(self, problem: ElasticNet, state: _State, best: Best) -> Tensor:
-        """One round; says which rows of the problem were accepted in it, shape ``(n,)``."""
+    def _round(self, problem: ElasticNet, state: FISTAState, best: ClosestAccepted) -> Tensor:
+        """Run one round; return which rows of the problem had an accepted iterate, shape ``(n,)``."""
         found = torch.zeros_like(best.distance, dtype=torch.bool)
         ista = self.prox == "ista"
         first_rate = min(self.learning_rate, 1 / problem.curvature) if ista else self.learning_rate
@@ -122,43 +125,43 @@ class FISTA:
             if len(state.rows) == 0:
                 break
             rate = first_rate * (1 - step / self.steps) ** 0.5
-            blind = self.numerical and step == 0
+            without_model = self.numerical and step == 0
             gradient = state.gradient(problem).clamp(-self.max_gradient, self.max_gradient)
-            if not blind:
+            if not without_model:
                 pull = state.model_gradient(problem, best).clamp(-self.max_gradient, self.max_gradient)
                 gradient = gradient + pull
             threshold = problem.l1_weight * (rate if ista else 1.0)
-            x_cf = state.shrunk(problem, state.y - rate * gradient, threshold)
-            rests = state.advance(problem, x_cf, self.tolerance * rate, ista=ista)
-            worth = state.worth_asking(problem, found, best)
-            if len(worth):
-                accepted, closer = best.offer(problem, state.x_cf[worth], state.rows[worth])
-                fresh = accepted & ~found[state.rows[worth]]
-                state.waited[worth[closer | fresh]] = 0
-                found[state.rows[worth[accepted]]] = True
-            leaves = torch.zeros_like(rests) if blind else rests
+            x_cf = state.shrink(problem, state.y - rate * gradient, threshold)
+            resting = state.advance(problem, x_cf, self.tolerance * rate, ista=ista)
+            candidates = state.candidates(problem, found, best)
+            if len(candidates):
+                accepted, closer = best.update(problem, state.x_cf[candidates], state.rows[candidates])
+                first = accepted & ~found[state.rows[candidates]]
+                state.waited[candidates[closer | first]] = 0
+                found[state.rows[candidates[accepted]]] = True
+            leaving = torch.zeros_like(resting) if without_model else resting
             if self.patience is not None:
-                leaves = leaves | (found[state.rows] & (state.waited >= self.patience))
-            if leaves.any():
-                state = state.only(~leaves)
+                leaving = leaving | (found[state.rows] & (state.waited >= self.patience))
+            if leaving.any():
+                state = state.select(~leaving)
         return found
 
 
 @dataclass(kw_only=True)
-class _State:
-    """The rows of a round that are still moving, m of them.
+class FISTAState:
+    """The m rows of a round that are still moving.
 
     Attributes:
-        rows: Which rows of the problem they are.
+        rows: Their numbers in the problem.
         x: Factuals.
         lower: Smallest allowed values.
         upper: Largest allowed values.
         weight: c, times the scale of the model's gradient.
         x_cf: Last iterates.
-        y: Where the next gradient is taken.
+        y: Points where the next gradient is taken.
         active: Whether the gap was positive at the last y.
-        momentum: Steps since the momentum was last dropped.
-        waited: Steps since the round's first accepted iterate, or since a better answer.
+        momentum: Steps since the last restart of the momentum.
+        waited: Steps since the round's first accepted iterate, or since a better result.
     """
 
     rows: Tensor
@@ -174,6 +177,7 @@ class _State:
 
     @classmethod
     def begin(cls, problem: ElasticNet, rows: Tensor, weight: Tensor) -> Self:
+        """Start a round at the factuals."""
         x = problem.x[rows].double()
         return cls(
             rows=rows,
@@ -188,39 +192,39 @@ class _State:
             waited=torch.zeros_like(rows),
         )
 
-    def only(self, kept: Tensor) -> Self:
-        """The state of some of the rows."""
+    def select(self, kept: Tensor) -> Self:
+        """Return the state of the rows where the mask is true."""
         return type(self)(**{f.name: getattr(self, f.name)[kept] for f in fields(self)})
 
     def gradient(self, problem: ElasticNet) -> Tensor:
-        """Of the squared distance and the smooth term at y, shape ``(m, d)``."""
+        """Return the gradient of the squared distance and the smooth term at y, shape ``(m, d)``."""
         gradient = 2 * (self.y - self.x)
         if problem.smooth is None:
             return gradient
-        return gradient + in_parts(with_gradient(problem.smooth), self.y, self.rows)[:, 1:]
+        return gradient + evaluate_in_batches(with_gradient(problem.smooth), self.y, self.rows)[:, 1:]
 
-    def model_gradient(self, problem: ElasticNet, best: Best) -> Tensor:
-        """Of the weighted hinge at y, shape ``(m, d)``: zero where the gap is not positive.
+    def model_gradient(self, problem: ElasticNet, best: ClosestAccepted) -> Tensor:
+        """Return the gradient of the weighted hinge at y, shape ``(m, d)``.
 
-        Rows where it was not positive at the last y are first asked for its value only.
+        For rows whose gap was not positive at the last y, only its value is evaluated first.
         """
-        asked = self.active.clone()
-        quiet = (~asked).nonzero()[:, 0]
-        if len(quiet):
-            asked[quiet] = in_parts(problem.gap, self.y[quiet], self.rows[quiet]) > 0
-        loud = asked.nonzero()[:, 0]
+        active = self.active.clone()
+        inactive = (~active).nonzero()[:, 0]
+        if len(inactive):
+            active[inactive] = evaluate_in_batches(problem.gap, self.y[inactive], self.rows[inactive]) > 0
+        needed = active.nonzero()[:, 0]
         gradient = torch.zeros_like(self.y)
-        if len(loud):
-            answer = in_parts(with_gradient(problem.gap), self.y[loud], self.rows[loud])
-            positive = answer[:, 0] > 0
-            gradient[loud] = torch.where(positive, self.weight[loud], 0.0)[:, None] * answer[:, 1:]
-            asked[loud] = positive
-            best.gradients[self.rows[loud]] += 1
-        self.active = asked
+        if len(needed):
+            both = evaluate_in_batches(with_gradient(problem.gap), self.y[needed], self.rows[needed])
+            positive = both[:, 0] > 0
+            gradient[needed] = torch.where(positive, self.weight[needed], 0.0)[:, None] * both[:, 1:]
+            active[needed] = positive
+            best.gradients[self.rows[needed]] += 1
+        self.active = active
         return gradient
 
-    def shrunk(self, problem: ElasticNet, point: Tensor, threshold: float) -> Tensor:
-        """The proximal step: changes pulled towards zero by the threshold, in the box."""
+    def shrink(self, problem: ElasticNet, point: Tensor, threshold: float) -> Tensor:
+        """Take the proximal step: shrink changes by the threshold, and keep them in the box."""
         change = point - self.x
         shrunk = point - change.sign() * threshold
         inside = torch.where(change > 0, torch.minimum(shrunk, self.upper), torch.maximum(shrunk, self.lower))
@@ -228,10 +232,10 @@ class _State:
         return moved if problem.restrict is None else problem.restrict(moved, self.rows)
 
     def advance(self, problem: ElasticNet, x_cf: Tensor, tolerance: float, *, ista: bool) -> Tensor:
-        """Take the iterate and set the next y; says which rows rest: they moved by no more than a tolerance.
+        """Set the iterate and the next y; return which rows rest, that is, moved at most by the tolerance.
 
-        With ``ista`` a row drops its momentum where that led uphill. Without, thresholds do not fall with the
-        step size, and only a row that rests at its factual is known to rest for ever.
+        With ``ista`` a row drops its momentum where that led uphill. Otherwise thresholds do not fall with
+        the step size, and only a row that rests at its factual is sure to rest for ever.
         """
         step = x_cf - self.x_cf
         factor = (self.momentum + 1) / (self.momentum + 4)
@@ -245,12 +249,12 @@ class _State:
         else:
             y = problem.restrict(y, self.rows)
         moved = torch.maximum(torch.maximum((x_cf - self.y).abs(), step.abs()), (y - x_cf).abs())
-        rests = (moved <= tolerance).all(dim=1)
+        resting = (moved <= tolerance).all(dim=1)
         self.x_cf, self.y, self.waited = x_cf, y, self.waited + 1
-        return rests if ista else rests & ~self._changed()
+        return resting if ista else resting & ~self._changed()
 
-    def worth_asking(self, problem: ElasticNet, found: Tensor, best: Best) -> Tensor:
-        """Which iterates matter, as positions: changed, and either not yet found or closer than the best."""
+    def candidates(self, problem: ElasticNet, found: Tensor, best: ClosestAccepted) -> Tensor:
+        """Return positions of changed iterates that are the round's first or closer than the best."""
         closer = problem.distance(self.x_cf, self.rows) < best.distance[self.rows]
         return (self._changed() & (closer | ~found[self.rows])).nonzero()[:, 0]
 

@@ -1,10 +1,10 @@
-r"""Counterfactuals by moves in a flow's latent space: Diffeomorphic and CeFlow.
+r"""Counterfactuals by moves in the latent space of a flow: Diffeomorphic and CeFlow.
 
 A flow is an invertible map :math:`g: z \mapsto x` under which latents are normally distributed. Both methods
 encode the row, :math:`z_0 = g^{-1}(x)`, move the latent and decode it, so that changes follow the data.
-Neither weighs the cost of a change or asks for a density.
+Neither minimises the cost of a change or requires a density.
 
-The flow may know classes. Then the wanted class's map is used throughout, in both directions.
+If the flow is conditional, the map of the target class is used in both directions.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ from plausiflow.core import (
     validity_value,
 )
 from plausiflow.densities import ARCHITECTURES, Architecture, ConditionalFlow
-from plausiflow.errors import InvalidInputError, NotFittedError
+from plausiflow.errors import NotFittedError
 from plausiflow.methods.base import Method
+from plausiflow.validation import raise_unless
 
-BETAS = (0.9, 0.999)
-"""Adam's."""
+_BETAS = (0.9, 0.999)  # of Adam
 
 
 class LatentMap(Protocol):
-    """An invertible map that is fitted already, of one class (all rows alike) or of each class its own."""
+    """A fitted invertible map, one for all classes or one per class."""
 
     n_classes_: int
 
     def to_latent(self, x: Tensor, y: Tensor) -> Tensor:
-        """``(n, d), (n,) -> (n, d)``; keeps the graph."""
+        """Return latents, ``(n, d), (n,) -> (n, d)``; keeps the graph."""
         ...
 
     def from_latent(self, z: Tensor, y: Tensor) -> Tensor:
-        """The inverse."""
+        """Return the rows of latents, the inverse of ``to_latent``."""
         ...
 
 
 @dataclass(kw_only=True, eq=False)
 class LatentMethod(Method):
-    r"""What both share: the flow, and when a row counts as reached.
+    r"""Base class of both methods: the flow, and the validity check.
 
     Attributes:
-        flow: A fitted flow; where there is none, ``fit`` learns one of all training rows.
-        architecture: Of the flow that is learned. A coupling flow (``realnvp``, ``nice``) decodes in one
-            pass; ``maf`` and ``nsf`` need one for each column, at every step.
-        margin: :math:`\epsilon`: the wanted class must reach probability :math:`0.5 + \epsilon` (two classes)
-            or beat the strongest rival by it (more classes).
-        seed: Of the flow that is learned.
+        flow: A fitted flow; None lets ``fit`` learn one from all training rows.
+        architecture: Architecture of the flow that is learned. A coupling flow (``realnvp``, ``nice``)
+            decodes in one pass; ``maf`` and ``nsf`` need one pass per column, at every step.
+        margin: :math:`\epsilon`: the target class must reach probability :math:`0.5 + \epsilon` (two classes)
+            or lead the strongest rival by it (more classes).
+        seed: Seed of the flow that is learned.
     """
 
     flow: LatentMap | None = None
@@ -68,19 +68,16 @@ class LatentMethod(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        problems = []
-        if self.architecture not in ARCHITECTURES:
-            problems.append(
-                f"`architecture` must be one of {', '.join(ARCHITECTURES)}; got {self.architecture!r}"
-            )
-        if not 0 <= self.margin < 0.5:
-            problems.append(f"`margin` must be in [0, 0.5); got {self.margin}")
-        if problems:
-            raise InvalidInputError("; ".join(problems) + ".")
+        architectures = f"one of {', '.join(ARCHITECTURES)}"
+        requirements = {
+            "architecture": (architectures, self.architecture in ARCHITECTURES),
+            "margin": ("in [0, 0.5)", 0 <= self.margin < 0.5),
+        }
+        raise_unless(requirements, vars(self))
         self.flow_ = self.flow
 
     def fit(self, x: Tensor, y: Tensor) -> Self:
-        """Learn the flow of all training rows ``(n, d)``, whatever their class, unless one was given."""
+        """Learn an unconditional flow of all training rows ``(n, d)``, unless a flow was given."""
         check_rows(x, y, n_classes=self.classifier.n_classes)
         if self.flow is None:
             flow = ConditionalFlow(architecture=self.architecture, seed=self.seed)
@@ -93,7 +90,7 @@ class LatentMethod(Method):
         return self.flow_
 
     def _context(self, y_target: Tensor) -> Tensor:
-        """The class that the flow is told: the wanted one, unless it knows none."""
+        """Return the class that conditions the flow: the target, or zero if it is unconditional."""
         return y_target if self._map().n_classes_ > 1 else torch.zeros_like(y_target)
 
     def _reached(self, logits: Tensor, y_target: Tensor) -> Tensor:
@@ -102,18 +99,17 @@ class LatentMethod(Method):
 
 @dataclass(kw_only=True, eq=False)
 class Diffeomorphic(LatentMethod):
-    r"""Gradient descent on the classifier's loss, in the latent space (Dombrowski et al. 2022).
+    r"""Gradient descent on the classifier's loss in the latent space (Dombrowski et al. 2022).
 
     .. math:: z \leftarrow z - \eta \nabla_z \ell_{CE}\bigl(h(g(z)), y'\bigr)
 
     To first order this moves x along :math:`J J^\top \nabla_x \ell`, with J the Jacobian of g: far in
-    directions in which the data vary, hardly in others. The first point that reaches the wanted class is
-    taken.
+    directions in which the data vary, hardly in others. The first point in the target class is the result.
 
     Attributes:
         optimiser: ``adam``, as its authors, or plain gradient descent, ``sgd``.
         learning_rate: :math:`\eta`.
-        steps: Most steps; a row that has not arrived by then has no answer.
+        steps: Maximum number of steps; a row that has not reached its target by then is not found.
     """
 
     label: ClassVar[str] = "Diffeomorphic"
@@ -124,17 +120,17 @@ class Diffeomorphic(LatentMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.optimiser not in ("adam", "sgd"):
-            raise InvalidInputError(f"`optimiser` must be 'adam' or 'sgd'; got {self.optimiser!r}.")
-        if not self.learning_rate > 0 or self.steps < 1:
-            raise InvalidInputError(
-                f"`learning_rate` must be positive and `steps` at least 1; got {self.learning_rate} and "
-                f"{self.steps}."
-            )
+        requirements = {
+            "optimiser": ("'adam' or 'sgd'", self.optimiser in ("adam", "sgd")),
+            "learning_rate": ("positive", self.learning_rate > 0),
+            "steps": ("at least 1", self.steps >= 1),
+        }
+        raise_unless(requirements, vars(self))
 
     def search(self, x: Tensor, y_target: Tensor) -> Solution:
+        """Descend on the cross-entropy in the latent space until the target class is reached."""
         exact, context = x.detach().double(), self._context(y_target)
-        answer, gradients = torch.full_like(exact, torch.nan), torch.zeros_like(y_target)
+        result, gradients = torch.full_like(exact, torch.nan), torch.zeros_like(y_target)
         rows = torch.arange(len(exact), device=x.device)
         with torch.no_grad():
             z = self._map().to_latent(exact, context)
@@ -142,43 +138,44 @@ class Diffeomorphic(LatentMethod):
         for step in range(self.steps + 1):
             if not len(rows):
                 break
-            point, slope, reached = self._look(z, y_target[rows], context[rows])
+            point, gradient, reached = self._evaluate(z, y_target[rows], context[rows])
             gradients[rows] += 1
-            # A row that is there already stays exactly where it is.
-            answer[rows[reached]] = point[reached] if step else exact[rows[reached]]
-            rows, z, slope = rows[~reached], z[~reached], slope[~reached]
+            # A row that is in the target class at the start stays exactly where it is.
+            result[rows[reached]] = point[reached] if step else exact[rows[reached]]
+            rows, z, gradient = rows[~reached], z[~reached], gradient[~reached]
             momentum, scale = momentum[~reached], scale[~reached]
             if self.optimiser == "adam":
-                momentum, scale = torch.lerp(slope, momentum, BETAS[0]), torch.lerp(slope**2, scale, BETAS[1])
+                momentum = torch.lerp(gradient, momentum, _BETAS[0])
+                scale = torch.lerp(gradient**2, scale, _BETAS[1])
                 first, second = (
-                    m / (1 - b ** (step + 1)) for m, b in zip((momentum, scale), BETAS, strict=True)
+                    m / (1 - b ** (step + 1)) for m, b in zip((momentum, scale), _BETAS, strict=True)
                 )
-                slope = first / (second.sqrt() + 1e-8)
-            z = z - self.learning_rate * slope
-        return Solution(x=answer.to(x), gradients=gradients)
+                gradient = first / (second.sqrt() + 1e-8)
+            z = z - self.learning_rate * gradient
+        return Solution(x=result.to(x), gradients=gradients)
 
-    def _look(self, z: Tensor, y_target: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The points of latents, the gradient of the loss there, and whether they reach the wanted class."""
+    def _evaluate(self, z: Tensor, y_target: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the points of latents, the gradient of the loss, and which points are valid."""
         with torch.enable_grad():
             leaf = z.detach().requires_grad_(True)
             point = self._map().from_latent(leaf, context)
             logits = self.classifier.logits(point)
-            (slope,) = torch.autograd.grad(cross_entropy(logits, y_target).sum(), leaf)
-        return point.detach(), slope, self._reached(logits.detach(), y_target)
+            (gradient,) = torch.autograd.grad(cross_entropy(logits, y_target).sum(), leaf)
+        return point.detach(), gradient, self._reached(logits.detach(), y_target)
 
 
 @dataclass(kw_only=True, eq=False)
 class CeFlow(LatentMethod):
-    r"""A straight move in the latent space, from the row's class to the wanted one (Duong et al. 2023).
+    r"""A straight move in the latent space, from the row's class to the target class (Duong et al. 2023).
 
     .. math:: x' = g\bigl(g^{-1}(x) + \alpha (\bar z_{y'} - \bar z_y)\bigr)
 
-    with :math:`\bar z_k` the mean latent of the training rows that the model decides as k. Of the
-    :math:`\alpha` that reach the wanted class the one is taken that changes x least.
+    with :math:`\bar z_k` the mean latent of the training rows that the model predicts as k. Of the
+    :math:`\alpha` that reach the target class, the one that changes x least is used.
 
     Attributes:
-        grid: How many :math:`\alpha` are tried, evenly up to ``furthest``.
-        furthest: The largest :math:`\alpha`; 1 goes as far as the means are apart.
+        grid: Number of :math:`\alpha` that are tried, evenly up to ``furthest``.
+        furthest: Largest :math:`\alpha`; 1 is the distance of the means.
     """
 
     label: ClassVar[str] = "CeFlow"
@@ -189,44 +186,45 @@ class CeFlow(LatentMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.grid < 1 or not self.furthest > 0:
-            raise InvalidInputError(
-                f"`grid` must be at least 1 and `furthest` positive; got {self.grid} and {self.furthest}."
-            )
+        requirements = {
+            "grid": ("at least 1", self.grid >= 1),
+            "furthest": ("positive", self.furthest > 0),
+        }
+        raise_unless(requirements, vars(self))
 
     def fit(self, x: Tensor, y: Tensor) -> Self:
-        """Learn the flow, unless one was given, and the mean latent of each class that the model decides."""
+        """Learn the flow, unless one was given, and the mean latent of each predicted class."""
         super().fit(x, y)
         exact = x.detach().double()
-        decided = predict(self.classifier, exact)
-        members = F.one_hot(decided, self.classifier.n_classes).to(exact)
+        members = F.one_hot(predict(self.classifier, exact), self.classifier.n_classes).to(exact)
+        means = []
         with torch.no_grad():
-            of_contexts = []
             for k in range(self._map().n_classes_):
                 parts = (
                     self._map().to_latent(part, part.new_full((len(part),), k, dtype=torch.long))
                     for part in exact.split(self.chunk_size or CPU_ROWS)
                 )
                 z = torch.cat(list(parts))
-                of_contexts.append(members.T @ z / members.sum(dim=0)[:, None])
-        self.means_ = torch.stack(of_contexts)
+                means.append(members.T @ z / members.sum(dim=0)[:, None])
+        self.means_ = torch.stack(means)
         return self
 
     @torch.no_grad()
     def search(self, x: Tensor, y_target: Tensor) -> Solution:
+        """Try all steps along the line between the mean latents."""
         if self.means_ is None:
             raise NotFittedError("The classes' mean latents are not known. Call `fit(x, y)` first.")
         exact, context, means = x.detach().double(), self._context(y_target), self.means_.to(x.device)
-        decided = predict(self.classifier, exact)
-        # A class that no training row is decided as has no mean: there is nowhere to go.
-        towards = (means[context, y_target] - means[context, decided]).nan_to_num(0.0)
+        predicted = predict(self.classifier, exact)
+        # A class without training rows has no mean; its direction is zero.
+        direction = (means[context, y_target] - means[context, predicted]).nan_to_num(0.0)
         z = self._map().to_latent(exact, context)
-        answer, least = torch.full_like(exact, torch.nan), torch.full_like(exact[:, 0], torch.inf)
+        result, least = torch.full_like(exact, torch.nan), torch.full_like(exact[:, 0], torch.inf)
         for step in range(self.grid + 1):
             alpha = step * self.furthest / self.grid
-            point = self._map().from_latent(z + alpha * towards, context) if step else exact
+            point = self._map().from_latent(z + alpha * direction, context) if step else exact
             reached = self._reached(self.classifier.logits(point), y_target)
             change = l2_distance(point, exact)
             better = reached & (change < least)
-            answer[better], least[better] = point[better], change[better]
-        return Solution(x=answer.to(x), gradients=torch.zeros_like(y_target))
+            result[better], least[better] = point[better], change[better]
+        return Solution(x=result.to(x), gradients=torch.zeros_like(y_target))

@@ -1,9 +1,9 @@
-r"""NNCE: the nearest training row that the model decides as wanted, the floor of every comparison.
+r"""NNCE: the nearest training row that the model assigns to the target class, a baseline for every method.
 
 .. math:: x' = \arg\min_{x_i} d(x, x_i) \quad\text{where the model decides } x_i \text{ as } y'
 
-Such a row is real and decided as wanted. ``NearestDense`` asks that it be plausible, too, which solves the
-paper's problem [PPCEF Eq. 3] over the training rows instead of over the whole space.
+Such a row is real and valid. ``NearestDense`` also requires that it is plausible, which solves the paper's
+problem [PPCEF Eq. 3] over the training rows instead of the whole space.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from torch import Tensor
 from plausiflow.core import Plausibility, Solution, check_rows, predict
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.methods.base import Method
+from plausiflow.methods.reference.statistics import median_absolute_deviations, pairwise_distances
 from plausiflow.search import Bank
+from plausiflow.validation import raise_unless
 
 _BLOCK = 512
 
 
 @dataclass(kw_only=True, eq=False)
 class Nearest(Method):
-    """The nearest training row that the model decides as wanted; a row that already is stays as it is.
+    """The nearest training row of the target class; a row that is in it already stays unchanged.
 
     Attributes:
-        distance: What is near: ``l2``, ``l1``, or ``mad``, the L1 distance in units of each feature's median
-            absolute deviation (one, where that is zero).
+        distance: Distance between rows: ``l2``, ``l1``, or ``mad``, the L1 distance in units of each
+            feature's median absolute deviation (one if that is zero).
 
     Example:
         >>> from plausiflow.models import LinearClassifier
@@ -46,30 +48,30 @@ class Nearest(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.distance not in ("l2", "l1", "mad"):
-            raise InvalidInputError(f"`distance` must be 'l2', 'l1' or 'mad'; got {self.distance!r}.")
+        raise_unless({"distance": ("'l2', 'l1' or 'mad'", self.distance in ("l2", "l1", "mad"))}, vars(self))
 
     def fit(self, x: Tensor, y: Tensor) -> Self:
-        """Keep the training rows ``(n, d)`` by the class the model gives them; ``y`` is only checked."""
+        """Group training rows ``(n, d)`` by the class that the model predicts; ``y`` is only checked."""
         check_rows(x, y, n_classes=self.classifier.n_classes)
-        self.bank_ = Bank.of(x.detach(), self.classifier.n_classes, self._as_wanted)
-        self.deviations_ = _median_absolute_deviations(x.detach().double())
+        self.bank_ = Bank.of(x.detach(), self.classifier.n_classes, self._qualifies)
+        deviations = median_absolute_deviations(x.detach().double())
+        self.deviations_ = torch.where(deviations > 0, deviations, 1.0)
         return self
 
     @torch.no_grad()
     def nearest(self, x: Tensor, y_target: Tensor, count: int) -> Tensor:
-        """The nearest distinct training rows that would do, nearest first.
+        """Return the nearest distinct training rows that qualify, nearest first.
 
         Args:
-            x: Rows, shape ``(n, d)``; one that is not finite has no neighbours.
+            x: Rows, shape ``(n, d)``; a row that is not finite has no neighbours.
             y_target: Target classes, shape ``(n,)``.
-            count: How many.
+            count: Number of training rows.
 
         Returns:
-            Training rows, shape ``(n, count, d)``; NaN where there are fewer.
+            Training rows, shape ``(n, count, d)``; NaN if there are fewer.
         """
         if self.bank_ is None:
-            raise NotFittedError("This method knows no training rows. Call `fit(x, y)` with them first.")
+            raise NotFittedError("This method has no training rows. Call `fit(x, y)` first.")
         found = torch.full((len(x), count, x.shape[1]), torch.nan, dtype=x.dtype, device=x.device)
         usable = torch.isfinite(x).all(dim=1)
         for y in y_target.unique().tolist():
@@ -81,19 +83,20 @@ class Nearest(Method):
 
     @torch.no_grad()
     def search(self, x: Tensor, y_target: Tensor) -> Solution:
+        """Return the nearest training row that qualifies."""
         near = self.nearest(x, y_target, count=1)[:, 0]
-        already = self._as_wanted(x.double(), y_target)
+        already = self._qualifies(x.double(), y_target)
         return Solution(x=torch.where(already[:, None], x, near), gradients=torch.zeros_like(y_target))
 
     @torch.no_grad()
-    def _as_wanted(self, x: Tensor, y_target: Tensor) -> Tensor:
-        """Whether a row would do as a counterfactual for that class, shape ``(n,)``."""
+    def _qualifies(self, x: Tensor, y_target: Tensor) -> Tensor:
+        """Return whether rows are counterfactuals for their target classes, shape ``(n,)``."""
         return predict(self.classifier, x) == y_target
 
     def _distances(self, x: Tensor, bank: Tensor) -> Tensor:
-        """Shape ``(n, bank rows)``."""
+        """Return shape ``(n, bank rows)``."""
         if self.distance == "l2":
-            return distances(x, bank)
+            return pairwise_distances(x, bank)
         if self.distance == "mad" and self.deviations_ is not None:
             x, bank = x / self.deviations_.to(x), bank / self.deviations_.to(x)
         return torch.cdist(x, bank, p=1.0)
@@ -101,10 +104,10 @@ class Nearest(Method):
 
 @dataclass(kw_only=True, eq=False)
 class NearestDense(Nearest):
-    """The nearest training row that is decided as wanted and plausible: feasible wherever there is one.
+    """The nearest training row that is in the target class and plausible.
 
     Attributes:
-        plausibility: Which rows are dense enough; it must be fitted.
+        plausibility: Criterion for plausible rows; it must be fitted.
     """
 
     label: ClassVar[str] = "NNCE-dense"
@@ -114,30 +117,13 @@ class NearestDense(Nearest):
         self._required_plausibility()
 
     @torch.no_grad()
-    def _as_wanted(self, x: Tensor, y_target: Tensor) -> Tensor:
-        return super()._as_wanted(x, y_target) & (self._required_plausibility().score(x, y_target) >= 0)
+    def _qualifies(self, x: Tensor, y_target: Tensor) -> Tensor:
+        return super()._qualifies(x, y_target) & (self._required_plausibility().score(x, y_target) >= 0)
 
     def _required_plausibility(self) -> Plausibility:
         if self.plausibility is None or isinstance(self.plausibility, int | float):
             raise InvalidInputError(
-                "`plausibility` must be a fitted plausibility, which says which training rows are dense "
-                f"enough; got {self.plausibility!r}. Give a fitted `Thresholded`, or use `Nearest`."
+                "`plausibility` must be a fitted plausibility, which tells dense training rows from others; "
+                f"got {self.plausibility!r}. Give a fitted `Thresholded`, or use `Nearest`."
             )
         return self.plausibility
-
-
-def distances(a: Tensor, b: Tensor) -> Tensor:
-    """Euclidean, of each row of ``a`` to each of ``b``; the quicker matrix product rounds by the batch."""
-    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
-
-
-def _median_absolute_deviations(x: Tensor) -> Tensor:
-    """Of each column, shape ``(d,)``; one where it is zero."""
-    deviations = _medians((x - _medians(x)).abs())
-    return torch.where(deviations > 0, deviations, 1.0)
-
-
-def _medians(x: Tensor) -> Tensor:
-    """Of each column, the mean of the two middle values where their number is even."""
-    ordered = x.sort(dim=0).values
-    return (ordered[(len(x) - 1) // 2] + ordered[len(x) // 2]) / 2

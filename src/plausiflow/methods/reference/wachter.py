@@ -2,10 +2,10 @@ r"""WACH: gradient descent on prediction loss plus distance (Wachter, Mittelstad
 
 .. math:: \arg\min_{x'} \ell(x', y') + \lambda \, d(x_0, x')
 
-with the largest weight :math:`\lambda` for which the decision still changes, found row by row; see
-:mod:`plausiflow.methods.reference.wachter_search`. There is no notion of density. By default the loss is a hinge on the
-log-odds of the wanted class against its strongest rival, whose slope does not vanish where the model is
-certain. The published runs used the squared distance of the wanted class's probability from one.
+with the largest weight :math:`\lambda` for which the decision still changes, found for each row; see
+:mod:`plausiflow.methods.reference.wachter_search`. There is no density. By default the loss is a hinge on the
+log-odds of the target class against its strongest rival, which has a slope even where the model is certain.
+The published runs used the squared distance of the target class's probability from one.
 """
 
 from __future__ import annotations
@@ -20,27 +20,28 @@ from torch import Tensor
 from plausiflow.core import Classifier, Plausibility, Solution, predict
 from plausiflow.errors import NotFittedError
 from plausiflow.methods.box import BoxedMethod
+from plausiflow.methods.reference.statistics import feature_spreads, log_odds
 from plausiflow.methods.reference.wachter_search import WeightSearch
 from plausiflow.validation import is_whole, raise_unless, to_float
 
 
 @dataclass(kw_only=True, eq=False)
 class Wachter(BoxedMethod):
-    r"""Wachter's counterfactuals: close, and decided as wanted.
+    r"""Wachter's counterfactuals: close and valid.
 
     Attributes:
-        distance: What is small: the sum of absolute changes (``l1``), the same with each feature's change
-            divided by its median absolute deviation in the training rows (``mad``, as Wachter et al.), or the
-            Euclidean norm (``l2``).
-        margin: :math:`\epsilon`: with two classes the wanted one must reach probability
-            :math:`0.5 + \epsilon`; with more it must have the same odds against its strongest rival.
-        any_class: Whether any change of the decision will do, whatever ``y_target``.
-        difference: Step of central differences in place of gradients, for models without; zero: gradients.
-        steps: Most steps of a turn, that is, with one weight.
-        patience: Accepted, or rejected, iterates in a row that end a turn.
-        turns: Weights that are tried.
-        learning_rate: Adam's, at first; features are on a scale of about one.
-        published: Loss, box and search of the published runs; see ``paper``.
+        distance: Distance that is minimised: the sum of absolute changes (``l1``), the same with each change
+            divided by the feature's median absolute deviation in the training rows (``mad``, as Wachter et
+            al.), or the Euclidean norm (``l2``).
+        margin: :math:`\epsilon`: with two classes the target must reach probability :math:`0.5 + \epsilon`;
+            with more it must have the same odds against its strongest rival.
+        any_class: Whether any change of the decision is accepted, whatever ``y_target``.
+        difference: Step of central differences for models without gradients; zero uses gradients.
+        steps: Maximum number of steps of a turn, that is, with one weight.
+        patience: Consecutive accepted, or rejected, iterates that end a turn.
+        turns: Number of weights that are tried.
+        learning_rate: Initial learning rate of Adam; features are on a scale of about one.
+        published: Use the loss, box and search of the published runs; see ``paper``.
 
     Example:
         >>> from plausiflow.models import LinearClassifier
@@ -66,7 +67,7 @@ class Wachter(BoxedMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         whole = "a whole number of at least 1"
-        fine = {
+        requirements = {
             "distance": ("'l1', 'mad' or 'l2'", self.distance in ("l1", "mad", "l2")),
             "margin": ("in [0, 0.5)", 0 <= to_float(self.margin) < 0.5),
             "difference": ("at least 0", to_float(self.difference) >= 0),
@@ -75,22 +76,22 @@ class Wachter(BoxedMethod):
             "turns": (whole, is_whole(self.turns) and self.turns >= 1),
             "learning_rate": ("positive", to_float(self.learning_rate) > 0),
         }
-        raise_unless(fine, {name: getattr(self, name) for name in fine})
+        raise_unless(requirements, vars(self))
 
     @classmethod
     def paper(
         cls, *, classifier: Classifier, plausibility: Plausibility | None = None, difference: float = 0.0
     ) -> Self:
-        """As the published runs: any other class, at probability 0.51 (a tolerance of 0.49 around one).
+        """Return the settings of the published runs: any other class, at probability 0.51.
 
-        One box for all features, from the smallest to the largest entry of the training rows. The search runs
-        in the precision of the rows.
+        All features share one box, from the smallest to the largest entry of the training rows. The search
+        runs in the precision of the rows.
 
         Args:
-            classifier: The model that is explained.
-            plausibility: What a row's density is held against.
-            difference: The published runs used central differences with step 0.01, which takes two
-                evaluations per feature and step; with gradients, means over rows differ by up to 2 %.
+            classifier: The model to explain.
+            plausibility: Criterion that judges the results.
+            difference: The published runs used central differences with step 0.01, which take two evaluations
+                per feature and step. With gradients, means over rows differ by up to 2 %.
         """
         return cls(
             classifier=classifier,
@@ -105,18 +106,19 @@ class Wachter(BoxedMethod):
     def fit(self, x: Tensor, y: Tensor) -> Self:
         """Learn the box, and each feature's spread, from training rows ``(n, d)``."""
         super().fit(x, y)
-        self.spread_ = deviation(x)
+        self.spread_ = feature_spreads(x)
         if self.published:
             self.range_ = (x.min(), x.max())
         return self
 
     def search(self, x: Tensor, y_target: Tensor) -> Solution:
+        """Descend with a weight per row, searched by bisection."""
         stored, x = x.dtype, x.detach() if self.published else x.detach().double()
         y = predict(self.classifier, x.double()) if self.any_class else None
         lower, upper = self.box(x, widened=not self.published)
         search = WeightSearch(
             distance="l2" if self.distance == "l2" else "l1",
-            cost=self._cost(x),
+            cost=self._feature_costs(x),
             steps=self.steps,
             patience=self.patience,
             turns=self.turns,
@@ -131,7 +133,7 @@ class Wachter(BoxedMethod):
         solution = search.solve(goal, x, lower, upper)
         return Solution(x=solution.x.to(stored), gradients=solution.gradients)
 
-    def _cost(self, x: Tensor) -> Tensor:
+    def _feature_costs(self, x: Tensor) -> Tensor:
         if self.distance != "mad":
             return x.new_ones(x.shape[1])
         if self.spread_ is None:
@@ -141,7 +143,7 @@ class Wachter(BoxedMethod):
         return 1 / self.spread_.to(x)
 
     def _goal(self, x_cf: Tensor, y_target: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The prediction loss's gradient, and which points have the wanted class and the margin."""
+        """Return the prediction loss's gradient, and which points are in the target class by the margin."""
         value, gradient = self._value_and_gradient(x_cf, y_target, y)
         if self.published:
             return 2 * (value - 1)[:, None] * gradient, value >= 0.5 + self.margin
@@ -149,51 +151,33 @@ class Wachter(BoxedMethod):
         return -gradient.masked_fill(accepted[:, None], 0.0), accepted
 
     def _value_and_gradient(self, x_cf: Tensor, y_target: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
-        """How well a point does, shape ``(m,)``, and its gradient, shape ``(m, d)``."""
+        """Return the value of points, shape ``(m,)``, and its gradient, shape ``(m, d)``."""
         exact = self.difference == 0
         with torch.set_grad_enabled(exact):
             point = x_cf.detach().requires_grad_(exact)
             logits = self.classifier.logits(point)
-            # Of all other classes the strongest is the wanted one, at every step anew.
-            wanted = y_target if y is None else logits.scatter(1, y[:, None], -math.inf).argmax(dim=1)
-            value = self._value(logits, wanted)
+            # If any other class is accepted, the target is the strongest of them at this step.
+            target = y_target if y is None else logits.scatter(1, y[:, None], -math.inf).argmax(dim=1)
+            value = self._value(logits, target)
             if not exact:
-                gradient = self._differences(point, wanted)
+                gradient = self._central_differences(point, target)
             elif value.requires_grad:
                 (gradient,) = torch.autograd.grad(value.sum(), point)
             else:
                 gradient = torch.zeros_like(point)
         return value.detach(), gradient.nan_to_num(0.0, 0.0, 0.0)
 
-    def _value(self, logits: Tensor, wanted: Tensor) -> Tensor:
-        """The wanted class's probability, as published, or its log-odds against the strongest rival."""
-        wanted = wanted[:, None]
+    def _value(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Return the target class's probability, as published, or its log-odds."""
         if self.published:
-            return logits.softmax(dim=1).gather(1, wanted)[:, 0]
-        return logits.gather(1, wanted)[:, 0] - logits.scatter(1, wanted, -math.inf).amax(dim=1)
+            return logits.softmax(dim=1).gather(1, target[:, None])[:, 0]
+        return log_odds(logits, target)
 
-    def _differences(self, x_cf: Tensor, wanted: Tensor) -> Tensor:
-        """Central differences of the value in each feature, shape ``(m, d)``."""
+    def _central_differences(self, x_cf: Tensor, target: Tensor) -> Tensor:
+        """Return central differences of the value in each feature, shape ``(m, d)``."""
         d = x_cf.shape[1]
         step = self.difference * torch.eye(d).to(x_cf)
         around = torch.stack([x_cf[:, None] + step, x_cf[:, None] - step])
         logits = self.classifier.logits(around.reshape(-1, d))
-        values = self._value(logits, wanted.repeat_interleave(d).repeat(2)).view(2, -1, d)
+        values = self._value(logits, target.repeat_interleave(d).repeat(2)).view(2, -1, d)
         return (values[0] - values[1]) / (2 * self.difference)
-
-
-def deviation(x: Tensor) -> Tensor:
-    """Median absolute deviation of each feature, shape ``(d,)``, to measure its changes by.
-
-    Where more than half of the rows have one value it is zero: there the mean absolute deviation stands in,
-    and one where all rows have that value.
-    """
-    distance = (x - median(x)).abs()
-    middle, mean = median(distance), distance.mean(dim=0)
-    return torch.where(middle > 0, middle, torch.where(mean > 0, mean, 1.0))
-
-
-def median(x: Tensor) -> Tensor:
-    """Of each column, shape ``(d,)``; the mean of the two middle values where their number is even."""
-    ordered = x.sort(dim=0).values
-    return (ordered[(len(x) - 1) // 2] + ordered[len(x) // 2]) / 2

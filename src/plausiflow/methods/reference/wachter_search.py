@@ -1,13 +1,12 @@
-r"""The loop behind Wachter's method: Adam on prediction loss plus :math:`\lambda` times distance.
+r"""The solver of Wachter's method: Adam on prediction loss plus :math:`\lambda` times distance.
 
-Every row has a weight :math:`\lambda` and a clock of its own. It descends for one *turn*; then its weight is
+Every row has its own weight :math:`\lambda` and step counter. It descends for one *turn*. Then its weight is
 raised if enough iterates were accepted, else lowered, by bisection between a weight that worked and one that
-did not, and the next turn begins, at the factual again. The closest accepted iterate of all turns is the
-answer.
+did not, and the next turn starts at the factual. The closest accepted iterate of all turns is the result.
 
 The published runs first *sweep* ten weights, each a tenth of the one before, to find the two bounds. Without
-the sweep the upper bound is known: where :math:`\lambda` is the loss's steepest slope at the factual, in the
-norm dual to the distance, the factual is a stationary point, and no row leaves it.
+the sweep the upper bound is known: if :math:`\lambda` is the loss's steepest slope at the factual, in the
+norm dual to the distance, the factual is a stationary point.
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ Goal = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """``(x_cf, rows) -> (m, d), (m,)``: gradients of the prediction loss, and which points are accepted."""
 
 SWEEP = 10
-"""Weights that the published sweep tries; it gives each so many times fewer steps than a turn has."""
+"""Number of weights in the published sweep; each gets a tenth of the steps of a turn."""
 FIRST_WEIGHT = 0.1
 """The largest of them."""
 ENOUGH = 5
-"""Accepted iterates in a turn that warrant a larger weight."""
+"""Accepted iterates in a turn that lead to a larger weight."""
 
 
 class RowAdam:
-    """Adam with one clock per row, its constant outside the bias correction: shape ``(n, ...)``."""
+    """Adam with one step counter per row, its epsilon outside the bias correction: shape ``(n, ...)``."""
 
     def __init__(self, x: Tensor) -> None:
         self.mean, self.square, self.clock = torch.zeros_like(x), torch.zeros_like(x), x.new_zeros(len(x))
 
-    def move(self, slope: Tensor, rate: Tensor) -> Tensor:
-        """What to subtract from every row, at its learning rate ``(n,)``."""
+    def step(self, slope: Tensor, rate: Tensor) -> Tensor:
+        """Return what to subtract from every row, at its learning rate ``(n,)``."""
         self.clock += 1
         self.mean.mul_(0.9).add_(slope, alpha=0.1)
         self.square.mul_(0.999).addcmul_(slope, slope, value=0.001)
@@ -48,85 +47,65 @@ class RowAdam:
         return size.view(-1, *[1] * (slope.ndim - 1)) * self.mean / (self.square.sqrt() + 1e-8)
 
     def restart(self, rows: Tensor) -> None:
-        """Forget everything about the rows where the mask is true."""
+        """Reset the rows where the mask is true."""
         for memory in (self.mean, self.square, self.clock):
             memory[rows] = 0
 
     def __getitem__(self, rows: Tensor) -> RowAdam:
-        """The memory of the rows where the mask is true."""
+        """Return the memory of the rows where the mask is true."""
         kept = RowAdam(self.mean[:0])
         kept.mean, kept.square, kept.clock = self.mean[rows], self.square[rows], self.clock[rows]
         return kept
 
 
-def settled(change: Tensor, moved: Tensor, slope: Tensor) -> Tensor:
-    """The next change of each feature where a distance pulls all of them to the factual.
+def settle(change: Tensor, moved: Tensor, slope: Tensor) -> Tensor:
+    """Return the next change of each feature, without moves that only momentum causes.
 
-    Momentum moves no feature that is at its factual's value and has no slope there, nor any across it.
+    A feature at its factual's value without a slope stays there, and no feature crosses that value.
     """
     return moved.masked_fill(((change == 0) & (slope == 0)) | (moved * change < 0), 0.0)
 
 
 @dataclass
-class State:
-    """What each row in the batch knows.
+class WeightSearchState:
+    """The rows that are still searched, n of them."""
 
-    Attributes:
-        rows: Its number, shape ``(n,)``.
-        x0: The factual, shape ``(n, d)``.
-        x: Where it is, shape ``(n, d)``.
-        lower: Smallest values allowed, shape ``(n, d)``.
-        upper: Largest values allowed, shape ``(n, d)``.
-        pull: The prediction loss's gradient at ``x``, shape ``(n, d)``.
-        first_pull: The same at ``x0``.
-        weight: The weight of this turn, shape ``(n,)``.
-        low: The largest weight that worked so far, zero before; shape ``(n,)``.
-        high: The smallest weight that did not, shape ``(n,)``.
-        turn: The turn's number, shape ``(n,)``; negative in the sweep.
-        worked: Turns that worked, shape ``(n,)``.
-        hits: Accepted iterates of this turn, shape ``(n,)``.
-        run: Latest accepted iterates in a row, or rejected ones with a minus sign, shape ``(n,)``.
-        carries_on: Whether its next turn starts where this one ends, shape ``(n,)``.
-        adam: Adam's memory of this turn.
-    """
+    rows: Tensor  # Row numbers, (n,).
+    x0: Tensor  # Factuals, (n, d).
+    x: Tensor  # Iterates, (n, d).
+    lower: Tensor  # Smallest allowed values, (n, d).
+    upper: Tensor  # Largest allowed values, (n, d).
+    pull: Tensor  # Gradient of the prediction loss at x, (n, d).
+    first_pull: Tensor  # Gradient of the prediction loss at x0, (n, d).
+    weight: Tensor  # Weight of this turn, (n,).
+    low: Tensor  # Largest weight that worked so far, zero before, (n,).
+    high: Tensor  # Smallest weight that did not work, (n,).
+    turn: Tensor  # Number of the turn, negative in the sweep, (n,).
+    worked: Tensor  # Turns that worked, (n,).
+    hits: Tensor  # Accepted iterates of this turn, (n,).
+    run: Tensor  # Latest consecutive accepted iterates, or rejected ones with a minus sign, (n,).
+    carries_on: Tensor  # Whether the next turn starts where this one ends, (n,).
+    adam: RowAdam  # Adam's memory of this turn.
 
-    rows: Tensor
-    x0: Tensor
-    x: Tensor
-    lower: Tensor
-    upper: Tensor
-    pull: Tensor
-    first_pull: Tensor
-    weight: Tensor
-    low: Tensor
-    high: Tensor
-    turn: Tensor
-    worked: Tensor
-    hits: Tensor
-    run: Tensor
-    carries_on: Tensor
-    adam: RowAdam
-
-    def only(self, mask: Tensor) -> State:
-        """The rows where the mask is true."""
-        return State(**{f.name: getattr(self, f.name)[mask] for f in fields(self)})
+    def select(self, mask: Tensor) -> WeightSearchState:
+        """Return the rows where the mask is true."""
+        return WeightSearchState(**{f.name: getattr(self, f.name)[mask] for f in fields(self)})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WeightSearch:
-    """Descent with a weight per row.
+    """Descent with one weight per row.
 
     Attributes:
-        distance: The norm of a change.
-        cost: Cost per feature, shape ``(d,)``, of the norm ``l1``.
-        steps: Most steps of a turn; the learning rate falls to zero over them.
-        patience: Accepted, or rejected, iterates in a row that end a turn.
+        distance: Norm of a change.
+        cost: Cost per feature of the norm ``l1``, shape ``(d,)``.
+        steps: Maximum number of steps of a turn; the learning rate falls to zero over them.
+        patience: Consecutive accepted, or rejected, iterates that end a turn.
         turns: Turns of the bisection.
-        learning_rate: Adam's, at first.
-        published: As the published runs: sweep first; a turn starts where the last one ended; a feature may
-            jitter around the factual's value.
-        stored: The precision that the answer is kept in; iterates are rounded to it, so that what was
-            accepted is what is returned.
+        learning_rate: Initial learning rate of Adam.
+        published: Repeat the published runs: sweep first; start a turn where the last one ended; let a
+            feature jitter around the factual's value.
+        stored: Precision of the results; iterates are rounded to it, so accepted points are returned exactly.
     """
 
     distance: Literal["l1", "l2"]
@@ -139,20 +118,20 @@ class WeightSearch:
     stored: torch.dtype
 
     def solve(self, goal: Goal, x: Tensor, lower: Tensor, upper: Tensor) -> Solution:
-        """The closest accepted iterate of every row; NaN where there is none.
+        """Return the closest accepted iterate of every row; NaN if there is none.
 
         Args:
-            goal: What is wanted of a point.
-            x: Factuals, shape ``(n, d)``; a factual that is accepted is its own answer.
-            lower: Smallest values allowed, shape ``(n, d)``.
-            upper: Largest values allowed, likewise.
+            goal: Gradient and acceptance of points.
+            x: Factuals, shape ``(n, d)``; an accepted factual is its own result.
+            lower: Smallest allowed values, shape ``(n, d)``.
+            upper: Largest allowed values, shape ``(n, d)``.
         """
         every = torch.arange(len(x), device=x.device)
         pull, accepted = goal(x, every)
         best, gradients = torch.where(accepted[:, None], x, torch.nan), torch.ones_like(every)
         closest = torch.where(accepted, 0.0, x.new_full((len(x),), math.inf))
-        # Without any slope a row stays at its factual, whatever the weight.
-        state = self._begin(x, lower, upper, pull).only(~accepted & (pull != 0).any(dim=1))
+        # Without a slope a row stays at its factual for every weight.
+        state = self._begin(x, lower, upper, pull).select(~accepted & (pull != 0).any(dim=1))
         while len(state.rows):
             self._step(state)
             state.pull, accepted = goal(state.x, state.rows)
@@ -166,10 +145,10 @@ class WeightSearch:
                 state = self._next_turn(state, ended)
         return Solution(x=best, gradients=gradients)
 
-    def _begin(self, x: Tensor, lower: Tensor, upper: Tensor, pull: Tensor) -> State:
+    def _begin(self, x: Tensor, lower: Tensor, upper: Tensor, pull: Tensor) -> WeightSearchState:
         steepest = pull.norm(dim=1) if self.distance == "l2" else (pull.abs() / self.cost).amax(dim=1)
-        whole = torch.zeros(len(x), dtype=torch.long, device=x.device)
-        return State(
+        zeros = torch.zeros(len(x), dtype=torch.long, device=x.device)
+        return WeightSearchState(
             rows=torch.arange(len(x), device=x.device),
             x0=x,
             x=x,
@@ -180,11 +159,11 @@ class WeightSearch:
             weight=torch.full_like(steepest, FIRST_WEIGHT) if self.published else steepest / 2,
             low=torch.zeros_like(steepest),
             high=torch.full_like(steepest, FIRST_WEIGHT) if self.published else steepest,
-            turn=whole - SWEEP if self.published else whole.clone(),
-            worked=whole.clone(),
-            hits=whole.clone(),
-            run=whole.clone(),
-            carries_on=torch.full_like(whole, self.published, dtype=torch.bool),
+            turn=zeros - SWEEP if self.published else zeros.clone(),
+            worked=zeros.clone(),
+            hits=zeros.clone(),
+            run=zeros.clone(),
+            carries_on=torch.full_like(zeros, self.published, dtype=torch.bool),
             adam=RowAdam(x),
         )
 
@@ -192,7 +171,7 @@ class WeightSearch:
         return change.norm(dim=1) if self.distance == "l2" else (change.abs() * self.cost).sum(dim=1)
 
     def _slope(self, pull: Tensor, change: Tensor, weight: Tensor) -> Tensor:
-        """The objective's gradient; where the distance has a kink, its shortest subgradient."""
+        """Return the objective's gradient; where the distance has a kink, the shortest subgradient."""
         if self.distance == "l2":
             length = change.norm(dim=1, keepdim=True)
             shrunk = pull * (1 - weight / pull.norm(dim=1, keepdim=True).clamp_min(1e-30)).clamp_min(0)
@@ -203,25 +182,25 @@ class WeightSearch:
             return slope
         return torch.where(change == 0, pull.sign() * (pull.abs() - weight).clamp_min(0), slope)
 
-    def _step(self, state: State) -> None:
+    def _step(self, state: WeightSearchState) -> None:
         change = state.x - state.x0
         slope = self._slope(state.pull, change, state.weight[:, None])
         rate = self.learning_rate * (1 - state.adam.clock / self.steps)
-        moved = change - state.adam.move(slope, rate)
+        moved = change - state.adam.step(slope, rate)
         if not self.published and self.distance == "l1":
-            moved = settled(change, moved, slope)
+            moved = settle(change, moved, slope)
         state.x = (state.x0 + moved).clamp(state.lower, state.upper).to(self.stored).to(moved)
 
-    def _count(self, state: State, accepted: Tensor) -> Tensor:
-        """Take note of which iterates were accepted; returns which turns have ended."""
+    def _count(self, state: WeightSearchState, accepted: Tensor) -> Tensor:
+        """Count accepted iterates; return which turns have ended."""
         state.hits += accepted
         state.run = torch.where(accepted, state.run.clamp_min(0) + 1, state.run.clamp_max(0) - 1)
         bisecting = state.turn >= 0
-        tired = bisecting & (state.run.abs() >= self.patience)
-        return tired | (state.adam.clock >= torch.where(bisecting, self.steps, self.steps // SWEEP))
+        settled = bisecting & (state.run.abs() >= self.patience)
+        return settled | (state.adam.clock >= torch.where(bisecting, self.steps, self.steps // SWEEP))
 
-    def _next_turn(self, state: State, ended: Tensor) -> State:
-        """Give the rows whose turn has ended their next weight; drop those that have had all turns."""
+    def _next_turn(self, state: WeightSearchState, ended: Tensor) -> WeightSearchState:
+        """Set the next weight of rows whose turn has ended; drop rows that have had all turns."""
         sweeping = state.turn < 0
         works = state.hits >= torch.where(sweeping, 1, ENOUGH)
         state.worked += ended & works
@@ -229,15 +208,15 @@ class WeightSearch:
         raised = ended & works & (~sweeping | (state.worked == 2))
         state.low = torch.where(raised, torch.maximum(state.low, state.weight), state.low)
         state.high = torch.where(ended & ~works, torch.minimum(state.high, state.weight), state.high)
-        # The published sweep goes on to the end. A row that two weights have moved, and that was accepted
-        # last, need not: smaller weights pull it back less (no exception in 4,669 rows of published models).
+        # The published sweep always tries all weights. Here a row stops after two weights that work, if its
+        # last iterate was accepted: smaller weights pull it back less (true for all 4,669 published rows).
         enough = (state.worked >= 2) & (state.run > 0)
         swept = ended & sweeping & (enough | (state.turn == -1))
         state.turn = torch.where(swept, 0, state.turn + ended)
         bisect = (state.turn >= 0) & (state.low > 0)
         weight = torch.where(bisect, (state.low + state.high) / 2, state.weight / 10)
         state.weight = torch.where(ended, weight, state.weight)
-        # Half of the turns from the factual have failed: there is no way from there.
+        # If half of the turns from the factual have failed, the next ones start at the last iterate.
         state.carries_on |= ended & (state.low == 0) & (2 * state.turn >= self.turns)
         back = (swept | (ended & ~state.carries_on))[:, None]
         state.x = torch.where(back, state.x0, state.x)
@@ -245,4 +224,4 @@ class WeightSearch:
         state.hits, state.run = state.hits.masked_fill(ended, 0), state.run.masked_fill(ended, 0)
         state.adam.restart(ended)
         leaving = (state.turn >= self.turns) | (swept & (state.worked < 2))
-        return state.only(~leaving) if bool(leaving.any()) else state
+        return state.select(~leaving) if bool(leaving.any()) else state
