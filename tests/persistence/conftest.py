@@ -10,8 +10,7 @@ import pytest
 from plausiflow import Explainer, Training
 from plausiflow.datasets.tables import loans_table
 from plausiflow.densities import mixed
-from plausiflow.models import black_box as blackbox
-from plausiflow.models import surrogate as standins
+from plausiflow.models import black_box, surrogate
 from plausiflow.search import black_box as verified
 from plausiflow.search import fit as fitting
 from plausiflow.search.evolution import Evolution
@@ -26,16 +25,18 @@ def table():
 
 @pytest.fixture(scope="module", autouse=True)
 def brief():
-    """Densities and students that learn for a moment only; short searches."""
+    """Densities and surrogates that learn for a moment only; short searches."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mixed, "FLOW_TRAINING", Training(epochs=1, learning_rate=1e-2))
         patch.setattr(mixed, "LEVELS_TRAINING", Training(epochs=1, learning_rate=1e-2))
         patch.setattr(fitting, "MEMBERS", 2)
-        patch.setattr(blackbox, "FEWEST", 1000)
-        patch.setattr(standins, "student", partial(standins.student, n_trees=10, n_leaves=8))
+        patch.setattr(black_box, "MIN_SURROGATE_ROWS", 1000)
+        patch.setattr(
+            surrogate, "imitate_classifier", partial(surrogate.imitate_classifier, n_trees=10, n_leaves=8)
+        )
         patch.setattr(verified, "ITERATIONS", 4)
-        short = partial(verified.VerifiedSearch, evolution=Evolution(rounds=1))
-        patch.setattr(fitting, "VerifiedSearch", short)
+        short = partial(verified.BlackBoxSearch, evolution=Evolution(rounds=1))
+        patch.setattr(fitting, "BlackBoxSearch", short)
         yield
 
 

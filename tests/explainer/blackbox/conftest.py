@@ -1,4 +1,4 @@
-"""Shared by the tests of models that only answer: brief learning and short searches; each case made once."""
+"""Shared by the tests of black boxes: short training and short searches; each case is made once."""
 
 from functools import partial
 
@@ -14,15 +14,16 @@ from plausiflow.search import fit as fitting
 from plausiflow.search.evolution import Evolution
 
 
-def remembered(densities, known):
+def remembered(learn_plausibility, known):
     """The same densities for the same rows and rules; without a second opinion nothing changes them."""
 
     def get(rows, *, rules, encoder, settings):
-        parts = (rows.x.numpy().tobytes(), rows.classes.numpy().tobytes(), str(rules.constraints), settings)
-        if rows.outcome is not None:
-            return densities(rows, rules=rules, encoder=encoder, settings=settings)
+        arrays = rows.x.numpy().tobytes(), rows.classes.numpy().tobytes()
+        parts = (*arrays, str(rules.constraints), repr(settings))
+        if rows.log_proba is not None:
+            return learn_plausibility(rows, rules=rules, encoder=encoder, settings=settings)
         if parts not in known:
-            known[parts] = densities(rows, rules=rules, encoder=encoder, settings=settings)
+            known[parts] = learn_plausibility(rows, rules=rules, encoder=encoder, settings=settings)
         return known[parts]
 
     return get
@@ -45,10 +46,11 @@ def brief(known):
         patch.setattr(
             surrogate, "imitate_classifier", partial(surrogate.imitate_classifier, n_trees=TREES, n_leaves=15)
         )
-        patch.setattr(explainer_module, "densities", remembered(explainer_module.densities, known))
+        learned = remembered(explainer_module.learn_plausibility, known)
+        patch.setattr(explainer_module, "learn_plausibility", learned)
         patch.setattr(verified, "ITERATIONS", 8)
-        short = partial(verified.VerifiedSearch, evolution=Evolution(rounds=4))
-        patch.setattr(fitting, "VerifiedSearch", short)
+        short = partial(verified.BlackBoxSearch, evolution=Evolution(rounds=4))
+        patch.setattr(fitting, "BlackBoxSearch", short)
         yield
 
 

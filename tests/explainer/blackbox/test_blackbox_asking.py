@@ -82,7 +82,7 @@ def test_a_small_budget_is_kept_and_every_row_has_a_verdict(recorded, cap):
     small = replace(explainer.engine_, true_model=replace(explainer.engine_.true_model, budget=cap))
     few.encoder_, few.model_, few.engine_ = explainer.encoder_, explainer.model_, small
     few.criterion_, few.context_ = explainer.criterion_, explainer.context_
-    finalists = small.search.finalists
+    finalists = small.strategy.finalists
     for row in range(2):
         model.forget()
         result = few.explain(frame.iloc[[row]])

@@ -62,10 +62,10 @@ def test_figures_are_those_of_the_model_itself(cases, name):
 
 
 @every_case
-def test_repr_tells_what_the_model_was_taken_for(cases, name):
+def test_repr_says_what_the_model_resolves_to(cases, name):
     case = cases(name)
     text = repr(case.explainer)
-    assert text.startswith(f"Explainer({type(case.model).__name__}, taken for: ")
+    assert text.startswith(f"Explainer({type(case.model).__name__}, resolved as: ")
     assert case.description in text
     assert text.endswith("every answer is verified on the model itself)")
 

@@ -132,7 +132,7 @@ def test_outcomes_that_nobody_names_are_asked_for(cases):
 def test_an_outcome_that_no_training_row_has_can_still_be_asked_for(cases, absent):
     case = cases("three_classes")
     some = case.y != absent
-    with pytest.warns(PlausibilityWarning, match=f"training rows for {absent}: "):
+    with pytest.warns(PlausibilityWarning, match=f"training rows for {absent}, "):
         explainer = Explainer(case.model, **SETTINGS).fit(case.frame[some], case.y[some])
     result = survives(lambda: explainer.explain(case.frame[some][:2], absent), 2)
     assert case.decide(result.answers).tolist() == [absent] * len(result.answers)
