@@ -7,14 +7,15 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.constraints import Allowance, Rules
-from plausiflow.densities.row_scores import RowScores
+from plausiflow.constraints import Allowance, CompiledRules
+from plausiflow.core import TargetCriterion, Targets
+from plausiflow.densities import row_scores
 from plausiflow.models import LinearClassifier
-from plausiflow.search.candidates import RealRows
-from plausiflow.search.criterion import TargetCriterion, Targets
-from plausiflow.search.engine import Anything, Engine
+from plausiflow.search.bank import Bank
+from plausiflow.search.diagnose import AlwaysPlausible
+from plausiflow.search.engine import Engine
 from plausiflow.search.mixed import MixedSearch
-from plausiflow.search.task import Task
+from plausiflow.search.task import SearchTask
 from plausiflow.solvers import SQP
 from plausiflow.tables.encoder import Encoder
 from plausiflow.tables.layout import Scale
@@ -22,6 +23,26 @@ from plausiflow.tables.schema import Schema
 
 UNIT = Scale(minimum=0, maximum=1)
 ORDERS = {"school": ["none", "basic", "high", "phd"]}
+
+
+class ClosedForm:
+    """Validity in closed form: at least zero where ``value(x_cf, targets)`` is."""
+
+    model_value_and_grad = None
+
+    def __init__(self, value, criterion=None):
+        self.value, self.criterion = value, criterion or TargetCriterion()
+
+    def __call__(self, x_cf, targets):
+        return self.value(x_cf, targets)
+
+    def loss(self, x_cf, targets):
+        return (-self(x_cf, targets)).clamp_min(0)
+
+
+def as_validity(value):
+    """A validity constraint as it is, a function as one in closed form."""
+    return value if hasattr(value, "model_value_and_grad") else ClosedForm(value)
 
 
 def applicants(n: int = 300, seed: int = 0, missing: bool = False) -> pd.DataFrame:
@@ -71,7 +92,7 @@ class Setup:
 
     frame: pd.DataFrame
     encoder: Encoder
-    finder: Engine
+    engine: Engine
     classifier: LinearClassifier
 
     @property
@@ -85,11 +106,11 @@ class Setup:
 
     def task(self, x: Tensor, **settings):
         """The other outcome for some rows."""
-        return self.finder.task(x, 1 - self.classes(x), **settings)
+        return self.engine.task(x, 1 - self.classes(x), **settings)
 
     def with_search(self, search: MixedSearch) -> "Setup":
         """The same with another search."""
-        return replace(self, finder=replace(self.finder, search=search))
+        return replace(self, engine=replace(self.engine, strategy=search))
 
 
 def setup(
@@ -106,7 +127,7 @@ def setup(
     schema = Schema.infer(frame, orders={k: v for k, v in ORDERS.items() if k in frame})
     encoder = Encoder(schema)
     layout = encoder.layout
-    rules = Rules(constraints, schema, layout)
+    rules = CompiledRules(constraints, schema, layout)
     draw = torch.Generator().manual_seed(seed)
     x = encoder.encode(frame).x
     weight = torch.randn(1, layout.width, generator=draw, dtype=torch.float64)
@@ -122,20 +143,20 @@ def setup(
     def validity(x_cf: Tensor, wanted: Targets | Tensor) -> Tensor:
         return TargetCriterion().value(classifier.logits(x_cf), wanted)
 
-    typical, least = RealRows.free_numbers(layout, x)
+    typical, least = Bank.free_numbers(layout, x)
     bank = {}
     for k in range(2):
         wanted = torch.full((len(x),), k)
         bank[k] = torch.unique(x[(validity(x, wanted) >= 0) & (bell.score(x, wanted) >= 0)], dim=0)
-    finder = Engine(
+    engine = Engine(
         rules=rules,
-        validity=validity,
+        validity=as_validity(validity),
         plausibility=bell,
-        bank=RealRows(bank, typical, least),
+        bank=Bank(bank, typical, least),
         weights=torch.ones(len(layout.blocks), dtype=torch.float64) if weights is None else weights,
-        search=search or MixedSearch(),
+        strategy=search or MixedSearch(),
     )
-    return Setup(frame, encoder, finder, classifier)
+    return Setup(frame, encoder, engine, classifier)
 
 
 def random_rows(layout, n, seed):
@@ -167,7 +188,7 @@ def task_of(layout, x, weights, immutable=(), **settings):
     levels = torch.zeros_like(x, dtype=torch.bool)
     levels[:, [column for block in layout.with_levels for column in block.levels]] = True
     fixed = torch.zeros(layout.width, dtype=torch.bool)
-    fixed[layout.columns_of(list(immutable))] = True
+    fixed[[column for name in immutable for column in layout.block(name).columns]] = True
     none = x[:, :0]
     allowance = Allowance(
         layout=layout,
@@ -183,19 +204,19 @@ def task_of(layout, x, weights, immutable=(), **settings):
     )
     y_target = torch.ones(len(x), dtype=torch.long)
     values = {
-        "validity": lambda x_cf, _: torch.ones_like(x_cf[:, 0]),
-        "guide": RowScores(settings.pop("plausibility", Anything()), x, y_target),
+        "validity": ClosedForm(lambda x_cf, _: torch.ones_like(x_cf[:, 0])),
+        "scores": row_scores(settings.pop("plausibility", AlwaysPlausible()), x, y_target),
     }
-    return Task(
+    return SearchTask(
         layout=layout,
         x=x,
-        wanted=Targets(y_target),
+        targets=Targets(y_target),
         allowance=allowance,
         weights=torch.as_tensor(weights, dtype=torch.float64),
         immutable=frozenset(immutable),
         least={},
         solver=SQP(),
-        **values | settings,
+        **values | {k: as_validity(v) if k == "validity" else v for k, v in settings.items()},
     )
 
 
@@ -206,6 +227,6 @@ def remade(made, validity, plausibility):
         wanted = torch.full((len(made.x),), k)
         fine = (validity(made.x, wanted) >= 0) & (plausibility.score(made.x, wanted) >= 0)
         bank[k] = torch.unique(made.x[fine], dim=0)
-    real = RealRows(bank, made.finder.bank.typical, made.finder.bank.least)
-    finder = replace(made.finder, validity=validity, plausibility=plausibility, bank=real)
-    return replace(made, finder=finder)
+    real = Bank(bank, made.engine.bank.typical, made.engine.bank.least)
+    engine = replace(made.engine, validity=as_validity(validity), plausibility=plausibility, bank=real)
+    return replace(made, engine=engine)

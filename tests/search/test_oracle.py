@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from plausiflow.search.criterion import TargetCriterion, Targets
+from plausiflow.core import TargetCriterion, Targets
 from plausiflow.search.row_random import normals, row_keys, signs, uniforms
-from plausiflow.search.true_model import TrueModel, at_corners
+from plausiflow.search.true_model import TrueModel, corners_of
 from plausiflow.tables.encoder import Encoder
 from plausiflow.tables.schema import Schema
 from searching import ORDERS, applicants
@@ -123,8 +123,8 @@ def table():
 def oracle_of(table, rule, budget=100, wanted=1, rows=20):
     frame, encoder, x = table
     model = Recorder(rule)
-    itself = TrueModel(answer=model, aim=TargetCriterion(0.02), encoder=encoder, budget=budget)
-    return model, itself.oracle(frame[:rows], x[:rows], Targets(torch.full((rows,), wanted)))
+    true_model = TrueModel(outputs=model, criterion=TargetCriterion(0.02), encoder=encoder, budget=budget)
+    return model, true_model.oracle(frame[:rows], x[:rows], Targets(torch.full((rows,), wanted)))
 
 
 def income(frame):
@@ -151,7 +151,7 @@ def test_nothing_to_ask_is_no_call(table):
     model, oracle = oracle_of(table, income, budget=1)
     nothing = torch.zeros(0, dtype=torch.long)
     assert oracle.valid(table[2][:0], nothing).shape == (0,)
-    assert oracle.steady(table[2][:0], nothing, corners=4, reach=0.1, salt=1).shape == (0,)
+    assert oracle.stability(table[2][:0], nothing, corners=4, reach=0.1, salt=1).shape == (0,)
     oracle.valid(table[2][:1], torch.tensor([0]))
     calls = len(model.frames)
     oracle.valid(table[2][:1], torch.tensor([0]))
@@ -160,7 +160,7 @@ def test_nothing_to_ask_is_no_call(table):
 
 def test_every_task_has_a_budget_of_its_own(table):
     model, oracle = oracle_of(table, income, budget=1)
-    again = oracle.itself.oracle(oracle.frame, oracle.x, oracle.wanted)
+    again = oracle.true_model.oracle(oracle.frame, oracle.x, oracle.targets)
     for one in (oracle, again, oracle):
         one.valid(table[2][:1], torch.tensor([0]))
     assert model.rows == 2
@@ -173,10 +173,10 @@ def test_the_margin_and_wishes_of_each_row_count(table):
         p = torch.tensor((asked["income"] / 8000).to_numpy(copy=True))
         return torch.stack([1 - p, p], dim=1).log()
 
-    itself = TrueModel(answer=answer, aim=TargetCriterion(0.05), encoder=encoder, budget=9)
+    true_model = TrueModel(outputs=answer, criterion=TargetCriterion(0.05), encoder=encoder, budget=9)
     least = torch.where(torch.arange(80) % 2 == 0, 0.7, 0.0)
-    wanted = Targets(torch.arange(80) % 4 // 2, least=least.clamp_min(0.01))
-    valid = itself.oracle(frame, x, wanted).valid(x, torch.arange(80))
+    wanted = Targets(torch.arange(80) % 4 // 2, min_probability=least.clamp_min(0.01))
+    valid = true_model.oracle(frame, x, wanted).valid(x, torch.arange(80))
     own = np.where(wanted.y == 1, frame["income"] / 8000, 1 - frame["income"] / 8000)
     np.testing.assert_array_equal(valid.numpy(), (own >= 0.55) & (own >= least.numpy()))
 
@@ -186,7 +186,7 @@ def test_an_answer_that_is_not_there_is_not_as_wanted(table):
         return torch.full((len(frame), 2), torch.nan)
 
     frame, encoder, x = table
-    oracle = TrueModel(answer=answer, aim=TargetCriterion(), encoder=encoder, budget=9).oracle(
+    oracle = TrueModel(outputs=answer, criterion=TargetCriterion(), encoder=encoder, budget=9).oracle(
         frame, x, Targets(torch.zeros(80).long())
     )
     assert not oracle.valid(x, torch.arange(80)).any()
@@ -210,7 +210,7 @@ def test_the_model_is_asked_in_the_units_and_dtypes_of_the_rows(table):
 def test_decoded_rows_do_not_depend_on_the_batch(table):
     _, _, x = table
     model, oracle = oracle_of(table, income)
-    points = at_corners(oracle.itself.encoder, x[:20], corners=1, reach=0.013, salt=5)
+    points = corners_of(oracle.true_model.encoder, x[:20], corners=1, reach=0.013, salt=5)
     oracle.valid(points, torch.arange(20))
     some = torch.tensor([17, 4])
     oracle.valid(points[some], some)
@@ -230,14 +230,14 @@ def test_steady_is_the_share_of_corners_that_the_model_decides_alike(table):
     points = x[:20].clone()
     column = encoder.layout.block("income").number
     points[:, column] = bound.snap(bound.encode(torch.tensor(4000.0)))
-    steady = oracle.steady(points, torch.arange(20), **CORNERS)
-    corners = encoder.decode(at_corners(encoder, points, **CORNERS))
+    steady = oracle.stability(points, torch.arange(20), **CORNERS)
+    corners = encoder.decode(corners_of(encoder, points, **CORNERS))
     expected = income(corners).to_numpy().reshape(20, 16).mean(axis=1)
     np.testing.assert_allclose(steady.numpy(), expected)
     assert 0.2 < steady.mean() < 0.8, "half of the corners of a point at the boundary are beyond it"
     far = points.clone()
     far[:, column] = bound.snap(bound.encode(torch.tensor(6000.0)))
-    assert (oracle.steady(far, torch.arange(20), **CORNERS) == 1).all()
+    assert (oracle.stability(far, torch.arange(20), **CORNERS) == 1).all()
 
 
 @pytest.mark.parametrize("wanted", [0, 1])
@@ -245,13 +245,13 @@ def test_a_corner_on_the_boundary_counts_for_the_class_that_the_model_decides_fo
     _, oracle = oracle_of(table, lambda frame: frame["income"] * 0 + 0.5, wanted=wanted)
     points, rows = table[2][:5], torch.arange(5)
     # Of two that are alike a model decides for the first; by a margin it decides for none.
-    assert (oracle.steady(points, rows, **CORNERS) == 1 - wanted).all()
+    assert (oracle.stability(points, rows, **CORNERS) == 1 - wanted).all()
     assert not oracle.valid(points, rows).any()
 
 
 def test_corners_stay_on_the_grid_and_leave_zeros_and_missing_values_alone(table):
     frame, encoder, x = table
-    encoded = at_corners(encoder, x, **CORNERS)
+    encoded = corners_of(encoder, x, **CORNERS)
     pinned = ~encoder.layout.free(encoder.layout.codes(x)).repeat_interleave(16, dim=0)
     assert torch.equal(encoded[pinned], x.repeat_interleave(16, dim=0)[pinned])
     corners = encoder.decode(encoded)
@@ -273,16 +273,16 @@ def test_corners_stay_on_the_grid_and_leave_zeros_and_missing_values_alone(table
 
 def test_corners_are_the_points_own_whatever_the_batch(table):
     _, encoder, x = table
-    every = at_corners(encoder, x, **CORNERS).view(len(x), 16, -1)
+    every = corners_of(encoder, x, **CORNERS).view(len(x), 16, -1)
     some = torch.tensor([31, 2, 2])
-    assert torch.equal(at_corners(encoder, x[some], **CORNERS).view(3, 16, -1), every[some])
-    assert not torch.equal(at_corners(encoder, x, **CORNERS | {"salt": 3}).view_as(every), every)
+    assert torch.equal(corners_of(encoder, x[some], **CORNERS).view(3, 16, -1), every[some])
+    assert not torch.equal(corners_of(encoder, x, **CORNERS | {"salt": 3}).view_as(every), every)
 
 
 def test_corners_are_paid_for(table):
     model, oracle = oracle_of(table, lambda frame: frame["age"] > 0, budget=20)
-    first = oracle.steady(table[2][:3], torch.arange(3), **CORNERS)
-    second = oracle.steady(table[2][:3], torch.arange(3), **CORNERS)
+    first = oracle.stability(table[2][:3], torch.arange(3), **CORNERS)
+    second = oracle.stability(table[2][:3], torch.arange(3), **CORNERS)
     assert (first == 1).all()
     assert torch.allclose(second, torch.full((3,), 4 / 16)), "what is not asked does not count as steady"
     assert model.rows == 3 * 20
@@ -290,6 +290,6 @@ def test_corners_are_paid_for(table):
 
 def test_a_copy_with_another_budget_asks_the_same_model(table):
     model, oracle = oracle_of(table, income, budget=1)
-    more = replace(oracle.itself, budget=5).oracle(oracle.frame, oracle.x, oracle.wanted)
+    more = replace(oracle.true_model, budget=5).oracle(oracle.frame, oracle.x, oracle.targets)
     more.valid(table[2][[0] * 9], torch.zeros(9, dtype=torch.long))
     assert model.rows == 5

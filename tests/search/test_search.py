@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from plausiflow.constraints import Immutable, Increasing, Linear, MaxChanges, Range
 from plausiflow.search import task as task_module
-from plausiflow.search.task import Candidates, cheapest
+from plausiflow.search.candidates import Candidates, cheapest
 from plausiflow.tables.layout import Block, Layout
 from searching import UNIT, applicants, random_rows, setup, task_of
 
@@ -33,7 +33,7 @@ def test_the_cheapest_of_each_row_are_what_a_stable_sort_puts_first(n, count):
     frame = pd.DataFrame({"row": candidates.rows.numpy(), "cost": candidates.cost.numpy()})
     expected = frame.sort_values(["row", "cost"], kind="stable").groupby("row").head(count).index
     assert cheapest(candidates.rows, candidates.cost, count).tolist() == expected.tolist()
-    assert torch.equal(candidates.best(count).x, candidates.x[torch.tensor(expected.to_numpy(np.int64))])
+    assert torch.equal(candidates.cheapest(count).x, candidates.x[torch.tensor(expected.to_numpy(np.int64))])
 
 
 @pytest.mark.parametrize("n", [0, 1, 200])
@@ -41,15 +41,15 @@ def test_distinct_candidates_are_those_that_stand_first(n):
     candidates = replace(some(n), cost=torch.arange(n).double())
     frame = pd.DataFrame(torch.cat([candidates.rows[:, None], candidates.x], dim=1).numpy())
     kept = frame.drop_duplicates(keep="first").index
-    assert candidates.distinct().cost.tolist() == kept.tolist()
+    assert candidates.unique().cost.tolist() == kept.tolist()
 
 
 def test_answers_are_those_with_a_finite_cost_and_joining_keeps_the_order():
     one, other = some(20), some(30)
-    joined = Candidates.joined(one, other)
+    joined = Candidates.concat(one, other)
     assert len(joined) == 50
     assert torch.equal(joined.x, torch.cat([one.x, other.x]))
-    assert torch.equal(joined.answers.cost, joined.cost[joined.cost < torch.inf])
+    assert torch.equal(joined.feasible.cost, joined.cost[joined.cost < torch.inf])
 
 
 # ---------------------------------------------------------------- costs
@@ -109,7 +109,7 @@ def test_costs_are_the_formula_feature_by_feature(layout, seed, data):
 
 
 def test_a_checked_candidate_has_a_cost_exactly_where_its_decoded_row_breaks_nothing():
-    """Rules judged on the tables, the model and the bell by hand."""
+    """CompiledRules judged on the tables, the model and the bell by hand."""
     rules = [
         Immutable("age"),
         Increasing("school"),
@@ -126,16 +126,16 @@ def test_a_checked_candidate_has_a_cost_exactly_where_its_decoded_row_breaks_not
         taken = (mixed[:, j] == 1)[:, None]
         candidate[:, block.columns] = torch.where(taken, other[:, block.columns], candidate[:, block.columns])
     before = made.frame.iloc[rows.numpy()]
-    broken = made.finder.rules.violations(before, made.encoder.decode(candidate, like=before))
+    broken = made.engine.rules.violations(before, made.encoder.decode(candidate, like=before))
     wanted = task.y_target[rows]
     fine = torch.from_numpy(~broken.to_numpy().any(axis=1))
     fine &= made.classes(candidate) == wanted
-    fine &= made.finder.plausibility.score(candidate, wanted) >= 0
-    checked = task.checked(task.candidates(rows, candidate))
+    fine &= made.engine.plausibility.score(candidate, wanted) >= 0
+    checked = task.check(task.candidates(rows, candidate))
     assert torch.equal(torch.isfinite(checked.cost), fine)
     assert 20 < int(fine.sum()) < 1000
     assert torch.equal(checked.cost[fine], task.costs(candidate, rows)[fine])
-    without = task.checked(task.candidates(rows, candidate), changes=False)
+    without = task.check(task.candidates(rows, candidate), max_changes=False)
     assert int(torch.isfinite(without.cost).sum()) > int(fine.sum())
 
 
@@ -146,9 +146,9 @@ def test_shortfalls_name_validity_plausibility_and_relations_and_do_not_depend_o
     found = task.constraint_values(x_cf, rows)
     values = made.frame.iloc[50:250]
     assert torch.equal(found[:, 0] >= 0, made.classes(x_cf) == task.y_target[rows])
-    torch.testing.assert_close(found[:, 1], made.finder.plausibility.score(x_cf, task.y_target[rows]))
+    torch.testing.assert_close(found[:, 1], made.engine.plausibility.score(x_cf, task.y_target[rows]))
     holds = np.stack([values["savings"] <= values["income"] / 500, values["gain"] <= values["age"]], axis=1)
     assert ((found[:, 2:] >= 0).numpy() == holds).all()
-    monkeypatch.setattr(task_module, "CHUNK", 7)
+    monkeypatch.setattr(task_module, "CANDIDATES", 7)
     torch.testing.assert_close(task.constraint_values(x_cf, rows), found, rtol=0, atol=1e-13)
     assert task.constraint_values(x_cf[:0], rows[:0]).shape == (0, 4)

@@ -9,9 +9,9 @@ import torch
 
 from plausiflow.constraints import Allowed, Decreasing, Immutable, Increasing, Linear, Range
 from plausiflow.search import rounding as snapping_module
-from plausiflow.search.candidates import RealRows, transplanted
-from plausiflow.search.rounding import snapped
-from plausiflow.search.sparsify import sparsified
+from plausiflow.search.bank import Bank, transplant
+from plausiflow.search.rounding import put_on_grid
+from plausiflow.search.sparsify import sparsify
 from plausiflow.tables.layout import Block, Layout, Scale
 from searching import UNIT, Ball, applicants, linear_validity, random_rows, setup, task_of
 
@@ -31,7 +31,7 @@ RULES = [
 def test_typical_and_least_numbers_are_those_of_the_rows_that_have_one():
     made = setup(applicants(missing=True))
     block = made.encoder.layout.block("gain")
-    typical, least = RealRows.free_numbers(made.encoder.layout, made.x)
+    typical, least = Bank.free_numbers(made.encoder.layout, made.x)
     positive = made.frame["gain"][made.frame["gain"] > 0]
     scale = block.scale
     lower_median = positive.quantile(0.5, interpolation="lower")
@@ -40,7 +40,7 @@ def test_typical_and_least_numbers_are_those_of_the_rows_that_have_one():
     assert typical.keys() == least.keys() == {block.number}
     never = made.x.clone()
     never[:, list(block.levels)] = torch.tensor([0.0, 1.0, 0.0])
-    assert RealRows.free_numbers(made.encoder.layout, never) == ({block.number: 0.5}, {block.number: 0.0})
+    assert Bank.free_numbers(made.encoder.layout, never) == ({block.number: 0.5}, {block.number: 0.0})
 
 
 def transplanted_by_hand(task, bank_row, i):
@@ -66,15 +66,15 @@ def transplanted_by_hand(task, bank_row, i):
 @pytest.mark.parametrize("missing", [False, True])
 def test_near_rows_are_the_cheapest_of_all_real_rows_once_transplanted_and_verified(rules, missing):
     made = setup(applicants(missing=missing), rules, bar=6.0)
-    task, bank = made.task(made.x[:12]), made.finder.bank
-    found = bank.near(task, torch.arange(12), 5, among=10**6)
-    assert torch.equal(task.checked(found, changes=False).cost, found.cost)
+    task, bank = made.task(made.x[:12]), made.engine.bank
+    found = bank.verified(task, torch.arange(12), 5, among=10**6)
+    assert torch.equal(task.check(found, max_changes=False).cost, found.cost)
     for i in range(12):
         real = bank.rows[int(task.y_target[i])]
         moved = torch.stack([transplanted_by_hand(task, row, i) for row in real])
         owners = torch.full((len(real),), i)
-        assert torch.equal(transplanted(task, real, owners), moved)
-        verified = task.checked(task.candidates(owners, moved), changes=False).cost
+        assert torch.equal(transplant(task, real, owners), moved)
+        verified = task.check(task.candidates(owners, moved), max_changes=False).cost
         expected = verified[torch.isfinite(verified)].sort().values[:5]
         assert torch.equal(found.cost[found.rows == i], expected)
     assert len(found) > 20
@@ -84,7 +84,7 @@ def test_near_rows_are_the_cheapest_of_all_real_rows_once_transplanted_and_verif
 def test_rows_that_look_cheap_are_the_cheapest_where_nothing_is_fixed():
     made = setup(applicants(), bar=6.0, weights=torch.tensor([1.0, 2.0, 0.5, 1.5, 3.0, 0.7, 1.0]))
     task = made.task(made.x[:30])
-    few, all_ = (made.finder.bank.near(task, torch.arange(30), 4, among=among) for among in (4, 10**6))
+    few, all_ = (made.engine.bank.verified(task, torch.arange(30), 4, among=among) for among in (4, 10**6))
     assert torch.equal(few.cost, all_.cost)
     assert len(few) == 120
 
@@ -93,8 +93,8 @@ def test_transplanted_rows_keep_what_cannot_change_to_the_bit():
     made = setup(applicants(missing=True), RULES)
     rows = torch.randint(100, (400,))
     task = made.task(made.x[:100])
-    moved = transplanted(task, made.x[torch.randint(300, (400,))], rows)
-    fixed = task.layout.columns_of(["age", "owns"])
+    moved = transplant(task, made.x[torch.randint(300, (400,))], rows)
+    fixed = [c for n in ["age", "owns"] for c in task.layout.block(n).columns]
     assert torch.equal(moved[:, fixed], task.x[rows][:, fixed])
     within = replace(task.allowance, inequalities=(), max_changes=None)
     assert torch.equal(within.contains(moved, rows), task.allowance.possible[rows])
@@ -104,9 +104,9 @@ def test_a_class_without_real_rows_has_none_near():
     made = setup(applicants(), bar=6.0)
     task = made.task(made.x[:10])
     for bank in ({}, {0: made.x[:0], 1: made.x[:0]}):
-        real = RealRows(bank, made.finder.bank.typical, made.finder.bank.least)
-        assert len(real.near(task, torch.arange(10), 3)) == 0
-    assert len(made.finder.bank.near(task, torch.arange(0), 3)) == 0
+        real = Bank(bank, made.engine.bank.typical, made.engine.bank.least)
+        assert len(real.verified(task, torch.arange(10), 3)) == 0
+    assert len(made.engine.bank.verified(task, torch.arange(0), 3)) == 0
 
 
 # ---------------------------------------------------------------- fewer changes
@@ -121,28 +121,28 @@ def on_plane(weight, x=((0.2, 0.2),), max_changes=None):
     validity = linear_validity(weight, -(x @ weight)[0] - 0.6)
     task = task_of(PLANE, x, [1.0, 1.0], validity=validity)
     task = replace(task, allowance=replace(task.allowance, max_changes=max_changes))
-    return task, task.solved(task.candidates(torch.arange(len(x)), x))
+    return task, task.solve(task.candidates(torch.arange(len(x)), x))
 
 
 def test_a_change_that_saves_little_is_put_back_for_a_little_more():
     task, dense = on_plane([1.0, 0.3])
     assert float(dense.cost) == pytest.approx(0.6 / 1.09**0.5, abs=2e-3)
-    sparse = sparsified(task, dense, 0.1)
+    sparse = sparsify(task, dense, 0.1)
     assert task.layout.changed(sparse.x, task.x).tolist() == [[True, False]]
     assert sparse.x[0, 1] == task.x[0, 1]
     assert float(sparse.cost) == pytest.approx(0.6, abs=2e-3)
-    assert torch.equal(sparsified(task, dense, 0.01).x, dense.x)
+    assert torch.equal(sparsify(task, dense, 0.01).x, dense.x)
 
 
 def test_a_limit_of_changes_is_met_at_any_cost():
     task, dense = on_plane([1.0, 1.0])
     assert float(dense.cost) == pytest.approx(0.6 / 2**0.5, abs=2e-3)
-    assert torch.equal(sparsified(task, dense, 0.1).x, dense.x)
+    assert torch.equal(sparsify(task, dense, 0.1).x, dense.x)
     limited, _ = on_plane([1.0, 1.0], max_changes=1)
-    sparse = sparsified(limited, dense, 0.0)
+    sparse = sparsify(limited, dense, 0.0)
     assert limited.layout.changed(sparse.x, limited.x).sum() == 1
     assert float(sparse.cost) == pytest.approx(0.6, abs=2e-3)
-    assert torch.isfinite(limited.checked(sparse).cost)
+    assert torch.isfinite(limited.check(sparse).cost)
 
 
 def test_many_numbers_and_a_category_that_nothing_needs_are_all_put_back():
@@ -154,7 +154,7 @@ def test_many_numbers_and_a_category_that_nothing_needs_are_all_put_back():
     task = task_of(layout, x, [1.0] * 10, validity=linear_validity(weight, torch.tensor(-0.8)))
     start = task.candidates(torch.arange(8), random_rows(layout, 8, 1))
     dense = replace(start, cost=torch.full((8,), 9.0))
-    sparse = sparsified(task, dense, 0.1)
+    sparse = sparsify(task, dense, 0.1)
     assert task.layout.changed(sparse.x, x).nonzero()[:, 1].tolist() == [4] * 8
     torch.testing.assert_close(sparse.cost, 0.8 - x[:, 4], rtol=0, atol=2e-3)
 
@@ -166,27 +166,27 @@ def test_many_numbers_and_a_category_that_nothing_needs_are_all_put_back():
 def test_sparse_answers_change_no_more_cost_little_more_and_still_hold(slack, rules):
     made = setup(applicants(), rules, bar=4.0)
     task = made.task(made.x[:25])
-    dense = made.finder.search.dense(task, made.finder.bank, torch.arange(25)[task.allowance.possible]).best(
-        2
-    )
-    sparse = sparsified(task, dense, slack)
+    dense = made.engine.strategy.dense(
+        task, made.engine.bank, torch.arange(25)[task.allowance.possible]
+    ).cheapest(2)
+    sparse = sparsify(task, dense, slack)
     assert torch.equal(sparse.rows, dense.rows)
     changes = [task.layout.changed(part.x, task.x[part.rows]).sum(dim=1) for part in (dense, sparse)]
     assert (changes[1] <= changes[0]).all()
     assert (sparse.cost <= dense.cost * (1 + slack)).all()
-    assert torch.equal(task.checked(sparse).cost, sparse.cost)
+    assert torch.equal(task.check(sparse).cost, sparse.cost)
     assert slack == 0 or int(changes[1].sum()) < int(changes[0].sum())
 
 
 def test_a_candidate_is_made_sparse_alone_as_among_others():
     made = setup(applicants(), RULES[:4], bar=4.0)
     task = made.task(made.x[:25])
-    dense = made.finder.search.dense(task, made.finder.bank, torch.arange(25)).best(2)
-    together = sparsified(task, dense, 0.1)
+    dense = made.engine.strategy.dense(task, made.engine.bank, torch.arange(25)).cheapest(2)
+    together = sparsify(task, dense, 0.1)
     for i in range(0, len(dense), 5):
-        alone = sparsified(task, dense[torch.tensor([i])], 0.1)
+        alone = sparsify(task, dense[torch.tensor([i])], 0.1)
         assert torch.equal(alone.x[0], together.x[i])
-    assert len(sparsified(task, dense[torch.arange(0)], 0.1)) == 0
+    assert len(sparsify(task, dense[torch.arange(0)], 0.1)) == 0
 
 
 # ---------------------------------------------------------------- numbers on their grids
@@ -202,7 +202,7 @@ def on_grid_rows():
     validity = linear_validity(normal, torch.tensor(-0.57))
     ball = Ball([0, 1, 2], [0.5, 0.45, 0.6], 0.3)
     task = task_of(COARSE, x, [1.0, 2.0, 0.5], plausibility=ball, validity=validity)
-    return task, task.solved(task.candidates(torch.arange(80), x))
+    return task, task.solve(task.candidates(torch.arange(80), x))
 
 
 def neighbours(point, factual):
@@ -215,15 +215,15 @@ def neighbours(point, factual):
 
 
 def test_the_nearest_grid_point_is_taken_where_it_is_an_answer_else_the_cheapest_neighbour(monkeypatch):
-    monkeypatch.setattr(snapping_module, "DEEPER", ())
+    monkeypatch.setattr(snapping_module, "EXTRA_PLAUSIBILITY", ())
     task, dense = on_grid_rows()
-    found = snapped(task, dense)
+    found = put_on_grid(task, dense)
     lost = 0
     for i in range(80):
         own, point = task.x[i], dense.x[i]
         rounded = torch.where(point == own, own, (point * 8).round() / 8)
         points = torch.cat([rounded[None], neighbours(point, own)])
-        costs = task.checked(task.candidates(torch.full((len(points),), i), points)).cost
+        costs = task.check(task.candidates(torch.full((len(points),), i), points)).cost
         expected = costs[0] if torch.isfinite(costs[0]) else costs.min()
         assert found.cost[i] == expected
         lost += int(torch.isinf(expected))
@@ -234,9 +234,9 @@ def test_the_nearest_grid_point_is_taken_where_it_is_an_answer_else_the_cheapest
 
 def test_a_row_without_a_neighbour_is_searched_again_deeper_inside():
     task, dense = on_grid_rows()
-    found = snapped(task, dense)
+    found = put_on_grid(task, dense)
     again = torch.isfinite(found.cost)
-    assert torch.equal(found.cost[again], task.checked(found[again]).cost)
+    assert torch.equal(found.cost[again], task.check(found[again]).cost)
     assert again.double().mean() > 0.9
     assert torch.equal(found.x[again] * 8, (found.x[again] * 8).round())
 
@@ -246,14 +246,14 @@ def test_of_an_answered_row_only_cheaper_candidates_are_searched_again(monkeypat
     task = task_of(COARSE, x, [1.0] * 3, plausibility=Ball([0, 1, 2], [0.5, 0.5, 0.5], 0.01))
     fine, wrong = torch.tensor([0.5, 0.5, 0.5]), torch.tensor([0.9, 0.9, 0.9])
     asked = []
-    monkeypatch.setattr(type(task), "solved", lambda self, given, **_: asked.append(len(given)) or given)
+    monkeypatch.setattr(type(task), "solve", lambda self, given, **_: asked.append(len(given)) or given)
     both = task.candidates(torch.tensor([0, 0]), torch.stack([fine, wrong]))
     dearer, cheaper = (replace(both, cost=torch.tensor([0.8, cost])) for cost in (1.0, 0.7))
-    assert torch.isfinite(snapped(task, dearer).cost).tolist() == [True, False]
+    assert torch.isfinite(put_on_grid(task, dearer).cost).tolist() == [True, False]
     assert asked == []
-    assert torch.isfinite(snapped(task, cheaper).cost).tolist() == [True, False]
+    assert torch.isfinite(put_on_grid(task, cheaper).cost).tolist() == [True, False]
     assert asked == [1, 1, 1]
-    assert torch.isinf(snapped(task, dearer[torch.tensor([1])]).cost).all()
+    assert torch.isinf(put_on_grid(task, dearer[torch.tensor([1])]).cost).all()
     assert asked == [1] * 6
 
 
@@ -264,15 +264,15 @@ def test_snapped_answers_are_what_they_decode_to(rules, missing):
     x = made.x[:15]
     task = made.task(x)
     rows = torch.arange(15)[task.allowance.possible]
-    dense = made.finder.search.dense(task, made.finder.bank, rows).best(2)
-    found = snapped(task, dense).answers
+    dense = made.engine.strategy.dense(task, made.engine.bank, rows).cheapest(2)
+    found = put_on_grid(task, dense).feasible
     assert len(found) > 10
-    assert torch.equal(task.checked(found).cost, found.cost)
+    assert torch.equal(task.check(found).cost, found.cost)
     before = made.frame.iloc[found.rows.numpy()]
     decoded = made.encoder.decode(found.x, like=before)
     again = made.encoder.encode(decoded).x
     torch.testing.assert_close(again, found.x, rtol=0, atol=1e-9)
-    assert not made.finder.rules.violations(before, decoded).to_numpy().any()
+    assert not made.engine.rules.violations(before, decoded).to_numpy().any()
     gridded = [block for block in task.layout.blocks if block.scale is not None and block.scale.step]
     for block in gridded:
         moved = found.x[:, block.number] != x[found.rows][:, block.number]
@@ -285,9 +285,9 @@ def test_a_number_that_did_not_change_keeps_its_bits_off_the_grid_too():
     made = setup(frame, bar=6.0)
     row = made.encoder.encode(frame.iloc[:30].assign(income=1234.5)).x
     task = made.task(row)
-    dense = made.finder.search.dense(task, made.finder.bank, torch.arange(30)).best(1)
-    sparse = sparsified(task, dense, 1.0)
-    found = snapped(task, sparse).answers
+    dense = made.engine.strategy.dense(task, made.engine.bank, torch.arange(30)).cheapest(1)
+    sparse = sparsify(task, dense, 1.0)
+    found = put_on_grid(task, sparse).feasible
     income = made.encoder.layout.block("income").number
     kept = sparse.x[:, income] == row[sparse.rows][:, income]
     kept = kept[torch.isin(sparse.rows, found.rows)]
@@ -301,5 +301,5 @@ def test_rounding_never_leaves_the_bounds():
     lower, upper = torch.tensor([[0.3, 0.0, 0.0]]), torch.tensor([[1.0, 0.70, 1.0]])
     task = replace(task, allowance=replace(task.allowance, lower=lower, upper=upper))
     start = task.candidates(torch.zeros(1).long(), torch.tensor([[0.302, 0.69, 0.5]]))
-    found = snapped(task, start)
+    found = put_on_grid(task, start)
     assert found.x.tolist() == [[3 / 8, 5 / 8, 0.5]]

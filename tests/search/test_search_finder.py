@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from plausiflow.constraints import Allowed, Immutable, Increasing, Linear, MaxChanges, Range, locked_mask
+from plausiflow.core import Targets
 from plausiflow.errors import InvalidInputError, ShapeError
-from plausiflow.search import engine as finder_module
-from plausiflow.search.diverse import diverse
-from plausiflow.search.engine import LOCKS, Anything
+from plausiflow.search import diagnose
+from plausiflow.search.diagnose import LOCKS, AlwaysPlausible, blocking_rules, nearest_misses
+from plausiflow.search.diverse import search_diverse
 from plausiflow.search.mixed import MixedSearch
 from plausiflow.search.targets import target_classes
 from searching import Ball, applicants, linear_validity, remade, setup
@@ -25,12 +26,12 @@ RULES = [Immutable("age", "owns"), Increasing("school"), Range("income", 0, 6000
 def test_several_answers_hold_differ_and_begin_with_one_that_is_no_dearer_than_the_single_one(missing):
     made = setup(applicants(missing=missing), [Immutable("age")], bar=2.0)
     task = made.task(made.x[:10])
-    single = made.finder.find(task).best(1)
-    found = made.finder.find(task, 3)
-    assert torch.equal(task.checked(found).cost, found.cost)
-    assert len(found.distinct()) == len(found)
-    assert torch.equal(found.best(3).x, found.x)
-    first = found.best(1)
+    single = made.engine.search(task).cheapest(1)
+    found = made.engine.search(task, 3)
+    assert torch.equal(task.check(found).cost, found.cost)
+    assert len(found.unique()) == len(found)
+    assert torch.equal(found.cheapest(3).x, found.x)
+    first = found.cheapest(1)
     assert torch.equal(first.rows, single.rows)
     assert (first.cost <= single.cost).all()
     assert (first.cost == single.cost).double().mean() > 0.6
@@ -42,10 +43,12 @@ def test_several_answers_hold_differ_and_begin_with_one_that_is_no_dearer_than_t
 def test_several_answers_are_apart_from_each_other():
     """Two features, each enough alone: the second answer uses the other one."""
     frame = pd.DataFrame(np.random.default_rng(0).random((300, 2)), columns=list("ab"))
-    made = remade(setup(frame), linear_validity(torch.tensor([1.0, 0.9]), torch.tensor(-0.9)), Anything())
+    made = remade(
+        setup(frame), linear_validity(torch.tensor([1.0, 0.9]), torch.tensor(-0.9)), AlwaysPlausible()
+    )
     x = torch.tensor([[0.1, 0.1]])
-    task = made.finder.task(x, torch.tensor([1]))
-    found = made.finder.find(task, 2)
+    task = made.engine.task(x, torch.tensor([1]))
+    found = made.engine.search(task, 2)
     changed = task.layout.changed(found.x, x.expand(len(found), -1))
     between = replace(task, x=found.x).costs(found.x.flip(0), torch.arange(2))
     assert len(found) == 2
@@ -56,15 +59,15 @@ def test_several_answers_are_apart_from_each_other():
 def test_several_answers_of_a_row_are_the_same_alone_and_in_a_batch():
     made = setup(applicants(), RULES, bar=2.0)
     x = made.x[:6]
-    together = made.finder.find(made.task(x), 2)
+    together = made.engine.search(made.task(x), 2)
     for i in (0, 4):
-        alone = made.finder.find(made.task(x[i : i + 1]), 2)
+        alone = made.engine.search(made.task(x[i : i + 1]), 2)
         assert torch.equal(alone.x, together.x[together.rows == i])
 
 
 def test_rows_without_any_answer_have_no_several_either():
-    made = remade(setup(applicants(), bar=2.0), lambda x_cf, _: x_cf[:, 0] * 0 - 1, Anything())
-    assert len(diverse(made.task(made.x[:5]), made.finder.bank, MixedSearch(), 3)) == 0
+    made = remade(setup(applicants(), bar=2.0), lambda x_cf, _: x_cf[:, 0] * 0 - 1, AlwaysPlausible())
+    assert len(search_diverse(made.task(made.x[:5]), made.engine.bank, MixedSearch(), 3)) == 0
 
 
 # ---------------------------------------------------------------- why there is none
@@ -74,16 +77,16 @@ def two_numbers(rules, validity, plausibility=None):
     """Rows at (0.2, 0.2) of two numbers and a category; a model and a density in closed form."""
     draw = np.random.default_rng(1)
     frame = pd.DataFrame({"a": draw.random(200), "b": draw.random(200), "c": draw.choice(["p", "q"], 200)})
-    made = remade(setup(frame, rules), validity, plausibility or Anything())
+    made = remade(setup(frame, rules), validity, plausibility or AlwaysPlausible())
     rows = pd.DataFrame({"a": [0.2, 0.2], "b": [0.2, 0.2], "c": ["p", "q"]})
-    return made, rows, made.encoder.encode(rows).x, torch.ones(2).long()
+    return made, rows, made.encoder.encode(rows).x, Targets(torch.ones(2).long())
 
 
 def blame(rules, validity, plausibility=None, locked=None):
     made, rows, x, y = two_numbers(rules, validity, plausibility)
     mask = None if locked is None else locked_mask(locked, list(rows), 2)
-    assert len(made.finder.find(made.finder.task(x, y, frame=rows, locked=mask))) == 0
-    return made.finder.blocking(x, y, frame=rows, locked=mask)
+    assert len(made.engine.search(made.engine.task(x, y, frame=rows, locked=mask))) == 0
+    return blocking_rules(made.engine, x, y, frame=rows, locked=mask)
 
 
 def needs_a(x_cf, _):
@@ -134,7 +137,7 @@ def test_a_category_that_may_not_move_is_named():
         return x_cf[:, 3] - 0.5
 
     made, rows, x, y = two_numbers([Allowed("c", {"q": ["p"]})], needs_q)
-    assert made.finder.blocking(x, y, frame=rows, locked=None)[0] == ['Allowed("c", {"q": ["p"]})']
+    assert blocking_rules(made.engine, x, y, frame=rows, locked=None)[0] == ['Allowed("c", {"q": ["p"]})']
 
 
 def test_locks_are_named_beside_rules():
@@ -148,25 +151,25 @@ def test_no_rule_is_to_blame_where_the_density_is():
 
 
 def test_the_work_of_asking_why_is_bounded(monkeypatch):
-    monkeypatch.setattr(finder_module, "ROWS_ASKED_WHY", 1)
+    monkeypatch.setattr(diagnose, "MOST_ROWS", 1)
     assert blame([Immutable("a")], needs_a) == [['Immutable("a")'], []]
-    monkeypatch.setattr(finder_module, "RULES_ASKED", 1)
+    monkeypatch.setattr(diagnose, "MOST_RULES", 1)
     assert blame([Immutable("b"), Immutable("a")], needs_a) == [[], []]
 
 
 def test_nearest_misses_are_valid_and_allowed_and_nothing_else_is_asked():
     validity = linear_validity(torch.tensor([1.0, 1.0, 0.0, 0.0]), torch.tensor(-1.0))
     made, rows, x, y = two_numbers([Immutable("c")], validity, Ball([0, 1], [0.2, 0.2], 0.1))
-    found = made.finder.nearest_misses(x, y, frame=rows, locked=None)
-    task = made.finder.task(x, y, frame=rows)
-    assert (made.finder.validity(found.x, y[found.rows]) >= 0).all()
+    found = nearest_misses(made.engine, x, y, frame=rows, locked=None)
+    task = made.engine.task(x, y, frame=rows)
+    assert (made.engine.validity(found.x, y[found.rows]) >= 0).all()
     assert task.allowance.contains(found.x, found.rows).all()
-    assert (task.guide.score(found.x, found.rows) < 0).all()
-    assert found.best(1).rows.tolist() == [0, 1]
+    assert (task.scores.score(found.x, found.rows) < 0).all()
+    assert found.cheapest(1).rows.tolist() == [0, 1]
     lack = 1 - x[:, :2].sum(dim=1)
-    torch.testing.assert_close(found.best(1).cost, lack / 2**0.5, rtol=0, atol=2e-3)
+    torch.testing.assert_close(found.cheapest(1).cost, lack / 2**0.5, rtol=0, atol=2e-3)
     mask = locked_mask(["a"], list(rows), 2)
-    locked = made.finder.nearest_misses(x, y, frame=rows, locked=mask).best(1)
+    locked = nearest_misses(made.engine, x, y, frame=rows, locked=mask).cheapest(1)
     torch.testing.assert_close(locked.cost, lack, rtol=0, atol=2e-3)
 
 
@@ -177,14 +180,14 @@ PROBA = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.2, 0.5, 0.3]])
 
 def test_the_opposite_of_two_and_the_runner_up_of_many_come_from_the_model():
     two = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
-    assert target_classes("opposite", two, ("no", "yes"), 2).tolist() == [1, 0]
-    assert target_classes("runner_up", two, ("no", "yes"), 2).tolist() == [1, 0]
-    assert target_classes("runner_up", PROBA, ("a", "b", "c"), 3).tolist() == [1, 1, 2]
+    assert target_classes("opposite", two, ("no", "yes")).tolist() == [1, 0]
+    assert target_classes("runner_up", two, ("no", "yes")).tolist() == [1, 0]
+    assert target_classes("runner_up", PROBA, ("a", "b", "c")).tolist() == [1, 1, 2]
 
 
 @pytest.mark.parametrize("target", ["b", np.str_("b")])
 def test_one_label_is_wanted_of_every_row(target):
-    found = target_classes(target, PROBA, ("a", "b", "c"), 3)
+    found = target_classes(target, PROBA, ("a", "b", "c"))
     assert found.tolist() == [1, 1, 1]
     assert found.dtype == torch.long
 
@@ -201,35 +204,35 @@ def test_one_label_is_wanted_of_every_row(target):
     ],
 )
 def test_one_label_may_be_wanted_of_each_row(target):
-    assert target_classes(target, PROBA, ("a", "b", "c"), 3).tolist() == [2, 0, 1]
+    assert target_classes(target, PROBA, ("a", "b", "c")).tolist() == [2, 0, 1]
 
 
 def test_a_label_called_like_a_policy_is_the_label():
-    assert target_classes("opposite", PROBA, ("x", "opposite", "y"), 3).tolist() == [1, 1, 1]
+    assert target_classes("opposite", PROBA, ("x", "opposite", "y")).tolist() == [1, 1, 1]
 
 
 def test_numbers_and_booleans_are_not_taken_for_each_other():
-    assert target_classes(1, PROBA[:, :2], (0, 1), 3).tolist() == [1, 1, 1]
-    assert target_classes(np.int64(1), PROBA[:, :2], (0, 1), 3).tolist() == [1, 1, 1]
-    assert target_classes(np.bool_(True), PROBA[:, :2], (False, True), 3).tolist() == [1, 1, 1]
+    assert target_classes(1, PROBA[:, :2], (0, 1)).tolist() == [1, 1, 1]
+    assert target_classes(np.int64(1), PROBA[:, :2], (0, 1)).tolist() == [1, 1, 1]
+    assert target_classes(np.bool_(True), PROBA[:, :2], (False, True)).tolist() == [1, 1, 1]
     for target, labels in ((True, (0, 1)), (1, (False, True))):
         with pytest.raises(InvalidInputError, match=r"`target` must be 'opposite', .*'other', one of"):
-            target_classes(target, PROBA[:, :2], labels, 3)
+            target_classes(target, PROBA[:, :2], labels)
     with pytest.raises(InvalidInputError, match="got True"):
-        target_classes([True, 0, 1], PROBA[:, :2], (0, 1), 3)
+        target_classes([True, 0, 1], PROBA[:, :2], (0, 1))
 
 
 def test_a_wrong_target_is_an_error_that_names_the_outcomes():
     labels = ("a", "b", "c")
     with pytest.raises(InvalidInputError, match=r"needs two outcomes; this model has 3: 'a', 'b', 'c'"):
-        target_classes("opposite", PROBA, labels, 3)
+        target_classes("opposite", PROBA, labels)
     with pytest.raises(InvalidInputError, match="got 'd'"):
-        target_classes("d", PROBA, labels, 3)
+        target_classes("d", PROBA, labels)
     with pytest.raises(InvalidInputError, match=r"got \{'a': 1\}"):
-        target_classes({"a": 1}, PROBA, labels, 3)
+        target_classes({"a": 1}, PROBA, labels)
     with pytest.raises(ShapeError, match="`target` must have 3 outcomes, one for each row; got 2"):
-        target_classes(["a", "b"], PROBA, labels, 3)
+        target_classes(["a", "b"], PROBA, labels)
     with pytest.raises(InvalidInputError, match=r"got 'd', nan, \['a'\]\."):
-        target_classes(["d", np.nan, ["a"]], PROBA, labels, 3)
+        target_classes(["d", np.nan, ["a"]], PROBA, labels)
     with pytest.raises(InvalidInputError, match="and more"):
-        target_classes(list(range(20)), PROBA.repeat(7, 1)[:20], labels, 20)
+        target_classes(list(range(20)), PROBA.repeat(7, 1)[:20], labels)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from plausiflow.constraints import Immutable, Increasing, MaxChanges
-from plausiflow.search import candidates as candidates_module
-from plausiflow.search.candidates import SHORTFALL, beam
+from plausiflow.search import beam as beam_module
+from plausiflow.search.beam import VIOLATION, beam
 from searching import applicants, setup
 
 
@@ -19,7 +19,7 @@ def categories(n=200, **settings):
 
 
 def merit(task, x_cf, rows):
-    return task.costs(x_cf, rows) + SHORTFALL * (-task.constraint_values(x_cf, rows)).clamp_min(0).sum(dim=1)
+    return task.costs(x_cf, rows) + VIOLATION * (-task.constraint_values(x_cf, rows)).clamp_min(0).sum(dim=1)
 
 
 def all_settings(task, i, most):
@@ -37,14 +37,14 @@ def all_settings(task, i, most):
 @pytest.fixture
 def wide(monkeypatch):
     """A beam that forgets nothing."""
-    for name in ("WIDTH", "KEEP", "DOZEN"):
-        monkeypatch.setattr(candidates_module, name, 10**6)
+    for name in ("WIDTH", "KEEP", "FIRST"):
+        monkeypatch.setattr(beam_module, name, 10**6)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
 @pytest.mark.parametrize("rules", [(), [Immutable("owns"), Increasing("school")]], ids=["free", "rules"])
 def test_a_beam_that_forgets_nothing_reaches_every_allowed_setting_once(wide, monkeypatch, depth, rules):
-    monkeypatch.setattr(candidates_module, "DEPTH", depth)
+    monkeypatch.setattr(beam_module, "DEPTH", depth)
     made = categories(constraints=rules)
     task = made.task(made.x[:6])
     found = beam(task, torch.arange(6), {})
@@ -80,8 +80,8 @@ def test_a_narrow_beam_keeps_the_best_few_of_each_depth():
 
 
 def test_later_changes_combine_the_best_first_ones(monkeypatch):
-    monkeypatch.setattr(candidates_module, "DOZEN", 2)
-    monkeypatch.setattr(candidates_module, "WIDTH", 2)
+    monkeypatch.setattr(beam_module, "FIRST", 2)
+    monkeypatch.setattr(beam_module, "WIDTH", 2)
     made = categories()
     task = made.task(made.x[:10])
     found = beam(task, torch.arange(10), {})
@@ -105,14 +105,14 @@ def test_a_flipped_state_brings_its_number_and_nothing_enters_or_leaves_a_missin
     made = setup(applicants(missing=True))
     x = made.x[:60]
     task = made.task(x)
-    found = beam(task, torch.arange(60), made.finder.bank.typical)
+    found = beam(task, torch.arange(60), made.engine.bank.typical)
     layout, block = task.layout, task.layout.block("gain")
     place = [b.name for b in layout.with_levels].index("gain")
     before, after = layout.codes(x[found.rows])[:, place], layout.codes(found.x)[:, place]
     assert torch.equal(before == 2, after == 2)
     turned = before != after
     assert turned.any()
-    typical = made.finder.bank.typical[block.number]
+    typical = made.engine.bank.typical[block.number]
     expected = torch.where(after == 0, typical, 0.0)[turned]
     assert torch.equal(found.x[turned, block.number], expected)
     others = [column for column in layout.numbers if column != block.number]

@@ -14,7 +14,7 @@ from plausiflow.densities import CrossFitEnsemble
 from plausiflow.densities.context import ContextThreshold
 from plausiflow.densities.mixed import MixedDensity
 from plausiflow.search import mixed as mixed_module
-from plausiflow.search.engine import Anything
+from plausiflow.search.diagnose import AlwaysPlausible
 from plausiflow.search.mixed import MixedSearch
 from searching import applicants, linear_validity, remade, setup
 
@@ -43,7 +43,7 @@ def made_for(case, **settings):
 
 def searched(made, x, keep=1):
     task = made.task(x)
-    return task, made.finder.search.run(task, made.finder.bank, keep=keep)
+    return task, made.engine.strategy.run(task, made.engine.bank, keep=keep)
 
 
 # ---------------------------------------------------------------- answers
@@ -54,18 +54,18 @@ def test_every_answer_holds_costs_what_it_says_and_breaks_no_rule_when_decoded(c
     made = made_for(case)
     task, found = searched(made, made.x[: 5 if case == "relation" else 14], keep=3)
     assert len(found.rows.unique()) > 3
-    checked = task.checked(found)
+    checked = task.check(found)
     assert torch.equal(checked.cost, found.cost)
-    assert len(found.distinct()) == len(found)
-    assert torch.equal(found.best(3).cost, found.cost)
+    assert len(found.unique()) == len(found)
+    assert torch.equal(found.cheapest(3).cost, found.cost)
     before = made.frame.iloc[found.rows.numpy()]
     decoded = made.encoder.decode(found.x, like=before)
-    assert not made.finder.rules.violations(before, decoded).to_numpy().any()
+    assert not made.engine.rules.violations(before, decoded).to_numpy().any()
     again = made.encoder.encode(decoded).x
     assert torch.equal(made.classes(again), task.y_target[found.rows])
-    fixed = list(made.finder.rules.immutable)
+    fixed = list(made.engine.rules.immutable)
     pd.testing.assert_frame_equal(decoded[fixed], before[fixed], check_exact=True)
-    columns = task.layout.columns_of(fixed)
+    columns = [c for n in fixed for c in task.layout.block(n).columns]
     assert torch.equal(found.x[:, columns], task.x[found.rows][:, columns])
 
 
@@ -73,7 +73,7 @@ def test_every_answer_holds_costs_what_it_says_and_breaks_no_rule_when_decoded(c
 def test_tables_of_every_shape_are_searched(columns):
     made = setup(applicants()[columns], bar=2.0, seed=4)
     task, found = searched(made, made.x[:30])
-    assert torch.equal(task.checked(found).cost, found.cost)
+    assert torch.equal(task.check(found).cost, found.cost)
     assert len(found) == 30
 
 
@@ -82,7 +82,7 @@ def test_with_all_numbers_fixed_only_categories_change():
     task, found = searched(made, made.x[:30])
     assert task.numbers == []
     assert len(found) > 5
-    assert torch.equal(task.checked(found).cost, found.cost)
+    assert torch.equal(task.check(found).cost, found.cost)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -102,24 +102,24 @@ def test_neither_order_nor_blocks_of_rows_matter(monkeypatch):
     order = torch.randperm(8)
     _, found = searched(made, x)
     _, shuffled = searched(made, x[order])
-    back = replace(shuffled, rows=order[shuffled.rows]).best(1)
+    back = replace(shuffled, rows=order[shuffled.rows]).cheapest(1)
     assert torch.equal(back.rows, found.rows)
     assert torch.equal(back.x, found.x)
-    monkeypatch.setattr(mixed_module, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(mixed_module, "table_rows_per_search", lambda x, *, black_box: 3)
     _, blocked = searched(made, x)
     assert torch.equal(blocked.x, found.x)
 
 
 def with_flows(made, members=2):
     """The same with a small trained ensemble instead of the bell."""
-    x, layout, immutable = made.x, made.encoder.layout, made.finder.rules.immutable
+    x, layout, immutable = made.x, made.encoder.layout, made.engine.rules.immutable
     y = made.classes(x)
     brief = Training(epochs=8, batch_size=64, learning_rate=1e-2)
-    base = replace(MixedDensity.of(layout, immutable), transforms=2, hidden=(12,))
+    base = replace(MixedDensity.from_layout(layout, immutable), transforms=2, hidden=(12,))
     base = replace(base, training=brief, levels_training=brief)
-    context = ContextThreshold.of(layout, immutable=immutable)
+    context = ContextThreshold.from_layout(layout, immutable=immutable)
     ensemble = CrossFitEnsemble(members=members, base=base, context=context).fit(x.float(), y)
-    return remade(made, made.finder.validity, ensemble)
+    return remade(made, made.engine.validity, ensemble)
 
 
 def test_with_flows_too_a_row_gets_the_same_answers_alone_as_in_a_batch():
@@ -127,7 +127,7 @@ def test_with_flows_too_a_row_gets_the_same_answers_alone_as_in_a_batch():
     x = made.x[:12]
     task, together = searched(made, x, keep=2)
     assert len(together.rows.unique()) > 8
-    assert torch.equal(task.checked(together).cost, together.cost)
+    assert torch.equal(task.check(together).cost, together.cost)
     for i in (2, 9):
         _, alone = searched(made, x[i : i + 1], keep=2)
         assert torch.equal(alone.x, together.x[together.rows == i])
@@ -136,26 +136,26 @@ def test_with_flows_too_a_row_gets_the_same_answers_alone_as_in_a_batch():
 def test_rows_without_an_answer_are_absent():
     made = made_for("free")
     x = made.x[:10]
-    nobody = remade(made, lambda x_cf, _: x_cf[:, 0] * 0 - 1, Anything())
+    nobody = remade(made, lambda x_cf, _: x_cf[:, 0] * 0 - 1, AlwaysPlausible())
     assert len(searched(nobody, x)[1]) == 0
     task, found = searched(made, x)
     impossible = torch.ones(10, dtype=torch.bool)
     impossible[::2] = False
     fewer = replace(task, allowance=replace(task.allowance, possible=impossible))
-    some = made.finder.search.run(fewer, made.finder.bank)
+    some = made.engine.strategy.run(fewer, made.engine.bank)
     assert torch.equal(some.rows, found.rows[found.rows % 2 == 1])
     assert torch.equal(some.x, found.x[found.rows % 2 == 1])
-    assert len(made.finder.search.run(made.task(x[:0]), made.finder.bank)) == 0
+    assert len(made.engine.strategy.run(made.task(x[:0]), made.engine.bank)) == 0
 
 
 def test_numbers_alone_are_moved_onto_the_hyperplane():
     frame = pd.DataFrame(np.random.default_rng(0).random((200, 3)), columns=list("abc"))
     made = setup(frame)
     normal = torch.tensor([1.0, 2.0, -1.0])
-    made = remade(made, linear_validity(normal, torch.tensor(-1.0)), Anything())
+    made = remade(made, linear_validity(normal, torch.tensor(-1.0)), AlwaysPlausible())
     x = 0.3 + 0.2 * torch.rand(20, 3)
-    task = made.finder.task(x, torch.ones(20).long())
-    found = MixedSearch(sparsity=None).run(task, made.finder.bank)
+    task = made.engine.task(x, torch.ones(20).long())
+    found = MixedSearch(sparsity=None).run(task, made.engine.bank)
     optimum = (1 - x @ normal).clamp_min(0) / normal.norm()
     torch.testing.assert_close(found.cost, optimum, rtol=0, atol=2e-3)
 
@@ -163,11 +163,11 @@ def test_numbers_alone_are_moved_onto_the_hyperplane():
 def test_categories_alone_get_the_cheapest_setting_of_all():
     made = setup(applicants()[["job", "school", "owns"]], bar=0.2)
     task = made.task(made.x[:30])
-    found = MixedSearch(sparsity=None).run(task, made.finder.bank)
+    found = MixedSearch(sparsity=None).run(task, made.engine.bank)
     codes = torch.tensor(list(itertools.product(range(4), range(4), range(2))))
     every = task.layout.with_codes(task.x[:1].repeat(32, 1), codes)
     for i in range(30):
-        best = task.checked(task.candidates(torch.full((32,), i), every)).cost.min()
+        best = task.check(task.candidates(torch.full((32,), i), every)).cost.min()
         assert float(found.cost[found.rows == i].sum()) == (float(best) if torch.isfinite(best) else 0.0)
     assert len(found) > 20
 
@@ -175,11 +175,11 @@ def test_categories_alone_get_the_cheapest_setting_of_all():
 def test_one_number_beside_one_category_gets_the_optimum_over_both():
     made = setup(applicants()[["savings", "job"]], worth=1.0, bar=0.0)
     task = made.task(made.x[:30])
-    found = MixedSearch(sparsity=None).run(task, made.finder.bank)
+    found = MixedSearch(sparsity=None).run(task, made.engine.bank)
     grid = torch.linspace(0, 1, 801).repeat(4)[:, None]
     every = torch.cat([grid, torch.eye(4).repeat_interleave(801, dim=0)], dim=1)
     for i in range(30):
-        best = float(task.checked(task.candidates(torch.full((len(every),), i), every)).cost.min())
+        best = float(task.check(task.candidates(torch.full((len(every),), i), every)).cost.min())
         own = found.cost[found.rows == i]
         assert len(own) == (best < np.inf)
         assert best == np.inf or float(own) <= best + 3e-3
@@ -192,19 +192,19 @@ def test_a_row_whose_search_fails_gets_the_cheapest_verified_real_row(monkeypatc
         MixedSearch, "dense", lambda self, task, bank, rows: task.candidates(rows[:0], task.x[:0])
     )
     monkeypatch.setattr(mixed_module, "MORE", 1)
-    found = made.finder.search.run(task, made.finder.bank)
-    expected = made.finder.bank.near(task, torch.arange(20), 1, among=10**6)
+    found = made.engine.strategy.run(task, made.engine.bank)
+    expected = made.engine.bank.verified(task, torch.arange(20), 1, among=10**6)
     order = expected.rows.argsort()
     assert torch.equal(found.rows, expected.rows[order])
     assert (found.cost >= expected.cost[order]).all()
-    assert torch.equal(task.checked(found).cost, found.cost)
+    assert torch.equal(task.check(found).cost, found.cost)
 
 
 def test_fewer_changes_are_bought_with_cost_and_a_limit_is_kept():
     free, limited = made_for("free"), made_for("few changes")
     x = free.x[:12]
     task = free.task(x)
-    runs = [MixedSearch(sparsity=s).run(task, free.finder.bank) for s in (None, 0.3)]
+    runs = [MixedSearch(sparsity=s).run(task, free.engine.bank) for s in (None, 0.3)]
     changes = [task.layout.changed(found.x, x[found.rows]).sum(dim=1).double().mean() for found in runs]
     assert changes[1] < changes[0]
     assert runs[0].cost.mean() < runs[1].cost.mean() <= 1.4 * runs[0].cost.mean()
@@ -217,7 +217,7 @@ def test_flips_buy_cost():
     task = made.task(made.x[:24])
     costs = {}
     for flips in (True, False):
-        found = MixedSearch(flips=flips, sparsity=None).run(task, made.finder.bank)
+        found = MixedSearch(flips=flips, sparsity=None).run(task, made.engine.bank)
         cost = torch.full((24,), 9.0)
         cost[found.rows] = found.cost
         costs[flips] = cost
@@ -235,10 +235,10 @@ def test_a_flip_is_not_given_up_for_a_number_that_need_not_be_as_typical():
     def validity(x_cf, _):
         return torch.maximum(x_cf[:, positive] - 0.5, x_cf[:, number] - 0.6)
 
-    made = remade(made, validity, Anything())
-    empty = replace(made.finder.bank, rows={})
+    made = remade(made, validity, AlwaysPlausible())
+    empty = replace(made.engine.bank, rows={})
     row = made.encoder.encode(pd.DataFrame({"gain": [0.0], "b": [0.2]})).x
-    task = made.finder.task(row, torch.tensor([1]))
+    task = made.engine.task(row, torch.tensor([1]))
     found = MixedSearch().run(task, empty)
-    assert float(found.cost) == pytest.approx(made.finder.bank.least[0], abs=1e-3)
-    assert float(found.cost) < 0.1 < 0.4 < made.finder.bank.typical[0]
+    assert float(found.cost) == pytest.approx(made.engine.bank.least[0], abs=1e-3)
+    assert float(found.cost) < 0.1 < 0.4 < made.engine.bank.typical[0]

@@ -7,9 +7,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plausiflow.core import TargetCriterion
 from plausiflow.errors import InvalidInputError, PlausiflowError, ShapeError
-from plausiflow.search.criterion import TargetCriterion
-from plausiflow.search.targets import answers_as_text, binned, named, parse_target, targets_as_text
+from plausiflow.search.targets import (
+    bin_outcomes,
+    class_labels,
+    outputs_as_labels,
+    parse_target,
+    targets_as_text,
+)
 
 INFINITE = float("inf")
 TWO = torch.tensor([[0.7, 0.3], [0.2, 0.8], [0.5, 0.5]]).log()
@@ -46,13 +52,13 @@ def test_the_runner_up_is_the_second_most_probable():
 
 
 def test_other_wishes_for_every_class_but_the_models_own():
-    wishes = parse_target("other", THREE, TargetCriterion(), ("a", "b", "c"), 0.6)
-    assert len(wishes) == 2
+    choices = parse_target("other", THREE, TargetCriterion(), ("a", "b", "c"), 0.6)
+    assert len(choices) == 2
     for row, own in enumerate(THREE.argmax(dim=1).tolist()):
-        assert {int(wish.y[row]) for wish in wishes} == {0, 1, 2} - {own}
+        assert {int(wish.y[row]) for wish in choices} == {0, 1, 2} - {own}
     # The likelier one comes first, and all have the least probability.
-    assert [int(wish.y[0]) for wish in wishes] == [1, 2]
-    assert all(wish.least.tolist() == [0.6] * 4 for wish in wishes)
+    assert [int(wish.y[0]) for wish in choices] == [1, 2]
+    assert all(wish.min_probability.tolist() == [0.6] * 4 for wish in choices)
 
 
 def test_other_of_two_is_the_opposite():
@@ -121,8 +127,8 @@ def test_labels_for_each_row_are_as_many_as_the_rows(target):
 
 def test_a_least_probability_is_for_every_row():
     (wanted,) = parse_target("yes", TWO, TargetCriterion(), ("no", "yes"), 0.75)
-    assert wanted.least.tolist() == [0.75] * 3
-    assert parse_target("yes", TWO, TargetCriterion(), ("no", "yes"))[0].least is None
+    assert wanted.min_probability.tolist() == [0.75] * 3
+    assert parse_target("yes", TWO, TargetCriterion(), ("no", "yes"))[0].min_probability is None
 
 
 @pytest.mark.parametrize(
@@ -143,7 +149,7 @@ def test_a_pair_of_bounds_is_for_every_row(target, low, high):
     assert wanted.low.tolist() == [low] * 3
     assert wanted.high.tolist() == [high] * 3
     assert wanted.low.dtype == wanted.high.dtype == torch.float64
-    assert wanted.least is None
+    assert wanted.min_probability is None
 
 
 PAIRS = [(1, 2), (None, 3.5), (4, None)]
@@ -227,7 +233,7 @@ def test_text_and_booleans_are_no_bounds(target):
 def test_an_empty_gap_between_outcomes_is_no_bin():
     # The first fifth of the outcomes ends where the value jumps: a quantile between the two cuts nothing off.
     values = torch.tensor([0.0] * 60 + [1.0] * 240)
-    edges, bins = binned(values)
+    edges, bins = bin_outcomes(values)
     assert bins.bincount().tolist() == [60, 240]
     assert len(edges) == 3
 
@@ -254,7 +260,7 @@ def test_the_bin_is_the_first_that_a_prediction_comes_to(value, pair, own):
 @given(st.lists(st.floats(-1e3, 1e3), min_size=6, max_size=60), st.booleans())
 def test_bins_are_cut_at_quantiles(values, rounded):
     values = np.round(values, -2) if rounded else np.array(values)
-    edges, bins = binned(torch.from_numpy(values))
+    edges, bins = bin_outcomes(torch.from_numpy(values))
     assert edges[0] == -INFINITE
     assert edges[-1] == INFINITE
     low, high = (np.quantile(values, [0.2, 0.4, 0.6, 0.8], method=way) for way in ("lower", "higher"))
@@ -266,7 +272,7 @@ def test_bins_are_cut_at_quantiles(values, rounded):
 
 
 def test_different_outcomes_fill_five_bins_alike():
-    edges, bins = binned(torch.arange(100.0))
+    edges, bins = bin_outcomes(torch.arange(100.0))
     assert bins.bincount().tolist() == [20] * 5
     np.testing.assert_allclose(edges[1:-1], np.quantile(np.arange(100.0), [0.2, 0.4, 0.6, 0.8]), atol=1)
 
@@ -282,7 +288,7 @@ def test_different_outcomes_fill_five_bins_alike():
     ],
 )
 def test_few_different_outcomes_have_few_bins(values, inner, counts):
-    edges, bins = binned(torch.tensor(values))
+    edges, bins = bin_outcomes(torch.tensor(values))
     assert list(edges[1:-1]) == inner
     assert bins.bincount().tolist() == counts
 
@@ -298,11 +304,11 @@ def test_wishes_are_told_in_words():
 
 def test_answers_are_labels_or_numbers():
     usable = np.array([True, False, True])
-    assert answers_as_text(TWO, (False, True), usable).tolist() == [False, None, False]
-    numbers = answers_as_text(torch.tensor([1.5, 0.0, -2.0]), (), usable)
+    assert outputs_as_labels(TWO, (False, True), usable).tolist() == [False, None, False]
+    numbers = outputs_as_labels(torch.tensor([1.5, 0.0, -2.0]), (), usable)
     np.testing.assert_array_equal(numbers, [1.5, np.nan, -2.0])
 
 
 def test_labels_keep_their_type():
-    found = named((1, 2.5, "three", True), torch.tensor([0, 1, 2, 3]), np.array([True] * 4))
+    found = class_labels((1, 2.5, "three", True), torch.tensor([0, 1, 2, 3]), np.array([True] * 4))
     assert [type(label) for label in found] == [int, float, str, bool]

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plausiflow.search.criterion import TargetCriterion, Targets, ValidityConstraint
+from plausiflow.core import TargetCriterion, Targets, ValidityConstraint
 
 NUMBERS = st.floats(-30, 30, allow_subnormal=False)
 INFINITE = float("inf")
@@ -48,25 +48,27 @@ def test_one_of_many_classes_must_beat_every_other_by_the_margin(logits, margin,
 def test_a_least_probability_comes_on_top_of_winning(logits, least, y):
     proba = probabilities(logits)
     rival = np.delete(proba, y).max()
-    value = TargetCriterion().value(torch.tensor([logits]), Targets(of(y), least=torch.tensor([least])))
+    value = TargetCriterion().value(
+        torch.tensor([logits]), Targets(of(y), min_probability=torch.tensor([least]))
+    )
     wanted = proba[y] >= least and proba[y] >= rival
     assert close(proba[y], least) or close(proba[y], rival) or (value.item() >= 0) == wanted
 
 
 @pytest.mark.parametrize("share", [0.51, 0.6, 0.66, 0.75, 0.8, 0.9, 0.95, 0.99])
 def test_a_probability_that_is_the_least_one_exactly_is_enough(share):
-    wanted = Targets(of(1), least=torch.tensor([share]))
+    wanted = Targets(of(1), min_probability=torch.tensor([share]))
     for others in ([1 - share], [(1 - share) / 2, (1 - share) / 2]):
         logits = torch.tensor([[others[0], share, *others[1:]]]).log()
         assert TargetCriterion().value(logits, wanted).item() >= 0
         assert TargetCriterion().met(logits, wanted).all()
-        less = Targets(of(1), least=torch.tensor([share + 1e-7]))
+        less = Targets(of(1), min_probability=torch.tensor([share + 1e-7]))
         assert TargetCriterion().value(logits, less).item() < 0
 
 
 def test_a_model_that_is_certain_has_any_least_probability():
     logits = torch.tensor([[0.0, 1.0]]).clamp_min(1e-300).log().requires_grad_()
-    value = TargetCriterion(0.02).value(logits, Targets(of(1), least=torch.tensor([0.999999])))
+    value = TargetCriterion(0.02).value(logits, Targets(of(1), min_probability=torch.tensor([0.999999])))
     assert torch.isfinite(value).all()
     assert value.item() > 0
     (slope,) = torch.autograd.grad(value.sum(), logits)
@@ -75,7 +77,7 @@ def test_a_model_that_is_certain_has_any_least_probability():
 
 def test_the_value_of_a_least_probability_is_a_difference_of_log_odds():
     proba = torch.tensor([[0.2, 0.7, 0.1], [0.05, 0.9, 0.05]])
-    value = TargetCriterion().value(proba.log(), Targets(of(1, 1), least=torch.tensor([0.8, 0.8])))
+    value = TargetCriterion().value(proba.log(), Targets(of(1, 1), min_probability=torch.tensor([0.8, 0.8])))
     expected = np.log([0.7 / 0.3, 0.9 / 0.1]) - np.log(0.8 / 0.2)
     np.testing.assert_allclose(value.numpy(), expected, atol=1e-8)
 
@@ -124,38 +126,40 @@ def test_numbers_keep_their_precision_against_bounds_in_double():
 
 def test_firmer_asks_for_so_much_more():
     logits, y = torch.tensor([[0.0, 1.0], [0.0, 3.0]]), of(1, 1)
-    firm = Targets(y).held(torch.tensor([0.5, 2.0]))
+    firm = Targets(y).with_extra_margin(torch.tensor([0.5, 2.0]))
     plain = TargetCriterion(0.02).value(logits, Targets(y))
     torch.testing.assert_close(TargetCriterion(0.02).value(logits, firm), plain - torch.tensor([0.5, 2.0]))
 
 
 def test_firmer_between_bounds_leaves_half_of_the_room():
     low, high = torch.tensor([0.0, 0.0, 0.0]), torch.tensor([1.0, INFINITE, 100.0])
-    wanted = Targets(of(0, 0, 0), low=low, high=high).held(torch.full((3,), 3.0))
-    aim, inside = TargetCriterion(edges=EDGES, unit=0.5), torch.tensor([0.5, 7.0, 7.0])
+    wanted = Targets(of(0, 0, 0), low=low, high=high).with_extra_margin(torch.full((3,), 3.0))
+    criterion, inside = TargetCriterion(edges=EDGES, unit=0.5), torch.tensor([0.5, 7.0, 7.0])
     # 1 in the middle of [0, 1] in units of a half, of which half is asked for; the others have room enough.
-    torch.testing.assert_close(aim.value(inside, wanted), torch.tensor([0.5, 11.0, 11.0]))
+    torch.testing.assert_close(criterion.value(inside, wanted), torch.tensor([0.5, 11.0, 11.0]))
 
 
 def test_whatever_firmer_asks_the_middle_between_bounds_will_do():
     middle = torch.tensor([5.0])
     for width in (1e-6, 1e-2, 3.0):
-        wanted = Targets(of(0), low=middle - width, high=middle + width).held(torch.tensor([50.0]))
+        wanted = Targets(of(0), low=middle - width, high=middle + width).with_extra_margin(
+            torch.tensor([50.0])
+        )
         assert TargetCriterion(edges=EDGES, unit=0.3).value(middle, wanted).item() >= 0
 
 
 def test_rows_that_win_narrowly_are_already_as_wanted():
     logits = torch.tensor([[0.499, 0.501], [0.501, 0.499], [0.5, 0.5]]).log()
-    aim = TargetCriterion(0.1)
-    assert aim.met(logits, Targets(of(1, 1, 1))).tolist() == [True, False, False]
-    assert (aim.value(logits, Targets(of(1, 1, 1))) < 0).all()
+    criterion = TargetCriterion(0.1)
+    assert criterion.met(logits, Targets(of(1, 1, 1))).tolist() == [True, False, False]
+    assert (criterion.value(logits, Targets(of(1, 1, 1))) < 0).all()
     # Of two that are alike a model decides for the first.
-    assert aim.met(logits, Targets(of(0, 0, 0))).tolist() == [False, True, True]
+    assert criterion.met(logits, Targets(of(0, 0, 0))).tolist() == [False, True, True]
 
 
 def test_rows_below_the_least_probability_are_not_as_wanted_yet():
     logits = torch.tensor([[0.3, 0.7], [0.05, 0.95]]).log()
-    wanted = Targets(of(1, 1), least=torch.tensor([0.9, 0.9]))
+    wanted = Targets(of(1, 1), min_probability=torch.tensor([0.9, 0.9]))
     assert TargetCriterion(0.02).met(logits, wanted).tolist() == [False, True]
 
 
@@ -172,20 +176,20 @@ def test_classes_alone_are_any_answer_of_the_class():
     torch.testing.assert_close(
         TargetCriterion(0.1).value(logits, y), TargetCriterion(0.1).value(logits, Targets(y))
     )
-    aim = TargetCriterion(edges=EDGES)
+    criterion = TargetCriterion(edges=EDGES)
     values = torch.tensor([-2.0, -1.0, 0.4999, 0.5, 9.0])
-    assert (aim.value(values, aim.classes(values)) >= 0).all()
+    assert (criterion.value(values, criterion.classes(values)) >= 0).all()
     # But for the edges, which belong to both, a number is in no other bin.
     inside = torch.tensor([-2.0, 0.0, 1.0, 9.0])
     for shift in (1, 2, 3):
-        assert (aim.value(inside, (aim.classes(inside) + shift) % 4) < 0).all()
+        assert (criterion.value(inside, (criterion.classes(inside) + shift) % 4) < 0).all()
 
 
 PARTS = {
     "classes": Targets(of(0, 1, 2, 1)),
-    "least": Targets(of(0, 1, 2, 1), least=torch.tensor([0.5, 0.6, 0.7, 0.8])),
+    "least": Targets(of(0, 1, 2, 1), min_probability=torch.tensor([0.5, 0.6, 0.7, 0.8])),
     "bounds": Targets(of(0, 1, 2, 1), low=torch.arange(4.0), high=torch.arange(4.0) + 1),
-    "firmer": Targets(of(0, 1, 2, 1)).held(torch.arange(4.0)),
+    "extra_margin": Targets(of(0, 1, 2, 1)).with_extra_margin(torch.arange(4.0)),
 }
 
 
@@ -195,8 +199,8 @@ def test_parts_are_chosen_and_joined_row_by_row(kind):
     order = of(3, 1, 1, 0)
     chosen = wanted[order]
     assert len(wanted) == len(chosen) == 4
-    joined = Targets.joined([wanted[:2], wanted[2:]])
-    for name in ("y", "least", "low", "high", "firmer"):
+    joined = Targets.concat([wanted[:2], wanted[2:]])
+    for name in ("y", "min_probability", "low", "high", "extra_margin"):
         before = getattr(wanted, name)
         if before is None:
             assert getattr(chosen, name) is None

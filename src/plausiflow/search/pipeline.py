@@ -226,7 +226,7 @@ def _diagnose(
 
 
 def _lack(score: float) -> str:
-    return f"the nearest allowed row that the model decides as wanted is {-score:.2f} nats short of plausible"
+    return f"the nearest allowed row that the model decides as wanted is {-score:.2f} below the plausibility threshold"
 
 
 def _cheapest_choice(result: SearchResult, n: int, count: int) -> Tensor:

@@ -128,7 +128,8 @@ def target_classes(target: Target, outputs: Tensor, labels: tuple[Any, ...]) -> 
     if policy == "opposite" and len(labels) == 2:
         return 1 - predicted
     if policy == "runner_up":
-        return outputs.scatter(1, predicted[:, None], -torch.inf).argmax(dim=1)
+        others = outputs.clamp_min(torch.finfo(outputs.dtype).min)  # a probability of zero has -inf
+        return others.scatter(1, predicted[:, None], -torch.inf).argmax(dim=1)
     if policy == "paper":
         # Deviation: the published runs aim at |1 - predicted|: 0 -> 1, 1 -> 0, 2 -> 1, ... 9 -> 8.
         return (1 - predicted).abs()
