@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -140,6 +141,8 @@ class Explainer:
     def __post_init__(self) -> None:
         check_settings({f.name: getattr(self, f.name) for f in fields(self) if f.init})
         self.random_state = int(self.random_state)
+        if isinstance(self.plausibility, Real):  # also a number of NumPy
+            self.plausibility = float(self.plausibility)
 
     def __repr__(self) -> str:
         name = type(self.model).__name__

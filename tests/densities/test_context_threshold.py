@@ -34,13 +34,13 @@ MEDIANS = torch.tensor([[0.0, 2.0, -3.0], [1.0, -1.0, 0.5]])
 
 
 def test_nothing_given_needs_no_threshold():
-    assert ContextThreshold.of(GIVEN_LAYOUT) is None
+    assert ContextThreshold.from_layout(GIVEN_LAYOUT) is None
 
 
 def test_rules_become_columns():
     ordered = replace(GROUP, name="education", levels=range(6, 9), ordered=True)
     layout = Layout((*GIVEN_LAYOUT.blocks, ordered, replace(NUMBER, name="debt", number=9)))
-    threshold = ContextThreshold.of(
+    threshold = ContextThreshold.from_layout(
         layout, immutable=["group", "number"], rising=["education", "number"], falling=["debt"]
     )
     assert (threshold.numbers, threshold.levels) == ((3,), (0, 1, 2))
@@ -53,7 +53,7 @@ def test_the_threshold_of_a_group_is_the_quantile_of_its_scores(quantile):
     x, y = groups_table()
     group = x[:, :3].argmax(dim=1)
     scores = MEDIANS[y, group] + torch.randn(3000)
-    threshold = replace(ContextThreshold.of(GIVEN_LAYOUT, immutable=["group"]), quantile=quantile)
+    threshold = replace(ContextThreshold.from_layout(GIVEN_LAYOUT, immutable=["group"]), quantile=quantile)
     threshold.fit(x[:2000], y[:2000], scores[:2000])
     passes = scores[2000:] >= threshold(x[2000:], y[2000:])
     shift = torch.distributions.Normal(0.0, 1.0).icdf(torch.tensor(quantile))
@@ -70,7 +70,7 @@ def test_the_threshold_of_a_group_is_the_quantile_of_its_scores(quantile):
 def test_the_threshold_follows_an_immutable_number():
     x, y = groups_table()
     curve = 3 * (x[:, 3] - 0.4) ** 2 + x[:, 3]
-    threshold = ContextThreshold.of(GIVEN_LAYOUT, immutable=["number"]).fit(
+    threshold = ContextThreshold.from_layout(GIVEN_LAYOUT, immutable=["number"]).fit(
         x, y, curve + 0.2 * torch.randn(3000)
     )
     torch.testing.assert_close(threshold(x, y), curve, rtol=0, atol=0.15)
@@ -78,7 +78,7 @@ def test_the_threshold_follows_an_immutable_number():
 
 def test_what_may_change_does_not_move_the_threshold():
     x, y = groups_table(200)
-    threshold = ContextThreshold.of(GIVEN_LAYOUT, immutable=["group"]).fit(x, y, torch.randn(200))
+    threshold = ContextThreshold.from_layout(GIVEN_LAYOUT, immutable=["group"]).fit(x, y, torch.randn(200))
     moved = x.clone()
     moved[:, 3] = torch.rand(200)
     moved[:, 4:] = moved[:, 4:].flip(1)
@@ -93,7 +93,7 @@ def test_a_floor_asks_for_the_quantile_of_the_rows_that_are_still_in_reach(falli
     scores = torch.tensor([0.0, 1.0, 0.2])[group] + torch.randn(3000)
     layout = Layout((replace(GROUP, ordered=True), *GIVEN_LAYOUT.blocks[1:]))
     names = {"falling" if falling else "rising": ["group"]}
-    threshold = ContextThreshold.of(layout, **names).fit(x, y, scores)
+    threshold = ContextThreshold.from_layout(layout, **names).fit(x, y, scores)
     for level in range(3):
         reach = group <= level if falling else group >= level
         row = torch.cat([F.one_hot(torch.tensor([level]), 3).double(), torch.zeros(1, 3)], dim=1)
@@ -106,7 +106,7 @@ def test_a_floor_of_a_number_asks_more_where_only_good_rows_are_in_reach(falling
     x, y = groups_table(classes=1)
     scores = (1 - x[:, 3] if falling else x[:, 3]) * 4
     names = {"falling" if falling else "rising": ["number"]}
-    threshold = ContextThreshold.of(GIVEN_LAYOUT, **names).fit(x, y, scores)
+    threshold = ContextThreshold.from_layout(GIVEN_LAYOUT, **names).fit(x, y, scores)
     rows = torch.zeros(5, 6)
     rows[:, 3] = torch.linspace(0.9, 0.3, 5) if falling else torch.linspace(0.1, 0.7, 5)
     found = threshold(rows, torch.zeros(5).long())
@@ -123,7 +123,7 @@ def test_a_class_whose_rows_are_all_out_of_reach_still_has_a_threshold(monkeypat
     y[-1] = 1  # one row, at the lowest level: hardly a floor that is drawn is below it
     layout = Layout((replace(GROUP, ordered=True, levels=range(3)), *GIVEN_LAYOUT.blocks[1:]))
     for seed in range(10):
-        threshold = replace(ContextThreshold.of(layout, rising=["group"]), seed=seed)
+        threshold = replace(ContextThreshold.from_layout(layout, rising=["group"]), seed=seed)
         found = threshold.fit(x, y, torch.randn(60))(x, torch.ones(60).long())
         assert torch.isfinite(found).all()
 
@@ -132,7 +132,7 @@ def test_a_threshold_is_reproducible_and_comes_back_from_its_state():
     x, y = groups_table(300)
     scores = torch.randn(300)
     layout = Layout((replace(GROUP, ordered=True), *GIVEN_LAYOUT.blocks[1:]))
-    fresh = ContextThreshold.of(layout, immutable=["number"], rising=["group"])
+    fresh = ContextThreshold.from_layout(layout, immutable=["number"], rising=["group"])
     with pytest.raises(NotFittedError, match="This threshold has not been fitted"):
         fresh(x, y)
     one, same, other = (replace(fresh, seed=seed).fit(x, y, scores) for seed in (0, 0, 1))
@@ -152,10 +152,10 @@ def test_with_a_threshold_for_its_group_half_of_each_group_is_plausible():
     x = torch.stack([(~wide).double(), wide.double(), number], dim=1)
     y = torch.arange(n) // 6 % 2
     layout = Layout((replace(GROUP, levels=range(2)), replace(NUMBER, number=2)))
-    base = replace(MixedDensity.of(layout, ["group"]), transforms=2, hidden=(16,))
+    base = replace(MixedDensity.from_layout(layout, ["group"]), transforms=2, hidden=(16,))
     base = replace(base, training=Training(epochs=15, learning_rate=1e-2))
     shares = {}
-    for context in (None, ContextThreshold.of(layout, immutable=["group"])):
+    for context in (None, ContextThreshold.from_layout(layout, immutable=["group"])):
         fitted = CrossFitEnsemble(members=2, base=base, context=context).fit(x[:1200], y[:1200])
         passes = fitted.score(x[1200:], y[1200:]) >= 0
         shares[context is None] = [float(passes[wide[1200:] == g].double().mean()) for g in (False, True)]

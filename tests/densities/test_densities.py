@@ -167,7 +167,7 @@ def test_using_it_before_fit_says_what_to_call(name):
 
 
 def test_there_is_no_state_before_fit(name, request):
-    with pytest.raises(NotFittedError, match=r"there is no state to save"):
+    with pytest.raises(NotFittedError, match=r"has not been fitted\. Call `fit\(x, y\)` first"):
         MAKERS[name]().state()
 
 
@@ -239,7 +239,7 @@ def test_near_discrete_constant_and_duplicated_columns_are_harmless(name):
 def test_near_discrete_data_sets_train_without_nan(name, dataset, request, monkeypatch):
     if dataset != "digits":  # which comes with scikit-learn
         monkeypatch.setenv("PLAUSIFLOW_DATA", str(request.getfixturevalue("data_directory")))
-    fold = catalog.load(dataset).fold(0)
+    fold = catalog.load_dataset(dataset).fold(0)
     density = flow(name, BRIEF) if name in ARCHITECTURES else MAKERS[name]()
     density.fit(fold.x_train[:1500], fold.y_train[:1500])
     assert_sound(density, fold.x_test[:300], fold.y_test[:300])

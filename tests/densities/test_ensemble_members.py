@@ -9,6 +9,7 @@ from crossfitting import BASE, BRIEF, changed, fitted_on
 from estimating import rows
 from plausiflow.densities import ConditionalFlow, CrossFitEnsemble
 from plausiflow.densities.ensemble import split_by_class
+from plausiflow.densities.members import copy_with_seed
 from plausiflow.densities.thresholds import FEW_ROWS, quantile_of
 
 
@@ -185,3 +186,50 @@ def test_about_half_of_fresh_rows_pass_and_a_tenth_of_the_rows_reach_the_largest
     for k in (0, 1):
         own = ensemble.least_left_out(x[:1000][y[:1000] == k], torch.full((500,), k))
         assert (own >= ensemble.most_margin_[k]).double().mean() == pytest.approx(0.1, abs=0.005)
+
+
+# ---------------------------------------------------------------- members of other classes
+
+
+class Outside:
+    """A density that is not plausiflow's: normal distributions per class, without a seed."""
+
+    def fit(self, x, y, *, n_classes=None):
+        parts = [x[y == k].double() for k in range(n_classes)]
+        self.mean, self.sd = (
+            torch.stack([f(part, dim=0) for part in parts]) for f in (torch.mean, torch.std)
+        )
+        return self
+
+    def log_prob(self, x, y):
+        return torch.distributions.Normal(self.mean.to(x)[y], self.sd.to(x)[y]).log_prob(x).sum(dim=1)
+
+    def state(self):
+        return {"mean": self.mean, "sd": self.sd}
+
+    def load_state(self, state):
+        self.mean, self.sd = state["mean"], state["sd"]
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_a_density_of_another_class_can_be_a_member(workers):
+    x, y = rows(2)
+    ensemble = CrossFitEnsemble(members=3, base=Outside(), workers=workers).fit(x, y)
+    assert ensemble.n_classes == 3
+    part = split_by_class(y, 3, 0)
+    for m, member in enumerate(ensemble.flows_):
+        alone = Outside().fit(x[part != m], y[part != m], n_classes=3)
+        assert torch.equal(ensemble.member_log_probs(x, y)[m], alone.log_prob(x, y))
+        assert torch.equal(member.mean, alone.mean)
+    again = CrossFitEnsemble(members=3, base=Outside()).load_state(ensemble.state())
+    assert torch.equal(again.score(x, y), ensemble.score(x, y))
+
+
+def test_copies_of_a_member_differ_in_their_seed_only():
+    assert copy_with_seed(BRIEF, 7) is not BRIEF
+    assert copy_with_seed(BRIEF, 7).seed == 7
+    base = Outside()
+    base.seed, base.mean = 0, torch.zeros(2)
+    other = copy_with_seed(base, 3)
+    assert (base.seed, other.seed) == (0, 3)
+    assert other.mean is not base.mean

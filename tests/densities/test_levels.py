@@ -136,16 +136,16 @@ def test_the_same_seed_gives_the_same_levels_and_their_state_brings_them_back():
 
 def test_misused_levels_say_what_was_expected():
     for groups in ((), ((0, 2), (3, 3)), ((4, 2),)):
-        with pytest.raises(InvalidInputError, match="`groups` must name at least one block of columns"):
+        with pytest.raises(InvalidInputError, match="`groups` must have at least one range of columns"):
             ConditionalLevels(groups=groups)
     fresh = ConditionalLevels(groups=GROUPS, given=GIVEN, hidden=20)
     with pytest.raises(NotFittedError, match="have not been fitted"):
         fresh.log_prob(level_rows(), torch.zeros(60).long())
-    with pytest.raises(NotFittedError, match="there is no state"):
+    with pytest.raises(NotFittedError, match="have not been fitted"):
         fresh.state()
     levels = random_levels()
     for settings in ({"hidden": 21}, {"given": (2,)}, {"groups": GROUPS[:2]}):
-        with pytest.raises(InvalidInputError, match="other groups, given columns or units"):
+        with pytest.raises(InvalidInputError, match="same groups, given columns and hidden units"):
             replace(fresh, **settings).load_state(levels.state())
     with pytest.raises(ShapeError, match=r"`x` must have shape \(n, 9\)"):
         levels.log_prob(level_rows()[:, :8], torch.zeros(60).long())

@@ -13,7 +13,7 @@ from plausiflow.core.protocols import Density
 from plausiflow.core.training import Training
 from plausiflow.densities import ConditionalFlow, CrossFitEnsemble
 from plausiflow.densities import members as members_module
-from plausiflow.densities.members import member_from, settings_of, stack
+from plausiflow.densities.members import build_member, member_settings, stack
 from plausiflow.densities.mixed import MixedDensity, StackedMixed
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
 from plausiflow.tables.layout import Block, Layout, Scale
@@ -83,12 +83,12 @@ SHAPES = {
 
 def mixed(shape, seed=0):
     layout, context = SHAPES[shape]
-    density = brief(MixedDensity.of(layout, context, seed=seed))
+    density = brief(MixedDensity.from_layout(layout, context, seed=seed))
     return shaken(density.fit(*table(layout)), 0.3)
 
 
 def test_a_layout_and_its_context_become_columns_and_noise():
-    density = MixedDensity.of(LAYOUT, ["age", "sex"], seed=3)
+    density = MixedDensity.from_layout(LAYOUT, ["age", "sex"], seed=3)
     assert (density.width, density.numbers, density.groups) == (10, (0, 7), ((1, 4), (8, 10)))
     assert density.noise == pytest.approx((0.03, 0.02))  # 0.3 of a step of 0.1; no step on a log scale
     assert density.seed == 3
@@ -125,7 +125,7 @@ def test_every_shape_of_table_keeps_the_contract_of_a_density(shape):
     torch.testing.assert_close(alone, found, rtol=1e-12, atol=1e-12)
     assert density.log_prob(x[:0], y[:0]).shape == (0,)
     state = from_bytes(to_bytes(density.state()))
-    again = brief(MixedDensity.of(*SHAPES[shape])).load_state(state)
+    again = brief(MixedDensity.from_layout(*SHAPES[shape])).load_state(state)
     assert torch.equal(again.log_prob(x, y), found)
 
 
@@ -151,7 +151,7 @@ def test_gradients_reach_the_numbers_through_the_flow_alone():
 def test_numbers_without_levels_or_context_are_a_plain_flow():
     layout = only("income", "age")
     x, y = table(layout)
-    density = brief(MixedDensity.of(layout, seed=4)).fit(x, y)
+    density = brief(MixedDensity.from_layout(layout, seed=4)).fit(x, y)
     training = replace(BRIEF, noise=(0.03, 0.02))
     flow = ConditionalFlow(transforms=2, hidden=(8,), training=training, seed=5).fit(x, y)
     torch.testing.assert_close(density.log_prob(x, y), flow.log_prob(x, y), rtol=0, atol=0)
@@ -168,19 +168,19 @@ def test_few_rows_are_trained_in_small_batches(n, batch, monkeypatch):
 
     monkeypatch.setattr(ConditionalFlow, "fit", noted)
     layout = only("age")
-    density = brief(MixedDensity.of(layout))
+    density = brief(MixedDensity.from_layout(layout))
     replace(density, training=replace(BRIEF, batch_size=256)).fit(*table(layout, n=n))
     assert sizes == [batch]
 
 
 def test_a_misused_density_says_what_was_expected():
     with pytest.raises(InvalidInputError, match="needs at least one feature that may change"):
-        MixedDensity.of(LAYOUT, [block.name for block in LAYOUT.blocks])
-    fresh = brief(MixedDensity.of(LAYOUT))
+        MixedDensity.from_layout(LAYOUT, [block.name for block in LAYOUT.blocks])
+    fresh = brief(MixedDensity.from_layout(LAYOUT))
     x, y = table()
     with pytest.raises(NotFittedError, match="has not been fitted"):
         fresh.log_prob(x, y)
-    with pytest.raises(NotFittedError, match="there is no state"):
+    with pytest.raises(NotFittedError, match="has not been fitted"):
         fresh.state()
     for wrong in (x[:, :9], torch.cat([x, x[:, :1]], dim=1)):
         with pytest.raises(ShapeError, match=r"`x` must have shape \(n, 10\), rows as encoded"):
@@ -195,17 +195,17 @@ def test_a_misused_density_says_what_was_expected():
 @pytest.mark.parametrize("shape", ["numbers only", "categories only", "one number, given the rest"])
 def test_the_state_of_a_density_of_other_columns_is_an_error_and_changes_nothing(shape):
     density, other = mixed("mixed"), mixed(shape)
-    with pytest.raises(InvalidInputError, match="does not fit"):
-        brief(MixedDensity.of(LAYOUT)).load_state(other.state())
+    with pytest.raises(InvalidInputError, match="must come from a density"):
+        brief(MixedDensity.from_layout(LAYOUT)).load_state(other.state())
     before = density.state()
-    with pytest.raises(InvalidInputError, match="does not fit"):
+    with pytest.raises(InvalidInputError, match="must come from a density"):
         density.load_state(other.state())
     assert equal_states(density.state(), before)
 
 
 def test_n_classes_covers_classes_that_the_rows_lack():
     x, _ = table()
-    density = brief(MixedDensity.of(LAYOUT)).fit(x, torch.zeros(120).long(), n_classes=3)
+    density = brief(MixedDensity.from_layout(LAYOUT)).fit(x, torch.zeros(120).long(), n_classes=3)
     assert torch.isfinite(density.log_prob(x, torch.full((120,), 2))).all()
 
 
@@ -217,10 +217,12 @@ def test_settings_survive_json_exactly(kind):
     member = (
         ConditionalFlow(hidden=(8, 4), given=(1,), training=Training(noise=(0.1, 0.0)), seed=9)
         if kind == "flow"
-        else replace(MixedDensity.of(LAYOUT, ["age"], seed=7), hidden=(5, 6), training=Training(epochs=3))
+        else replace(
+            MixedDensity.from_layout(LAYOUT, ["age"], seed=7), hidden=(5, 6), training=Training(epochs=3)
+        )
     )
-    settings = settings_of(member)
-    again = member_from(json.loads(json.dumps(settings)))
+    settings = member_settings(member)
+    again = build_member(json.loads(json.dumps(settings)))
     assert settings["kind"] == kind
     assert type(again) is type(member)
     assert asdict(again) == asdict(member)
@@ -240,7 +242,7 @@ class Worker:
 
 
 def ensemble(**settings):
-    base = brief(MixedDensity.of(LAYOUT, ["age", "sex"]))
+    base = brief(MixedDensity.from_layout(LAYOUT, ["age", "sex"]))
     return CrossFitEnsemble(members=2, base=base, seed=1, **settings)
 
 

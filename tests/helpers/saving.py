@@ -24,7 +24,7 @@ from plausiflow.search import fit as fitting
 NUMBERS, LEVELS = ["age", "income", "debt_ratio"], ["education", "job"]
 RULES = [Immutable("age"), Increasing("education"), Range("debt_ratio", 0, 0.9)]
 SETTINGS = {"confidence": None, "judges": 1, "plausibility": 0.1}
-LONG_SEARCH = verified.ITERATIONS, fitting.VerifiedSearch
+LONG_SEARCH = verified.ITERATIONS, fitting.BlackBoxSearch
 
 
 def score(frame):

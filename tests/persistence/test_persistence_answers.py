@@ -50,13 +50,13 @@ def test_a_loaded_explainer_is_the_fitted_one_in_every_tensor(name, saved, fitte
     for one, other in [
         (before.engine_.plausibility.state(), after.engine_.plausibility.state()),
         (before.judges_.state(), after.judges_.state()),
-        (before.engine_.rows_state(), after.engine_.rows_state()),
+        (before.engine_.bank_state(), after.engine_.bank_state()),
     ]:
         assert one.keys() == other.keys()
         assert all(torch.equal(one[key], other[key]) for key in one)
     x = torch.rand(50, before.encoder_.layout.width, dtype=torch.float64)
     x = before.encoder_.layout.with_codes(x, before.encoder_.layout.codes(x))
-    wanted = before.engine_.plain(torch.arange(50) % 2)
+    wanted = before.criterion_.of_class(torch.arange(50) % 2)
     assert torch.equal(before.engine_.validity(x, wanted), after.engine_.validity(x, wanted))
     assert torch.equal(before.engine_.weights, after.engine_.weights)
     assert before.engine_.rules.constraints == after.engine_.rules.constraints
@@ -77,7 +77,7 @@ def test_an_explainer_that_was_loaded_is_saved_as_it_was(name, saved, fitted, tm
 @pytest.mark.slow
 def test_a_new_process_gives_the_same_answers_to_the_bit(table, tmp_path, monkeypatch):
     monkeypatch.setattr(verified, "ITERATIONS", LONG_SEARCH[0])
-    monkeypatch.setattr(fitting, "VerifiedSearch", LONG_SEARCH[1])
+    monkeypatch.setattr(fitting, "BlackBoxSearch", LONG_SEARCH[1])
     names, rows = ["network", "logistic", "histogram", "xgboost"], table[0].iloc[:3]
     explainers = {}
     for name in names:

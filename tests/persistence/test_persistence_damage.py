@@ -1,4 +1,4 @@
-"""Directories that were damaged, by accident or on purpose, give clear errors and nothing else."""
+"""Directories that were damaged, by accident or on purpose, raise clear errors and no others."""
 
 import json
 import os
@@ -18,25 +18,39 @@ for library in ("lightgbm", "xgboost", "skops.io"):
     pytest.importorskip(library)
 
 DOCUMENTS = {
-    "a newer version": (lambda d: d.update(format=99), r"has format 99, by plausiflow .*reads format 1"),
+    "a newer version": (lambda d: d.update(format=99), r"format 99 by plausiflow .* reads format 2"),
     "no version": (lambda d: d.pop("format"), "checksum"),
-    "another kind": (lambda d: d.update(kind="letter"), "is not that of one"),
-    "a path upwards": (lambda d: d["files"].update({"../x.safetensors": {"bytes": 1}}), "`files` must name"),
-    "a whole path": (lambda d: d["files"].update({"/etc/passwd": {"bytes": 1}}), "`files` must name"),
-    "wide layers": (lambda d: d["densities"]["base"].update(hidden=[1 << 20] * 2), "cannot be"),
-    "many layers": (lambda d: d["densities"]["base"].update(transforms=60_000), "cannot be"),
-    "many members": (lambda d: d["densities"].update(members=10**9), "cannot be"),
-    "a wide network": (lambda d: d["model"]["settings"].update(hidden=[10**9]), "cannot be"),
-    "an unknown class": (lambda d: d["densities"].update(kind="os.system"), "its parts do not fit"),
+    "another kind": (lambda d: d.update(kind="letter"), "is something else"),
+    "a path upwards": (lambda d: d["files"].update({"../x.safetensors": {"bytes": 1}}), "`files` may only"),
+    "a whole path": (lambda d: d["files"].update({"/etc/passwd": {"bytes": 1}}), "`files` may only name"),
+    "wide layers": (lambda d: d["plausibility"]["base"].update(hidden=[1 << 20] * 2), "too (large|many)"),
+    "many layers": (lambda d: d["plausibility"]["base"].update(transforms=60_000), "too many"),
+    "many members": (lambda d: d["plausibility"].update(members=10**9), "too large"),
+    "a wide network": (lambda d: d["model"]["settings"].update(hidden=[10**9]), "too large"),
+    "an unknown class": (lambda d: d["plausibility"].update(kind="os.system"), "its parts do not fit"),
     "an unknown setting": (lambda d: d["settings"].update(debug=True), "its parts do not fit"),
     "a wrong setting": (lambda d: d["settings"].update(margin=7), r"`margin` must be in \[0, 0.5\)"),
     "a rule of nothing": (lambda d: d["rules"].append({"rule": "Increasing", "feature": ""}), "constraints"),
-    "a range upside down": (lambda d: d["schema"]["features"][0].update(minimum=1e9), "this is no feature"),
-    "a feature twice": (lambda d: d["schema"]["features"].append(d["schema"]["features"][0]), "one name"),
+    "a range upside down": (lambda d: d["schema"]["features"][0].update(minimum=1e9), "not a valid feature"),
+    "a feature twice": (lambda d: d["schema"]["features"].append(d["schema"]["features"][0]), "same name"),
     "no schema": (lambda d: d.pop("schema"), "its parts do not fit"),
     "fewer columns": (lambda d: d["schema"]["features"].pop(), "its parts do not fit|must"),
-    "other thresholds": (lambda d: d["densities"].update(aggregation="min"), "scores of synthetic rows"),
+    "other thresholds": (lambda d: d["plausibility"].update(aggregation="min"), "scores of synthetic rows"),
 }  # fmt: skip
+
+
+def test_an_older_format_says_which_release_reads_it_and_what_to_do(copied):
+    folder = copied()
+    changed_document(folder, lambda d: d.update(format=1, versions={"plausiflow": "0.9"}))
+    with pytest.raises(ArtefactError) as caught:
+        Explainer.load(folder)
+    for part in (
+        str(folder),
+        "format 1 by plausiflow 0.9",
+        "reads format 2",
+        "Fit the explainer again and save",
+    ):
+        assert part in str(caught.value)
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -53,19 +67,19 @@ TENSORS = {
     "another width": ("bank", lambda t: t.update({"bank.1": t["bank.1"][:, 1:].contiguous()}), "width"),
     "not a number": ("bank", lambda t: t["bank.1"].fill_(torch.nan), "finite doubles"),
     "no rows of a class": ("bank", lambda t: t.pop("wider.1"), "its parts do not fit"),
-    "few thresholds": ("densities", lambda t: t.update(thresholds=t["thresholds"][:1].clone()), "thresholds"),
-    "whole margins": ("densities", lambda t: t.update(margin=t["margin"].long()), "margins must be numbers"),
-    "other weights": ("densities", lambda t: t["0.numbers.flow.mean"].add_(1), "scores of synthetic rows"),
+    "few": ("plausibility", lambda t: t.update(thresholds=t["thresholds"][:1].clone()), "the thresholds"),
+    "whole margins": ("plausibility", lambda t: t.update(margin=t["margin"].long()), "margins must be"),
+    "other weights": ("plausibility", lambda t: t["0.numbers.flow.mean"].add_(1), "scores of synthetic rows"),
     "weights that are whole": (
-        "densities",
+        "plausibility",
         lambda t: t.update({"0.numbers.flow.mean": t["0.numbers.flow.mean"].long()}),
         "do not fit",
     ),
-    "a huge shape": ("densities", lambda t: t.update({"0.shape": torch.tensor([1 << 40, 2])}), "cannot be"),
-    "no member": ("densities", lambda t: [t.pop(k) for k in list(t) if k.startswith("1.")], "members"),
+    "a huge shape": ("plausibility", lambda t: t["0.shape"].fill_(1 << 40), "too large"),
+    "no member": ("plausibility", lambda t: [t.pop(k) for k in list(t) if k.startswith("1.")], "members"),
     "another judge": ("judges", lambda t: t["log_delta"].add_(1e6), "judgements of synthetic rows"),
-    "other answers": ("probes", lambda t: t["answers"].mul_(0.5), "The stored model has changed"),
-    "few probes": ("probes", lambda t: t.update(x=t["x"][:3].clone()), "probes must be doubles"),
+    "other outputs": ("synthetic_rows", lambda t: t["outputs"].mul_(0.5), "The stored model has changed"),
+    "few rows": ("synthetic_rows", lambda t: t.update(x=t["x"][:3].clone()), "rows must be doubles"),
 }  # fmt: skip
 
 
@@ -82,8 +96,8 @@ def test_tensors_that_do_not_fit_are_refused(name, copied):
 def test_trees_that_lead_nowhere_are_refused(node, copied, fitted):
     folder = copied("function")
     value = 0 if node == "threshold" else 10**6
-    changed_tensors(folder, "likeness.safetensors", lambda t: t[node].fill_(value))
-    with pytest.raises(PlausiflowError, match=r"not those of trees|likeness of synthetic rows"):
+    changed_tensors(folder, "surrogate.safetensors", lambda t: t[node].fill_(value))
+    with pytest.raises(PlausiflowError, match=r"not those of trees|surrogate outputs of synthetic rows"):
         Explainer.load(folder, model=score)
 
 
@@ -99,7 +113,7 @@ def test_links_and_folders_are_not_read(copied, saved):
             content = path.read_bytes()
             path.unlink()
             make(path)
-            with pytest.raises(ArtefactError, match=f"{name} (cannot be opened|is no plain file)"):
+            with pytest.raises(ArtefactError, match=f"{name} (cannot be opened|is not a regular file)"):
                 Explainer.load(folder)
             path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
             path.write_bytes(content)

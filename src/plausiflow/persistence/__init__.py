@@ -1,29 +1,37 @@
 """Saved explainers: a directory of safetensors and versioned JSON; no pickle is ever read."""
 
-from plausiflow.persistence.boosters import without_parameters
-from plausiflow.persistence.estimators import Stored, restored
-from plausiflow.persistence.files import DOCUMENT, ArtefactError, read, write_atomically
-from plausiflow.persistence.probes import Origin
-from plausiflow.persistence.saving import Parts, load, reading, save
-from plausiflow.persistence.states import KINDS, Kinds, State, as_json, below, fingerprint
+from plausiflow.persistence.estimators import StoredEstimator, restore_estimator
+from plausiflow.persistence.files import DOCUMENT, ArtefactError, read_folder
+from plausiflow.persistence.saved_explainer import SavedExplainer, as_artefact_error, load, save
+from plausiflow.persistence.states import (
+    TensorDict,
+    add_prefix,
+    fingerprint,
+    get_settings,
+    get_state,
+    restore,
+    to_json_bytes,
+)
+from plausiflow.persistence.synthetic_rows import TrainingSummary
+from plausiflow.persistence.tree_checks import strip_lightgbm_parameters
 
 __all__ = [
     "DOCUMENT",
-    "KINDS",
     "ArtefactError",
-    "Kinds",
-    "Origin",
-    "Parts",
-    "State",
-    "Stored",
-    "as_json",
-    "below",
+    "SavedExplainer",
+    "StoredEstimator",
+    "TensorDict",
+    "TrainingSummary",
+    "add_prefix",
+    "as_artefact_error",
     "fingerprint",
+    "get_settings",
+    "get_state",
     "load",
-    "read",
-    "reading",
-    "restored",
+    "read_folder",
+    "restore",
+    "restore_estimator",
     "save",
-    "without_parameters",
-    "write_atomically",
+    "strip_lightgbm_parameters",
+    "to_json_bytes",
 ]

@@ -1,6 +1,9 @@
-"""Fitted models as settings that JSON can hold and tensors, and back; nothing else is needed to make them.
+"""Settings and tensors of fitted objects, and how to restore the objects from them.
 
-``Kinds`` is a closed list of classes: what a file names is looked up there, and never imported.
+Settings are JSON values; everything that was learned is a dictionary of tensors. A file can only name the
+classes in ``KNOWN_CLASSES``: names are looked up there and never imported. An object of any other class, such
+as a user's density, is stored as the name of its class and its tensors. To restore it, the caller passes an
+object of that class.
 """
 
 from __future__ import annotations
@@ -9,8 +12,8 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Self
+from dataclasses import fields
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -22,125 +25,165 @@ from plausiflow.densities import (
     ConditionalFlow,
     ContextThreshold,
     CrossFitEnsemble,
+    Judges,
     MixedDensity,
     Thresholded,
 )
 from plausiflow.errors import InvalidInputError
 from plausiflow.models import NODE, LinearClassifier, MLPClassifier
-from plausiflow.tables import plain
+from plausiflow.tables import to_python
 
-State = dict[str, Tensor]
-_NO_SETTING = {"workers"}
-LIBRARIES = (
+TensorDict = dict[str, Tensor]
+KNOWN_CLASSES: Mapping[str, type[Any]] = {
+    known.__name__: known
+    for known in (
+        LinearClassifier, MLPClassifier, NODE, ConditionalFlow, MixedDensity, KDE, GMM, Thresholded,
+        CrossFitEnsemble, ContextThreshold, Judges, Training,
+    )
+}  # fmt: skip
+USER_CLASS = "user"
+"""The ``kind`` of an object whose class is not in ``KNOWN_CLASSES``."""
+_NOT_STORED = {"workers"}
+_LIBRARIES = (
     "plausiflow", "torch", "numpy", "pandas", "sklearn", "zuko", "safetensors", "skops", "xgboost",
     "lightgbm",
 )  # fmt: skip
-"""What a saved explainer depends on, as it is imported."""
 
 
-@dataclass(frozen=True)
-class Kinds:
-    """The classes that settings may be made of, by name.
+@runtime_checkable
+class HasState(Protocol):
+    """A fitted object that can be saved; a user's density or plausibility needs these two methods."""
+
+    def state(self) -> TensorDict:
+        """Return everything learned, as tensors by name."""
+        ...
+
+    def load_state(self, state: TensorDict) -> object:
+        """Restore what :meth:`state` returned, in an object with the same settings."""
+        ...
+
+
+def is_known(model: object) -> bool:
+    """Return whether the class of an object is in ``KNOWN_CLASSES``."""
+    return KNOWN_CLASSES.get(type(model).__name__) is type(model)
+
+
+def get_settings(model: object, *, user_classes: bool = False) -> dict[str, object]:
+    """Return the settings of an object as JSON values; :func:`build` reads them.
+
+    Args:
+        model: An object of a known class.
+        user_classes: Whether ``model`` and the objects inside it may be of other classes that have ``state``
+            and ``load_state``. Their settings are not stored.
 
     Example:
-        >>> settings = KINDS.settings_of(KDE(bandwidth=0.5))
+        >>> settings = get_settings(KDE(bandwidth=0.5))
         >>> settings
         {'kind': 'KDE', 'bandwidth': 0.5}
-        >>> KINDS.made(settings)
+        >>> build(settings)
         KDE(bandwidth=0.5)
     """
+    settings: dict[str, object] = _to_json(model, "The object", user_classes)
+    return settings
 
-    classes: Mapping[str, type[Any]]
 
-    @classmethod
-    def of(cls, *classes: type[Any]) -> Self:
-        """By the names of classes."""
-        return cls({one.__name__: one for one in classes})
-
-    def with_(self, *classes: type[Any]) -> Kinds:
-        """The same and some more."""
-        return Kinds({**self.classes, **Kinds.of(*classes).classes})
-
-    def __contains__(self, model: object) -> bool:
-        return self.classes.get(type(model).__name__) is type(model)
-
-    def settings_of(self, model: object) -> dict[str, object]:
-        """What a model was made with, as JSON has it; :meth:`made` and :meth:`restored` take it back."""
-        kind = type(model).__name__
-        if model not in self or not is_dataclass(model):
-            raise InvalidInputError(
-                f"Expected one of {', '.join(self.classes)}; got a {kind}, whose settings are not known. "
-                "Store its tensors by themselves."
-            )
-        named = {f.name: getattr(model, f.name) for f in fields(model) if f.init}
-        return {"kind": kind} | {
-            name: self._plain(value, f"{kind}.{name}")
-            for name, value in named.items()
-            if name not in _NO_SETTING
-        }
-
-    def state_of(self, model: object) -> State:
-        """Everything that a model has learned, as tensors."""
-        self.settings_of(model)
-        state: State = model.state()  # type: ignore[attr-defined]
-        return state
-
-    def made(self, settings: Any) -> Any:  # noqa: ANN401  (a setting, or one of the classes)
-        """The model that :meth:`settings_of` describes, not fitted."""
-        if isinstance(settings, list):
-            return tuple(map(self.made, settings))
-        if not isinstance(settings, Mapping):
-            return settings
-        values = {name: self.made(value) for name, value in settings.items() if name != "kind"}
-        return self.classes[settings["kind"]](**values)
-
-    def restored(self, settings: Mapping[str, Any], state: State) -> Any:  # noqa: ANN401  (one of the classes)
-        """The model that :meth:`settings_of` and :meth:`state_of` describe."""
-        return self.made(settings).load_state(state)
-
-    def _plain(self, value: object, name: str) -> object:
-        """A setting as JSON has it."""
-        value = plain(value)
-        if value is None or isinstance(value, bool | int | float | str):
-            return value
-        if isinstance(value, list | tuple):
-            return [self._plain(item, name) for item in value]
-        if value in self:
-            return self.settings_of(value)
+def get_state(model: Any) -> TensorDict:  # noqa: ANN401  (an object with `state`)
+    """Return everything that an object has learned, as tensors."""
+    state: TensorDict = model.state()
+    others = {name: type(value).__name__ for name, value in state.items() if not isinstance(value, Tensor)}
+    if others:
         raise InvalidInputError(
-            f"`{name}` must be numbers, texts or one of {', '.join(self.classes)} to be stored; got a "
-            f"{type(value).__name__}. Fit this one without a store."
+            f"`state()` must return a dictionary of tensors; got these types of values: {others}. Convert "
+            "them with `torch.as_tensor`."
         )
+    return state
 
 
-KINDS = Kinds.of(
-    LinearClassifier, MLPClassifier, NODE, ConditionalFlow, MixedDensity, KDE, GMM, Thresholded,
-    CrossFitEnsemble, ContextThreshold, Training,
-)  # fmt: skip
-"""Our own classifiers and densities."""
+def build(settings: Any, user_object: object = None) -> Any:  # noqa: ANN401  (a setting, or one of the classes)
+    """Return the object that :func:`get_settings` described, not fitted.
+
+    Args:
+        settings: JSON values.
+        user_object: The object to use where the settings name a class that is not known.
+
+    Raises:
+        InvalidInputError: ``user_object`` is missing or has another class.
+    """
+    if isinstance(settings, list):
+        return tuple(build(item, user_object) for item in settings)
+    if not isinstance(settings, Mapping):
+        return settings
+    if settings["kind"] != USER_CLASS:
+        values = {name: build(value, user_object) for name, value in settings.items() if name != "kind"}
+        return KNOWN_CLASSES[settings["kind"]](**values)
+    name = str(settings["class"])
+    if user_object is None or _class_name(user_object) != name:
+        given = "none was given" if user_object is None else f"got a `{_class_name(user_object)}`"
+        raise InvalidInputError(
+            f"`density` must be an object of the class `{name}`, as when the explainer was saved; {given}. "
+            "The class itself is not stored. Create it with the settings of the one that was fitted and pass "
+            f"it: `Explainer.load(folder, density={name.rpartition('.')[2]}(...))`."
+        )
+    return user_object
+
+
+def restore(settings: Mapping[str, Any], state: TensorDict) -> Any:  # noqa: ANN401  (one of the classes)
+    """Return the object that :func:`get_settings` and :func:`get_state` described."""
+    return build(settings).load_state(state)
+
+
+def has_user_class(settings: object) -> bool:
+    """Return whether settings name a class that is not known."""
+    if isinstance(settings, Mapping):
+        return settings.get("kind") == USER_CLASS or any(map(has_user_class, settings.values()))
+    return isinstance(settings, list) and any(map(has_user_class, settings))
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:
-    """A hash of tensors: names, types, shapes, kinds of device and every byte."""
+    """Return a hash of the names, dtypes, shapes, device types and bytes of tensors."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].detach()
-        digest.update(as_json([name, str(tensor.dtype), list(tensor.shape), tensor.device.type]))
+        digest.update(to_json_bytes([name, str(tensor.dtype), list(tensor.shape), tensor.device.type]))
         digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
-def below(name: str, state: Mapping[str, Tensor]) -> State:
-    """The tensors, below a name."""
-    return {f"{name}.{key}": value for key, value in state.items()}
+def add_prefix(prefix: str, state: Mapping[str, Tensor]) -> TensorDict:
+    """Return the tensors under the names ``prefix.name``."""
+    return {f"{prefix}.{name}": value for name, value in state.items()}
 
 
-def versions() -> dict[str, str]:
-    """Of the libraries that are in use."""
-    used = {name: sys.modules.get(name) for name in LIBRARIES}
+def library_versions() -> dict[str, str]:
+    """Return the versions of the libraries in use that a saved explainer depends on."""
+    used = {name: sys.modules.get(name) for name in _LIBRARIES}
     return {name: str(getattr(module, "__version__", "")) for name, module in used.items() if module}
 
 
-def as_json(value: object) -> bytes:
-    """The one way to write a value."""
+def to_json_bytes(value: object) -> bytes:
+    """Return a value as JSON, always with the same bytes."""
     return json.dumps(value, sort_keys=True).encode()
+
+
+def _class_name(model: object) -> str:
+    return f"{type(model).__module__}.{type(model).__qualname__}"
+
+
+def _to_json(value: Any, name: str, user_classes: bool) -> Any:  # noqa: ANN401  (any JSON value)
+    value, kind = to_python(value), type(value).__name__
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_to_json(item, name, user_classes) for item in value]
+    if is_known(value):
+        names = [field.name for field in fields(value) if field.init and field.name not in _NOT_STORED]
+        return {"kind": kind} | {n: _to_json(getattr(value, n), f"`{kind}.{n}`", user_classes) for n in names}
+    if user_classes and isinstance(value, HasState):
+        return {"kind": USER_CLASS, "class": _class_name(value)}
+    remedy = (
+        "Add `state()` and `load_state(state)` to its class" if user_classes else "Fit it without a store"
+    )
+    raise InvalidInputError(
+        f"{name} must be made of numbers, text and objects of {', '.join(KNOWN_CLASSES)} to be stored; got a "
+        f"{kind}. {remedy}."
+    )

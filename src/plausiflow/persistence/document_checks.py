@@ -1,0 +1,79 @@
+"""Checks of a document before objects are built from it.
+
+A network is built from its settings before its weights are loaded, so settings in a file that somebody else
+wrote could ask for a network of any size. The weights of an honest network are in the file: settings may not
+ask for more memory than the tensors fill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from plausiflow.persistence.states import TensorDict, has_user_class
+from plausiflow.tables import KINDS, MAX_DECIMALS, CellValue
+
+_NOT_SIZES = {"seed", "training", "levels_training"}
+_MAX_DEPTH = 24
+_WITH_LEVELS = ("boolean", "category", "ordered", "constant")
+
+
+def check_sizes(settings: Any, state: TensorDict) -> None:  # noqa: ANN401  (any JSON value)
+    """Check that sizes in settings, such as the widths of layers, do not exceed what the tensors hold.
+
+    Raises:
+        ValueError: A size is too large.
+    """
+    n_numbers = sum(tensor.numel() for tensor in state.values())
+    shapes = [tensor for name, tensor in state.items() if name.endswith("shape") and tensor.numel()]
+    largest = max([0, *(int(tensor.max()) for tensor in shapes)])
+    if largest > n_numbers and not has_user_class(settings):
+        raise ValueError(f"a shape of {largest} is too large: the file has {n_numbers} numbers")
+    _check(settings, "", n_numbers)
+
+
+def check_schema(schema: Any) -> None:  # noqa: ANN401
+    """Check that every feature has the right fields of the right types, and that names are unique.
+
+    Raises:
+        ValueError: A feature is wrong.
+    """
+    features = schema["features"]
+    for feature in features:
+        levels, numbers = feature["levels"], [feature[name] for name in ("minimum", "maximum", "step")]
+        valid = isinstance(feature["name"], str) and feature["kind"] in KINDS
+        valid = valid and all(type(feature[name]) is bool for name in ("log", "zero_state", "can_miss"))
+        valid = valid and all(isinstance(n, float | int) and not isinstance(n, bool) for n in numbers)
+        valid = valid and isinstance(levels, list) and all(isinstance(level, CellValue) for level in levels)
+        valid = valid and numbers[0] <= numbers[1] and numbers[2] >= 0
+        valid = valid and type(feature["decimals"]) is int and 0 <= feature["decimals"] <= MAX_DECIMALS
+        valid = valid and isinstance(feature["filling"], CellValue | None)
+        if not valid or (feature["kind"] in _WITH_LEVELS and not levels):
+            raise ValueError(f"this is not a valid feature: {str(feature)[:200]}")
+    if len({feature["name"] for feature in features}) < len(features):
+        raise ValueError("two columns have the same name")
+
+
+def _check(value: Any, name: str, n_numbers: int) -> None:  # noqa: ANN401
+    if name in _NOT_SIZES:
+        return
+    if isinstance(value, Mapping):
+        if "n_trees" in value:
+            leaves = value["n_trees"] << min(int(value["depth"]), _MAX_DEPTH)
+            _check(value["n_layers"] * leaves, "leaves", n_numbers)
+        transforms = value.get("transforms")
+        if transforms is not None and transforms * max(16, *value["hidden"]) > n_numbers:
+            raise ValueError(f"{transforms} transforms are too many: the file has {n_numbers} numbers")
+        for key, item in value.items():
+            _check(item, str(key), n_numbers)
+    elif isinstance(value, list):
+        for item in value:
+            _check(item, name, n_numbers)
+        if name == "hidden" and any(a * b > n_numbers for a, b in pairwise(value)):
+            raise ValueError(f"layers of {value} are too large: the file has {n_numbers} numbers")
+        pairs = [item for item in value if name == "groups" and isinstance(item, list)]
+        if sum(stop - start for start, stop in pairs) ** 2 > n_numbers:
+            raise ValueError(f"there are too many levels: the file has {n_numbers} numbers")
+    elif type(value) is int and abs(value) > max(n_numbers, 1 << 16):
+        raise ValueError(f"`{name}` of {value} is too large: the file has {n_numbers} numbers")

@@ -1,0 +1,285 @@
+"""The parts of a fitted explainer, saved to a directory and loaded from it.
+
+Everything learned is saved as tensors; whatever follows from the schema, the rules and the settings is built
+again. The outputs of the model, its surrogate, the plausibility and the judges for synthetic rows are saved,
+too. Loaded parts must give the same outputs.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from plausiflow.constraints import Rule, rules_from_dicts
+from plausiflow.core import Plausibility
+from plausiflow.densities import ClassLogProba, CrossFitEnsemble, Judges, Thresholded
+from plausiflow.errors import InvalidInputError, PlausiflowError
+from plausiflow.models import TableModel
+from plausiflow.persistence.document_checks import check_schema, check_sizes
+from plausiflow.persistence.files import ArtefactError, FolderContents, damaged, read_folder, write_folder
+from plausiflow.persistence.states import (
+    TensorDict,
+    build,
+    get_settings,
+    get_state,
+    has_user_class,
+    library_versions,
+)
+from plausiflow.persistence.stored_models import StoredModel, restore_model, store_model
+from plausiflow.persistence.synthetic_rows import N_ROWS, SyntheticRows, TrainingSummary, draw_rows
+from plausiflow.tables import Encoder, Schema, to_python
+
+_SURROGATE_TEMPERATURE, _TOLERANCE = 0.01, 1e-6
+_VALUE_ERRORS = (
+    LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError, AssertionError,
+    MemoryError, OSError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""Errors that unexpected values in a file can raise."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SavedExplainer:
+    """The parts of a fitted explainer.
+
+    Attributes:
+        settings: The explainer's settings as JSON values, without the model, the rules and the density.
+        constraints: The rules.
+        encoder: The encoder of the table.
+        training_summary: Facts about the training table.
+        user_model: The model that the user passed.
+        model: What it was resolved to.
+        criterion: How outputs are compared with targets, as JSON values.
+        outcome: The name of the outcome.
+        plausibility: How plausible rows are.
+        judges: Densities that guided no search; None without judges.
+        bank: Training rows that satisfy everything.
+        training: All encoded training rows and their classes, if they are saved for metrics.
+    """
+
+    settings: Mapping[str, Any]
+    constraints: Sequence[Rule]
+    encoder: Encoder
+    training_summary: TrainingSummary
+    user_model: Any
+    model: TableModel
+    criterion: Mapping[str, Any]
+    outcome: str
+    plausibility: Plausibility
+    judges: Judges | None
+    bank: TensorDict
+    training: TensorDict
+
+    @property
+    def n_classes(self) -> int:
+        """The number of outcomes, or of bins of a predicted number."""
+        return len(self.model.labels) or len(self.criterion["edges"]) + 1
+
+    @torch.no_grad()
+    def evaluate(self, x: Tensor) -> TensorDict:
+        """Return the values of plausibility, judges and surrogate for rows, with the classes in turn."""
+        y = torch.arange(len(x)) % self.n_classes
+        values = {"scores": self.plausibility.score(x, y)}
+        if self.judges is not None:
+            values["judgements"] = self.judges.passes(x, y)
+        if self.model.true_outputs is not None:
+            values["surrogate outputs"] = self.model.outputs_at(_SURROGATE_TEMPERATURE)(x)
+        return values
+
+
+def save(folder: Path, parts: SavedExplainer) -> None:
+    """Write the parts of an explainer to a directory.
+
+    Args:
+        folder: A new or empty directory, or a saved explainer, which is replaced.
+        parts: The parts of a fitted explainer.
+
+    Raises:
+        InvalidInputError: A part cannot be saved, or the directory holds something else.
+    """
+    plausibility: Any = parts.plausibility
+    ensemble = isinstance(plausibility, CrossFitEnsemble)
+    described = replace(plausibility, outcome=None) if ensemble else plausibility
+    x = draw_rows(parts.encoder)
+    rows = SyntheticRows.decode(parts.encoder, x, parts.training_summary)
+    stored, outputs = store_model(parts.user_model, parts.model, rows)
+    document: dict[str, Any] = {
+        "versions": library_versions(),
+        "training": asdict(parts.training_summary),
+        "schema": parts.encoder.schema.to_dict(),
+        "missing": parts.encoder.missing,
+        "rules": [rule.to_dict() for rule in parts.constraints],
+        "settings": {name: _to_json(value, name) for name, value in parts.settings.items()},
+        "criterion": dict(parts.criterion),
+        "outcome": parts.outcome,
+        "model": dict(stored.document),
+        "plausibility": get_settings(described, user_classes=True),
+        "thresholds": plausibility.thresholds_.tolist() if ensemble else None,
+        "margins": plausibility.margin_.tolist() if ensemble else None,
+        "judges": None if parts.judges is None else get_settings(parts.judges, user_classes=True),
+    }
+    tensors = {"plausibility": get_state(plausibility), "bank": parts.bank, **stored.tensors}
+    tensors["synthetic_rows"] = {"x": x, "outputs": outputs, **parts.evaluate(x)}
+    if parts.judges is not None:
+        tensors["judges"] = get_state(parts.judges)
+    if parts.training:
+        tensors["training"] = parts.training
+    write_folder(folder, FolderContents(document=document, tensors=tensors, models=stored.files))
+
+
+def load(
+    folder: Path,
+    model: object,
+    density: object,
+    class_log_proba: Callable[[TableModel], ClassLogProba],
+) -> SavedExplainer:
+    """Read the parts of an explainer.
+
+    Args:
+        folder: A saved explainer.
+        model: The explained model, if the user passes it, otherwise None.
+        density: An object of the user's own class that the explainer was saved with, otherwise None.
+        class_log_proba: Returns the log-probabilities of a model, for ``labels="bayes"``.
+
+    Raises:
+        ArtefactError: The directory cannot be read.
+        InvalidInputError: ``model`` or ``density`` is missing or has another class.
+        ModelError: ``model`` is another model.
+    """
+    contents = read_folder(folder)
+    with as_artefact_error(folder):
+        parts = _restore_parts(contents, model, density, class_log_proba)
+        _check(folder, parts, contents)
+    return parts
+
+
+def _restore_parts(
+    contents: FolderContents,
+    model: object,
+    density: object,
+    class_log_proba: Callable[[TableModel], ClassLogProba],
+) -> SavedExplainer:
+    document, tensors = contents.document, contents.tensors
+    if density is not None and not has_user_class([document["plausibility"], document["judges"]]):
+        raise InvalidInputError(
+            "`density` must be None: this explainer has no density of a user's class. Its densities are "
+            "stored with it."
+        )
+    for name in ("plausibility", "judges"):
+        check_sizes(document[name], tensors.get(name, {}))
+    check_sizes(document["model"].get("settings"), tensors.get("network", {}))
+    check_schema(document["schema"])
+    encoder = Encoder(Schema.from_dict(document["schema"]), document["missing"])
+    summary, saved_rows = TrainingSummary(**document["training"]), tensors["synthetic_rows"]
+    expected = (N_ROWS, encoder.layout.width)
+    if saved_rows["x"].shape != expected or saved_rows["x"].dtype != torch.float64:
+        raise ValueError(f"the synthetic rows must be doubles of shape {expected}")
+    rows = SyntheticRows.decode(encoder, saved_rows["x"], summary)
+    stored = StoredModel(document=document["model"], tensors=tensors, files=contents.models)
+    user_model, resolved = restore_model(stored, model, rows, saved_rows["outputs"])
+    plausibility = build(document["plausibility"], density)
+    if document["settings"]["labels"] == "bayes" and isinstance(plausibility, CrossFitEnsemble):
+        plausibility.outcome = class_log_proba(resolved)
+    judges = None
+    if document["judges"] is not None:
+        judges = build(document["judges"], density).load_state(tensors["judges"])
+    _load_state(plausibility, tensors["plausibility"], density)
+    return SavedExplainer(
+        settings=document["settings"],
+        constraints=rules_from_dicts(document["rules"]),
+        encoder=encoder,
+        training_summary=summary,
+        user_model=user_model,
+        model=resolved,
+        criterion=document["criterion"],
+        outcome=str(document["outcome"]),
+        plausibility=plausibility,
+        judges=judges,
+        bank=tensors["bank"],
+        training=tensors.get("training", {}),
+    )
+
+
+def _load_state(plausibility: Any, state: TensorDict, density: object) -> None:  # noqa: ANN401
+    try:
+        plausibility.load_state(state)
+    except _VALUE_ERRORS as error:
+        if density is None or isinstance(error, PlausiflowError):
+            raise
+        raise InvalidInputError(
+            f"`density.load_state` raised {type(error).__name__}: {error}. Pass a "
+            f"{type(density).__name__} with the settings of the one that was saved."
+        ) from error
+
+
+@contextmanager
+def as_artefact_error(folder: Path) -> Iterator[None]:
+    """Raise errors that values in a file cause as :class:`ArtefactError`."""
+    try:
+        yield
+    except PlausiflowError:
+        raise
+    except ImportError as error:
+        raise ArtefactError(
+            f"The explainer saved in {folder} needs a package that is not installed: {error}. Install it; "
+            "`versions` in explainer.json has the versions that were in use."
+        ) from error
+    except _VALUE_ERRORS as error:
+        text = " ".join(str(error).split())[:300]
+        raise damaged(folder, f"its parts do not fit ({type(error).__name__}: {text})") from error
+
+
+def _check(folder: Path, parts: SavedExplainer, contents: FolderContents) -> None:
+    """Check that tensors have the right shapes and that the parts give the saved outputs."""
+    plausibility, k = parts.plausibility, parts.n_classes
+    saved_rows = contents.tensors["synthetic_rows"]
+    shapes: dict[str, tuple[Tensor, tuple[int, ...]]] = {}
+    if isinstance(plausibility, CrossFitEnsemble):
+        if plausibility.n_classes != k:
+            raise damaged(folder, f"the densities have {plausibility.n_classes} classes, the model has {k}")
+        shapes = {
+            "thresholds": (plausibility.thresholds_, (plausibility.members, k)),
+            "errors": (plausibility.errors_, (plausibility.members, k)),
+            "margins": (plausibility.margin_, (k,)),
+            "largest margins": (plausibility.most_margin_, (k,)),
+        }
+        if plausibility.held_out_.numel():
+            shapes["percentiles"] = (plausibility.held_out_, (k, 101))
+    elif isinstance(plausibility, Thresholded) and plausibility.log_delta_ is not None:
+        shapes["thresholds"] = (plausibility.log_delta_, (k,))
+    if parts.judges is not None and parts.judges.log_delta_ is not None:
+        shapes["thresholds of the judges"] = (parts.judges.log_delta_, (parts.judges.count, k))
+    for name, (tensor, shape) in shapes.items():
+        if tuple(tensor.shape) != shape or not tensor.is_floating_point():
+            raise damaged(folder, f"the {name} must be floats of shape {shape}")
+    if parts.training and parts.training["x"].shape[1:] != saved_rows["x"].shape[1:]:
+        raise damaged(folder, f"the training rows must have {saved_rows['x'].shape[1]} columns")
+    for name, values in parts.evaluate(saved_rows["x"]).items():
+        saved, now = saved_rows[name].double(), values.double()
+        if not torch.allclose(now, saved, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True):
+            if name == "scores" and has_user_class(contents.document["plausibility"]):
+                raise InvalidInputError(
+                    "`density` must be the one that the explainer was saved with: its scores of synthetic "
+                    "rows differ from the saved ones. Pass one with the same settings and the same code."
+                )
+            raise damaged(folder, f"the {name} of synthetic rows differ from the saved ones")
+
+
+def _to_json(value: object, name: str) -> object:
+    value = to_python(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: _to_json(item, name) for key, item in value.items()}
+    if isinstance(value, Sequence):
+        return [_to_json(item, name) for item in value]
+    raise InvalidInputError(
+        f"`{name}` must be made of text, numbers and booleans to be saved; got a {type(value).__name__}."
+    )

@@ -1,0 +1,237 @@
+"""The explained model in a saved explainer: how it is stored and restored.
+
+Networks of plausiflow are stored as weights, estimators as :mod:`plausiflow.persistence.estimators` writes
+them; the user passes any other model to ``load`` again. In each case the document holds what ``fit`` found
+out about the model: its type, how to call it, and its surrogate. Nothing is tried on training rows again,
+which are not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from torch import Tensor, nn
+
+from plausiflow.core import Classifier, Regressor
+from plausiflow.errors import InvalidInputError, PlausiflowError
+from plausiflow.models import (
+    BlackBox,
+    ConvertedClassifier,
+    ConvertedRegressor,
+    EncodedModel,
+    Forest,
+    InputFormat,
+    OutputKind,
+    Predictor,
+    Surrogate,
+    TableModel,
+    TableModule,
+    UnsupportedModelError,
+    convert_classifier,
+    convert_regressor,
+    restore_predictor,
+    restore_relaxed_trees,
+    restore_trained_surrogate,
+    torch_classifier,
+    torch_regressor,
+)
+from plausiflow.persistence.estimators import (
+    NotStorableError,
+    StoredEstimator,
+    restore_estimator,
+    store_estimator,
+)
+from plausiflow.persistence.states import TensorDict, get_settings, get_state, is_known, restore
+from plausiflow.persistence.synthetic_rows import (
+    ROUNDING,
+    SyntheticRows,
+    differing_rows,
+    require_same_outputs,
+)
+
+METHODS = ("", "predict", "predict_proba", "decision_function", "inplace_predict")
+"""Methods by which a model may be called; the empty name calls the model itself."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StoredModel:
+    """A model as it is stored.
+
+    Attributes:
+        document: JSON values.
+        tensors: The weights of a network and of a surrogate, by file.
+        files: The bytes of an estimator, by file.
+    """
+
+    document: Mapping[str, Any]
+    tensors: Mapping[str, TensorDict] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def store_model(user_model: object, model: TableModel, rows: SyntheticRows) -> tuple[StoredModel, Tensor]:
+    """Return a model as it is stored, and its outputs for synthetic rows.
+
+    Args:
+        user_model: The model that the user passed.
+        model: What it was resolved to.
+        rows: Synthetic rows, on which a stored copy is compared with the model.
+    """
+    assert isinstance(model, EncodedModel | BlackBox)
+    document, tensors = _describe(user_model, model)
+    outputs = rows.outputs(model.predictor if isinstance(model, BlackBox) else model)
+    network: Any = model.model if isinstance(model, EncodedModel) else None
+    if is_known(network):
+        tensors["network"] = get_state(network)
+        document |= {"stored": "network", "settings": get_settings(network)}
+        return StoredModel(document=document, tensors=tensors), outputs
+    try:
+        if document["model_type"] not in ("converted", "predictor"):
+            raise NotStorableError(f"models of the class {document['class']} are not stored")
+        stored = store_estimator(user_model)
+        document |= {"stored": stored.file, "estimator": dict(stored.attributes)}
+        copy = _resolve(document, _read_back(stored), rows)
+        if bool(differing_rows(rows.outputs(copy), outputs, ROUNDING).any()):
+            raise NotStorableError("a stored copy gives other outputs")
+        return StoredModel(document=document, tensors=tensors, files={stored.file: stored.content}), outputs
+    except NotStorableError as reason:
+        document |= {"stored": None, "not_stored_because": str(reason)}
+        return StoredModel(document=document, tensors=tensors), outputs
+
+
+def restore_model(
+    stored: StoredModel, given: object, rows: SyntheticRows, outputs: Tensor
+) -> tuple[object, EncodedModel | BlackBox]:
+    """Return the model that was stored or is given, and what it is resolved to.
+
+    Args:
+        stored: What :func:`store_model` returned.
+        given: The model, if the user passes it; stored files are then not read.
+        rows: Synthetic rows.
+        outputs: The outputs of the model for them when it was saved.
+
+    Raises:
+        InvalidInputError: The model was not stored and is not given, or has another type.
+        ModelError: It is another model.
+    """
+    document = stored.document
+    user_model = _load_stored(stored) if given is None else given
+    model = _resolve(document, user_model, rows)
+    require_same_outputs(rows.outputs(model), outputs, given=given is not None)
+    if isinstance(model, EncodedModel):
+        return user_model, model
+    surrogate = _restore_surrogate(document, user_model, stored.tensors["surrogate"], rows)
+    n_rows, reason = int(document["surrogate_rows"]), str(document["reason"])
+    return user_model, BlackBox(model, surrogate, rows.encoder, rows.frame.iloc[:1], n_rows, reason)
+
+
+def _read_back(stored: StoredEstimator) -> object:
+    try:
+        return restore_estimator(stored)
+    except (PlausiflowError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise NotStorableError(f"a stored copy cannot be read ({error})") from error
+
+
+def _describe(
+    user_model: object, model: EncodedModel | BlackBox
+) -> tuple[dict[str, Any], dict[str, TensorDict]]:
+    """Return everything known about a model besides the model itself."""
+    document: dict[str, Any] = {"class": type(user_model).__name__, "labels": _plain_labels(model.labels)}
+    if isinstance(model, BlackBox):
+        predictor, input_format = model.predictor, model.predictor.input_format
+        assert input_format is not None
+        imitation = isinstance(model.surrogate.cells, nn.Identity)
+        document |= {"model_type": "predictor", "method": predictor.method, "output": predictor.output_kind}
+        document |= {"columns": list(input_format.names), "as_array": input_format.as_array}
+        document |= {"surrogate": "imitation" if imitation else "trees"}
+        document |= {"surrogate_rows": model.n_surrogate_rows, "reason": model.reason}
+        return document, {"surrogate": dict(model.surrogate.learned)}
+    document["description"] = model.description
+    if isinstance(model.model, ConvertedClassifier | ConvertedRegressor):
+        return document | {"model_type": "converted"}, {}
+    if isinstance(model.model, TableModule):
+        return document | {"model_type": "module", "output": model.model.output}, {}
+    return document | {"model_type": "encoded"}, {}
+
+
+def _plain_labels(labels: tuple[Any, ...]) -> list[Any]:
+    others = [repr(label) for label in labels if not isinstance(label, str | bool | int | float)]
+    if others:
+        raise InvalidInputError(
+            "Outcomes must be text, numbers or booleans to be saved; got "
+            f"{', '.join(others[:5])}. Convert them, such as y.map(str), and fit again."
+        )
+    return list(labels)
+
+
+def _load_stored(stored: StoredModel) -> object:
+    document, file = stored.document, stored.document["stored"]
+    if file is None:
+        raise InvalidInputError(
+            f"The model of this explainer, a {document['class']}, is not stored with it: "
+            f"{document['not_stored_because']}. Pass it: `Explainer.load(folder, model=model)`."
+        )
+    if file == "network":
+        return restore(document["settings"], stored.tensors["network"])
+    return restore_estimator(
+        StoredEstimator(file=file, content=stored.files[file], attributes=document["estimator"])
+    )
+
+
+def _resolve(document: Mapping[str, Any], model: object, rows: SyntheticRows) -> EncodedModel | Predictor:
+    """Return the model as a function of rows, without its surrogate."""
+    labels, model_type, reason = tuple(document["labels"]), document["model_type"], ""
+    if model_type == "predictor":
+        return _restore_predictor(document, model, labels, rows)
+    resolved: Any = model
+    if model_type == "converted":
+        convert = convert_classifier if labels else convert_regressor
+        try:
+            resolved = convert(model, rows.encoder, rows.frame, verify=False)
+        except UnsupportedModelError as error:
+            resolved, reason = None, f": {error}"
+    elif model_type == "module" and isinstance(model, nn.Module):
+        resolved = (
+            torch_classifier(model, rows.encoder, rows.frame, len(labels), document["output"])
+            if labels
+            else torch_regressor(model, rows.encoder, rows.frame)
+        )
+    elif model_type not in ("encoded", "module"):
+        raise ValueError(f"the model type {model_type!r} is not known")
+    if not isinstance(resolved, Classifier if labels else Regressor):
+        raise InvalidInputError(
+            f"`model` must be the {document['class']} that the explainer was fitted to "
+            f"({document['description']}); got a {type(model).__name__}{reason}. Pass that model."
+        )
+    return EncodedModel(resolved, labels, str(document["description"]))
+
+
+def _restore_predictor(
+    document: Mapping[str, Any], model: object, labels: tuple[Any, ...], rows: SyntheticRows
+) -> Predictor:
+    method, output, names = document["method"], document["output"], tuple(document["columns"])
+    known = set(rows.encoder.schema.names)
+    if method not in METHODS or output not in get_args(OutputKind) or not known.issuperset(names):
+        raise ValueError("it is not known how to call the model")
+    if not (hasattr(model, method) if method else callable(model)):
+        raise InvalidInputError(
+            f"`model` must be the {document['class']} that the explainer was fitted to, with "
+            f"{f'the method `{method}`' if method else 'a call'}; got a {type(model).__name__} without it. "
+            "Pass that model."
+        )
+    return restore_predictor(model, method, InputFormat(names, bool(document["as_array"])), output, labels)
+
+
+def _restore_surrogate(
+    document: Mapping[str, Any], model: object, learned: TensorDict, rows: SyntheticRows
+) -> Surrogate:
+    if document["surrogate"] == "imitation":
+        return restore_trained_surrogate(Forest.restore(learned), rows.encoder.layout)
+    try:
+        return restore_relaxed_trees(model, rows.encoder, rows.frame, learned)
+    except UnsupportedModelError as error:
+        raise InvalidInputError(
+            f"`model` must be the {document['class']} that the explainer was fitted to; its trees cannot be "
+            f"read: {error}. Pass that model."
+        ) from error
