@@ -1,4 +1,4 @@
-"""The command serve hands over what it is given, and tells in one line what it cannot serve."""
+"""The command ``serve`` passes on its arguments, and reports in one line what it cannot serve."""
 
 import sys
 
@@ -9,11 +9,11 @@ from pandas.testing import assert_frame_equal
 from commanding import LEVELS, NUMBERS, done, recorded, refused
 
 
-def test_serve_hands_over_explainers_rows_token_and_limits(folder, explainer, tmp_path, monkeypatch):
+def test_serve_passes_on_explainers_rows_token_and_limits(folder, explainer, tmp_path, monkeypatch):
     calls = recorded(monkeypatch)
     (tmp_path / "token").write_text("  0123456789abcdef\n")
     limits = ("--max-rows", 7, "--queue-rows", 20, "--time-limit", 2.5)
-    told = done("serve", explainer, "--rows", folder / "rows.csv", "--token-file", tmp_path / "token",
+    finished = done("serve", explainer, "--rows", folder / "rows.csv", "--token-file", tmp_path / "token",
                 "--port", 9, "--host", "0.0.0.0", *limits)  # fmt: skip
     (call,) = calls
     assert list(call["explainers"]) == ["credit"]
@@ -22,7 +22,7 @@ def test_serve_hands_over_explainers_rows_token_and_limits(folder, explainer, tm
     assert (settings.max_rows, settings.queue_rows, settings.time_limit) == (7, 20, 2.5)
     rows = pd.read_csv(folder / "rows.csv")[[*NUMBERS, *LEVELS]]
     assert_frame_equal(call["rows"]["credit"].reset_index(drop=True), rows, check_dtype=False)
-    assert "Serving credit at http://127.0.0.1:8080/" in told.stdout
+    assert "Serving credit at http://127.0.0.1:8080/" in finished.stdout
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,12 @@ def test_serve_hands_over_explainers_rows_token_and_limits(folder, explainer, tm
         (("--max-rows", "0"), "`max_rows` must be a whole number"),
     ],
 )
-def test_a_service_that_cannot_be_is_one_line_with_a_remedy(explainer, monkeypatch, arguments, remedy):
+def test_an_invalid_argument_is_one_line_with_a_remedy(explainer, monkeypatch, arguments, remedy):
     recorded(monkeypatch)
     assert remedy in refused("serve", explainer, *arguments)
 
 
-def test_two_explainers_of_one_name_cannot_be_served(explainer, tmp_path, monkeypatch):
+def test_two_explainers_with_the_same_name_cannot_be_served(explainer, tmp_path, monkeypatch):
     recorded(monkeypatch)
     assert "credit is given twice" in refused("serve", explainer, tmp_path / "credit")
 

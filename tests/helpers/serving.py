@@ -1,4 +1,4 @@
-"""What the tests of the service share: a small explainer, clients, and servers in processes of their own."""
+"""Helpers of the service tests: a small explainer, clients, and servers in separate processes."""
 
 import asyncio
 import json
@@ -28,20 +28,20 @@ AT = f"/v1/models/{NAME}"
 
 @cache
 def people() -> tuple[Explainer, pd.DataFrame]:
-    """An explainer in closed form, and its rows: numbers, categories, a boolean, values that are missing."""
+    """Return a closed-form explainer and its rows: numbers, categories, a boolean, and missing values."""
     frame = applicants(120, missing=True)
     push = {"income": 3.0, "savings": 2.0, "school": 1.0}
     return stand_in(frame, [Immutable("age")], push=push, radius=2.0, orders=ORDERS), frame
 
 
 def instances(frame: pd.DataFrame) -> list[dict]:
-    """Rows as a client writes them, with every digit."""
+    """Return rows as JSON objects with all digits."""
     plain = frame.astype(object).where(frame.notna(), None)
     return json.loads(json.dumps(plain.to_dict(orient="records")))
 
 
 class Client:
-    """Asks an application in the same process; ``with`` starts and ends its worker."""
+    """A client of an application in the same process; ``with`` starts and ends its worker thread."""
 
     def __init__(self, explainers=None, *, settings=None, token=None, rows=None, hosts=None):
         explainers = {NAME: people()[0]} if explainers is None else explainers
@@ -61,11 +61,11 @@ class Client:
         self._runner.close()
 
     def request(self, method: str, path: str, **options) -> httpx.Response:
-        """One request, answered."""
+        """Send a request and return its response."""
         return self.together([(method, path, options)])[0]
 
     def together(self, requests) -> list[httpx.Response]:
-        """Several at once."""
+        """Send several requests at once."""
 
         async def ask():
             transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
@@ -80,14 +80,14 @@ class Client:
         return self.request("GET", path, **options)
 
     def post(self, path: str, body=None, **options) -> httpx.Response:
-        """A request; ``content`` instead of a body sends bytes as they are."""
+        """Send a body as JSON, or ``content`` as it is."""
         if "content" in options:
             options.setdefault("headers", {"Content-Type": "application/json"})
             return self.request("POST", path, **options)
         return self.request("POST", path, json=body, **options)
 
     def explain(self, rows, target="opposite", **parameters) -> list[dict]:
-        """Explanations of rows that must be answered."""
+        """Return the explanations of rows."""
         body = {"instances": rows, "target": target, "parameters": parameters}
         answer = self.post(f"{AT}:explain", body)
         assert answer.status_code == 200, answer.text
@@ -96,13 +96,13 @@ class Client:
 
 @dataclass
 class Running:
-    """A server in a process of its own.
+    """A server in a separate process.
 
     Attributes:
-        pid: Of the process.
-        address: Of its page.
-        log: Its lines, one JSON object each.
-        code: Its exit code, when it has ended.
+        pid: Its process.
+        address: Address of its page.
+        log: Its log file, one JSON object per line.
+        code: Its exit code after it has ended.
     """
 
     pid: int
@@ -111,34 +111,34 @@ class Running:
     code: int | None = field(default=None)
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM."""
         os.kill(self.pid, signal.SIGTERM)
 
     def wait(self) -> int:
-        """Its exit code, when it has ended."""
+        """Wait for its end and return the exit code."""
         if self.code is None:
             self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self.code
 
     def lines(self, event: str = "request") -> list[dict]:
-        """What it has logged of an event."""
+        """Return the log lines of an event."""
         lines = map(json.loads, self.log.read_text().splitlines())
         return [line for line in lines if line["event"] == event]
 
 
 @contextmanager
 def running(folder: Path, explainers=None, **options) -> Iterator[Running]:
-    """A server on a free port, which has ended in the end."""
+    """Run a server on a free port; it ends with the block."""
     explainers = {NAME: people()[0]} if explainers is None else explainers
     log, place = folder / "log.jsonl", folder / "address"
 
-    def told(address: str) -> None:
+    def on_ready(address: str) -> None:
         place.with_suffix(".new").write_text(address)
         place.with_suffix(".new").rename(place)
 
     def run() -> None:
         with log.open("w", buffering=1) as file:
-            serve(explainers, port=0, logs=file, ready=told, **options)
+            serve(explainers, port=0, logs=file, ready=on_ready, **options)
 
     server = Running(forked(run), "", log)
     try:

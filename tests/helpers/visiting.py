@@ -1,4 +1,4 @@
-"""A visit to a page in a browser, and pictures of it."""
+"""A visit to a page in a browser, and screenshots."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ PATIENCE = 60_000
 
 
 class Visit:
-    """A page in a window of its own, what it asked for and what it complained about."""
+    """A page in its own window, with its requests and its errors."""
 
     def __init__(self, browser, address, *, width=1360, height=1000, **options):
         self.context = browser.new_context(viewport={"width": width, "height": height}, **options)
@@ -32,7 +32,7 @@ class Visit:
         return self.page.inner_text(selector)
 
     def share(self, label: str = "granted") -> str:
-        """What the model says of the row, as it stands there."""
+        """Return the displayed probability."""
         return self.page.locator(".bars li", has_text=label).locator(".number").inner_text()
 
     def wait_for_share(self, expected: float) -> None:
@@ -43,7 +43,7 @@ class Visit:
         return self.page.get_by_label(name, exact=True)
 
     def ask(self, count: int = 1) -> None:
-        """Ask, and wait until everything that was asked for is there."""
+        """Ask, and wait for all answers."""
         self.page.select_option("#count", str(count))
         self.page.click("#ask")
         self.page.wait_for_selector("#ask:not([disabled])")
@@ -54,7 +54,7 @@ class Visit:
 
 
 def photograph(visit, path: Path, most: int) -> None:
-    """A picture of the page down to a height, with as few colours as keep it small."""
+    """Save a screenshot of the page up to a height, with few colours to keep the file small."""
     image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install pillow")
     height = visit.page.evaluate("document.documentElement.scrollHeight")
     visit.page.set_viewport_size({"width": visit.widths()[1], "height": min(height, most)})

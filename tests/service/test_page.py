@@ -1,6 +1,6 @@
 """The what-if page in a browser, end to end on loans: a real service, and no request to another machine.
 
-``PLAUSIFLOW_IMAGES=docs/images pytest tests/test_page.py -m slow`` takes the documentation's pictures anew.
+``PLAUSIFLOW_IMAGES=docs/images pytest tests/test_page.py -m slow`` updates the images of the documentation.
 """
 
 import json
@@ -28,7 +28,7 @@ def applications():
 
 @pytest.fixture(scope="session")
 def saved(applications, tmp_path_factory) -> Path:
-    """The folder of a small explainer; the service and the tests load it from there."""
+    """Return the folder of a small explainer; the service and the tests load it."""
     folder = tmp_path_factory.mktemp("page") / NAME
     rules = [pf.Immutable("age", "sex"), pf.Increasing("education")]
     explainer = pf.Explainer(pf.LinearClassifier(), constraints=rules, confidence=None, judges=0)
@@ -43,7 +43,7 @@ def explainer(saved):
 
 @pytest.fixture(scope="module")
 def rows(applications, explainer) -> pd.DataFrame:
-    """Rows to start from; the first is rejected, but not by far."""
+    """Return example rows; the first is rejected, but close to the boundary."""
     given = applications[1].x
     chance = explainer.predict_proba(given)["granted"]
     return given.loc[(chance - 0.3).abs().sort_values().index].reset_index(drop=True)
@@ -57,7 +57,7 @@ def service(explainer, rows, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser(service):
-    """A headless Chromium; started after the service, and only where there is one."""
+    """Yield a headless Chromium, started after the service; skip the tests if there is none."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     found = os.environ.get("PLAUSIFLOW_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
@@ -71,7 +71,7 @@ def browser(service):
 
 @pytest.fixture
 def visit(browser, service):
-    """A visit that must not end with a complaint, nor with a request to another machine."""
+    """Yield a visit; afterwards there must be no error and no request to another machine."""
     visit = Visit(browser, service)
     yield visit.open()
     visit.context.close()
@@ -111,7 +111,7 @@ def test_a_locked_feature_stays_in_every_answer_and_the_map_is_drawn(visit, expl
 
 
 @pytest.mark.browser
-def test_an_ask_without_an_answer_shows_the_blocking_rule_and_the_nearest_miss(visit, rows):
+def test_a_question_without_an_answer_shows_the_blocking_rule_and_the_nearest_miss(visit, rows):
     visit.page.get_by_role("button", name="Range of credit score in an answer").click()
     visit.page.locator(".feature", has_text="credit score").get_by_label("to", exact=True).fill("530")
     visit.ask()
@@ -123,14 +123,14 @@ def test_an_ask_without_an_answer_shows_the_blocking_rule_and_the_nearest_miss(v
 
 @pytest.mark.slow
 @pytest.mark.browser
-def test_a_row_that_is_decided_as_wanted_needs_no_answer(visit):
+def test_a_row_that_meets_the_target_needs_no_answer(visit):
     visit.page.get_by_text("rejected", exact=True).last.click()
     visit.ask()
     assert visit.page.get_attribute(".without", "data-status") == "already"
 
 
 @pytest.mark.browser
-def test_what_is_copied_asks_the_same_question(visit, saved, rows, capsys):
+def test_the_copied_code_asks_the_same_question(visit, saved, rows, capsys):
     visit.context.grant_permissions(["clipboard-read", "clipboard-write"])
     visit.page.get_by_role("button", name="Lock job").click()
     visit.page.get_by_role("button", name="Range of income in an answer").click()
@@ -141,12 +141,12 @@ def test_what_is_copied_asks_the_same_question(visit, saved, rows, capsys):
         visit.page.get_by_role("button", name=f"Copy as {name}").click()
         visit.page.get_by_text(f"Copied as {name}.").wait_for()
         copied[name] = visit.page.evaluate("navigator.clipboard.readText()")
-    told = json.loads(copied["JSON"])
-    assert told["question"]["instances"] == json.loads(rows[:1].to_json(orient="records"))
-    assert told["question"]["parameters"]["ranges"] == {"income": [20000, None]}
+    content = json.loads(copied["JSON"])
+    assert content["question"]["instances"] == json.loads(rows[:1].to_json(orient="records"))
+    assert content["question"]["parameters"]["ranges"] == {"income": [20000, None]}
     names = {}
     exec(copied["Python"].replace(f'load("{NAME}")', f"load({str(saved)!r})"), names)
-    answer = told["explanation"]["counterfactuals"][0]
+    answer = content["explanation"]["counterfactuals"][0]
     assert json.loads(names["result"].to_json())["rows"][0]["counterfactuals"][0] == answer
     assert answer["sentence"] in capsys.readouterr().out
 
@@ -165,7 +165,7 @@ def test_an_answer_can_become_the_row(visit):
 
 
 @pytest.mark.browser
-def test_what_is_wrong_is_said_at_its_field(visit):
+def test_a_problem_is_shown_at_its_field(visit):
     visit.field("income").fill("")
     visit.page.get_by_text("A number is needed here").wait_for()
     assert visit.field("income").get_attribute("aria-invalid") == "true"
@@ -186,11 +186,11 @@ def test_two_features_can_be_chosen_and_read_with_the_keyboard(visit, explainer,
     visit.page.locator(".plot").focus()
     visit.page.keyboard.press("ArrowRight")
     visit.page.keyboard.press("ArrowLeft")
-    said = visit.text(".readout")
+    readout = visit.text(".readout")
     chance = explainer.predict_proba(rows[:1])["granted"].iloc[0]
-    assert said.startswith(f"job {rows['job'][0]}, open lines {rows['open_lines'][0]}: granted ")
-    assert f"{round(100 * chance, 1):g}\u00a0%" in said
-    assert "nats" in said
+    assert readout.startswith(f"job {rows['job'][0]}, open lines {rows['open_lines'][0]}: granted ")
+    assert f"{round(100 * chance, 1):g}\u00a0%" in readout
+    assert "nats" in readout
 
 
 @pytest.mark.slow
@@ -285,13 +285,13 @@ def test_names_and_levels_that_look_like_markup_stay_text(browser, service):
     evil = "<img src=x onerror=alert(1)>"
     visit = Visit(browser, service)
 
-    def spoilt(route):
-        told = route.fetch().json()
-        told["outcome"], told["rules"] = evil, [evil]
-        told["features"][3]["levels"].append(evil)
-        route.fulfill(json=told)
+    def insert_markup(route):
+        description = route.fetch().json()
+        description["outcome"], description["rules"] = evil, [evil]
+        description["features"][3]["levels"].append(evil)
+        route.fulfill(json=description)
 
-    visit.page.route(f"**/v1/models/{NAME}", spoilt)
+    visit.page.route(f"**/v1/models/{NAME}", insert_markup)
     visit.open()
     assert evil in visit.text(".decision")
     assert visit.page.locator("img").count() == 0

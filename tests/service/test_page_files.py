@@ -1,4 +1,4 @@
-"""The files of the what-if page: enough contrast, no other machine, no script inside its markup."""
+"""The files of the what-if page: enough contrast, no address of another machine, no script in the markup."""
 
 import re
 
@@ -14,7 +14,7 @@ def rgb(colour: str) -> list[float]:
 
 
 def luminance(colour: str) -> float:
-    """As the Web Content Accessibility Guidelines define it."""
+    """Return the luminance as the Web Content Accessibility Guidelines define it."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb(colour)]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -46,12 +46,12 @@ def test_a_file_of_the_page_names_no_other_machine_and_writes_no_markup(path):
     assert re.findall(r"(?:inner|outer)HTML|insertAdjacentHTML|document\.write|\beval\(", text) == []
 
 
-def test_the_page_has_no_script_or_style_inside_its_markup():
+def test_the_page_has_no_script_or_style_in_its_markup():
     text = (STATIC / "index.html").read_text(encoding="utf-8")
     assert re.findall(r"<style|\sstyle=|\son\w+=|<script(?![^>]*src=)", text) == []
 
 
-def test_every_module_that_is_imported_is_there():
+def test_every_imported_module_exists():
     names = {path.name for path in FILES}
     for path in FILES:
         assert set(re.findall(r'from "\./([\w.]+)"', path.read_text(encoding="utf-8"))) <= names

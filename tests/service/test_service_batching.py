@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from plausiflow.service import batching
-from plausiflow.service.batching import Batcher, BatcherClosed, QueueFull
+from plausiflow.service.batching import Batcher, JobsRejected
 from processes import wait_for
 
 
@@ -115,7 +115,7 @@ def test_batches_shrink_after_a_slow_one_and_grow_after_fast_ones(recorder):
 def test_a_full_queue_refuses_all_of_a_request_and_accepts_the_next_one_that_fits(batcher, recorder):
     occupy(batcher, recorder)
     taken = batcher.submit([recorder.job(n, size=6) for n in range(1, 4)], 10)
-    with pytest.raises(QueueFull):
+    with pytest.raises(JobsRejected, match="18 rows are waiting"):
         batcher.submit([recorder.job(8), recorder.job(9, size=2)], 10)
     assert batcher.waiting_rows == 18
     taken += batcher.submit([recorder.job(8, size=2)], 10)
@@ -157,7 +157,7 @@ def test_a_closed_batcher_finishes_waiting_jobs_and_accepts_no_more(recorder):
     ending = threading.Thread(target=batcher.close)
     ending.start()
     wait_for(lambda: not batcher.is_open)
-    with pytest.raises(BatcherClosed):
+    with pytest.raises(JobsRejected, match="shutting down"):
         batcher.submit([recorder.job(9)], 10)
     recorder.gate.set()
     ending.join(10)

@@ -136,10 +136,8 @@ class StrictRoute(APIRoute):
 async def _read_body(request: Request, settings: ServiceSettings) -> bytes:
     media_type = request.headers.get("content-type", "")
     if media_type.partition(";")[0].strip().lower() != JSON:
-        text = (
-            f"The body must be JSON with the header `Content-Type: {JSON}`; got {format_value(media_type)}."
-        )
-        raise RequestError(415, text)
+        came = format_value(media_type)
+        raise RequestError(415, f"The body must be JSON with the header `Content-Type: {JSON}`; got {came}.")
     try:
         async with asyncio.timeout(settings.time_limit):
             body, complete = await _receive(request, settings.max_body)

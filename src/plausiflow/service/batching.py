@@ -28,12 +28,8 @@ MIN_BATCH = 8
 """A slow batch is not made smaller than this number of rows: fewer rows hardly take less time."""
 
 
-class QueueFull(Exception):
-    """The queue has no space for the rows of a request."""
-
-
-class BatcherClosed(Exception):
-    """The batcher accepts no more jobs."""
+class JobsRejected(Exception):
+    """The jobs of a request are not accepted; the message says why."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,18 +101,17 @@ class Batcher:
         A future that is cancelled before its job has started removes the job.
 
         Raises:
-            QueueFull: The queue has no space for all of them.
-            BatcherClosed: The batcher accepts no more jobs.
+            JobsRejected: The queue has no space for all of them, or the batcher is closed.
         """
         rows, deadline = sum(job.size for job in jobs), time.monotonic() + seconds
         queued = [_QueuedJob(job, deadline, Future()) for job in jobs]
         with self._changed:
             if self._closed:
-                raise BatcherClosed
+                raise JobsRejected("it is shutting down")
             if self._waiting_rows + rows > self._queue_rows:
                 self._remove_cancelled()
             if self._waiting_rows + rows > self._queue_rows:
-                raise QueueFull
+                raise JobsRejected(f"{self._waiting_rows} rows are waiting")
             self._queue.extend(queued)
             self._waiting_rows += rows
             self._n_submitted += 1

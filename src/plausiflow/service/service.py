@@ -11,7 +11,7 @@ import pandas as pd
 
 from plausiflow.errors import InvalidInputError, ModelError, PlausiflowError
 from plausiflow.explainer import Explainer
-from plausiflow.service.batching import Batcher, BatcherClosed, QueueFull
+from plausiflow.service.batching import Batcher, JobsRejected
 from plausiflow.service.errors import CLIENT_CLOSED, RequestError
 from plausiflow.service.jobs import Job, JobResult
 from plausiflow.service.metrics import Metrics
@@ -88,10 +88,10 @@ class Service:
             futures = self.batcher.submit(jobs, limit)
             async with asyncio.timeout(limit):
                 results = await _unless_disconnected(futures, disconnected)
-        except QueueFull:
-            raise self._busy_error(f"{self.batcher.waiting_rows} rows are waiting") from None
-        except BatcherClosed:
-            raise self._busy_error("it is shutting down") from None
+        except JobsRejected as reason:
+            seconds = self.settings.retry_after
+            text = f"The service accepts no requests now: {reason}. Try again in {seconds} s."
+            raise RequestError(503, text, {"Retry-After": str(seconds)}) from None
         except TimeoutError:
             text = f"The answer took longer than {limit:g} s, the limit of this service. Send fewer rows, or "
             raise RequestError(504, text + "try again when the service is less busy.") from None
@@ -106,11 +106,6 @@ class Service:
             for position, text in zip(job.positions, result.texts, strict=True):
                 texts[position] = text
         return texts, max(result.batch_rows for result in results)
-
-    def _busy_error(self, reason: str) -> RequestError:
-        seconds = self.settings.retry_after
-        text = f"The service accepts no requests now: {reason}. Try again in {seconds} s."
-        return RequestError(503, text, {"Retry-After": str(seconds)})
 
 
 async def _unless_disconnected(
