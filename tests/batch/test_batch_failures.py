@@ -111,7 +111,7 @@ def test_a_device_is_named_and_makes_another_run(run, portfolio, tmp_path):
         run(portfolio, tmp_path / "out", request=replace(GRANTED, device="cuda"), resume=True)
     if not torch.cuda.is_available():
         summary = run(portfolio, tmp_path / "other", request=replace(GRANTED, device="cuda"))
-        assert all("a CUDA device that is there" in reason for reason in summary.failed.values())
+        assert all("an available CUDA device" in reason for reason in summary.failed.values())
         assert len(summary.failed) == summary.units
 
 

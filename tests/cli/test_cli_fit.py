@@ -93,11 +93,12 @@ def test_a_model_that_is_not_stored_is_given_to_explain(folder, tmp_path, brief,
     shortened(monkeypatch)
     command = ("explain", tmp_path / "e", folder / "number_rows.csv", "--out", tmp_path / "a.csv")
     assert "is not stored with it" in (line := refused(*command))
-    assert "Give it with --model" in line
+    assert "Pass it with --model" in line
+    assert "Explainer.load" not in line
     done(*command, "--model", folder / "model.txt")
     assert len(pd.read_csv(tmp_path / "a.csv")) == 4
     line = refused(*command, "--model", folder / "model.json", "--force")
-    assert "`model` must be the one that was explained" in line
+    assert "`model` must be the model that was explained" in line
 
 
 def test_a_number_is_predicted_and_asked_for_by_its_bounds(folder, tmp_path, brief):

@@ -90,7 +90,7 @@ def test_every_option_that_the_documentation_names_exists(monkeypatch):
     helps = "".join(done(*command, "--help").stdout for command in commands)
     named = {
         name
-        for page in ("cli.md", "rules.md", "scale.md")
+        for page in ("cli.md", "rules.md", "batch.md")
         for name in re.findall(r"--[a-z][a-z-]*", (DOCS / page).read_text())
     }
     assert len(named) > 20

@@ -57,7 +57,7 @@ def test_a_model_of_types_that_are_not_trusted_is_not_read(folder, tmp_path):
     skops_io.dump(make_pipeline(Odd(), LogisticRegression()), tmp_path / "model.skops")
     line = refused("fit", folder / "loans.csv", "--target", "loan", "--model", tmp_path / "model.skops",
                    "--out", tmp_path / "o")  # fmt: skip
-    assert "holds types that are not trusted" in line
+    assert "contains types that are not trusted" in line
 
 
 class Odd(StandardScaler):

@@ -52,7 +52,7 @@ READERS_HAVE = {
     "docs/labels.md": AT_HAND + NUMBERS,
     "docs/plausibility.md": TENSORS,
     "docs/saving.md": AT_HAND + NUMBERS + FITTED,
-    "docs/scale.md": AT_HAND + SAVED + PORTFOLIO,
+    "docs/batch.md": AT_HAND + SAVED + PORTFOLIO,
     "docs/service.md": AT_HAND + SAVED,
 }
 """What the readers of a page have before its first line: pages that show calls, not whole programs."""
@@ -134,7 +134,7 @@ def end_services_at_once(monkeypatch) -> None:
 
 
 CIRCUMSTANCES = {
-    "docs/scale.md": stand_in_for_processes,
+    "docs/batch.md": stand_in_for_processes,
     "docs/service.md": end_services_at_once,
 }
 

@@ -116,9 +116,11 @@ def load_explainer(folder: Path, model: Path | None) -> Explainer:
     if model is None:
         try:
             return Explainer.load(folder)
-        except InvalidInputError as error:  # the model is not stored
-            reason = str(error).partition(" Give it:")[0]
-            raise InvalidInputError(f"{reason} Give it with --model.") from error
+        except InvalidInputError as error:
+            reason, not_stored, _ = str(error).partition(" Pass it:")
+            if not not_stored:
+                raise
+            raise InvalidInputError(f"{reason} Pass it with --model.") from error
     labels = read_folder(folder).document["model"].get("labels", [])
     return Explainer.load(folder, model=read_model(model, labels))
 
