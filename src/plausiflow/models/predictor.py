@@ -228,8 +228,8 @@ def make_predictor(model: object, frame: pd.DataFrame, labels: tuple[Any, ...] |
         >>> model = make_predictor(score, frame, ("no", "yes"))
         >>> model
         Predictor(a function `score`, 2 classes; probabilities)
-        >>> model.outputs(frame)[0]
-        tensor([0.6900, 0.3100], dtype=torch.float64)
+        >>> model.outputs(frame)[0].tolist()
+        [0.69, 0.31]
     """
     if isinstance(model, type) or not (_has_methods(model) or callable(model)):
         got = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
