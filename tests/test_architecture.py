@@ -49,7 +49,7 @@ ONLY_IN = {
     "uvicorn": {"service/server.py"},
     "typer": {
         f"cli/{name}.py"
-        for name in ("__init__", "table_options", "fitting", "explaining", "batching", "serving")
+        for name in ("__init__", "options", "fit", "explain", "batch", "serve")
     },
 }
 
