@@ -92,7 +92,7 @@ def test_benchmarks_run_on_one_thread(quick):
         (("densities", "--datasets", "wine", "--densities", "spline"), "choose from maf, nsf, realnvp, nice"),
         (("solvers", "--datasets", "wine", "--folds", "5"), "0 to 4; got 5"),
         (("solvers", "--datasets", "wine", "--folds", "-1"), "0 to 4; got -1"),
-        (("published", "--folds", "0,1"), "Only fold 0"),
+        (("published", "--folds", "0,1"), "Only the models of fold 0"),
         (("published", "--datasets", "wine", "--reference", "nowhere"), "PLAUSIFLOW_REFERENCE"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -118,7 +118,7 @@ def test_a_data_set_that_was_not_published_is_a_wrong_choice(reference_directory
 def test_folds_that_are_no_numbers_are_a_wrong_choice_too():
     done = invoke("benchmark", "solvers", "--datasets", "wine", "--folds", "first")
     assert done.exit_code == 2
-    assert "--folds takes whole numbers like 0,1" in done.stderr
+    assert "--folds takes whole numbers such as 0,1" in done.stderr
     assert "Traceback" not in done.output
 
 

@@ -96,10 +96,10 @@ def test_a_page_without_marks_is_an_error(tmp_path):
 def test_a_source_without_its_table_is_an_error(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"{readme.mark('solvers')}\n<!-- end -->\n")
-    with pytest.raises(InvalidInputError, match=r"performance\.md must be a page that can be read"):
+    with pytest.raises(InvalidInputError, match=r"performance\.md cannot be read"):
         readme.write_page(page, tmp_path)
     (tmp_path / "performance.md").write_text("# Performance\n\n## Published models\n\nNot run.\n")
-    with pytest.raises(InvalidInputError, match=r"table .* after '## Published models'; not there"):
+    with pytest.raises(InvalidInputError, match=r"table .* after '## Published models'; missing"):
         readme.write_page(page, tmp_path)
 
 

@@ -21,14 +21,14 @@ def test_a_billion_rows_cost_what_the_largest_run_says():
     del killed["throughput"]
     rows.append(killed)
     told = batch.estimate_cost(rows, price=0.05)
-    assert "200 rows a second and core" in told
+    assert "200 rows per second and core" in told
     assert "**1,389 core hours**" in told  # 1e9 / 200 / 3600
     assert "| 16 | 86.8 h | 69 |" in told
 
 
 def test_nothing_is_reckoned_from_runs_of_another_kind():
     rows = [measured("ray", 2, 2000, 9.0), measured("local", 1, 20, 7.0) | {"device": "cuda"}]
-    assert batch.estimate_cost(rows, price=0.05).endswith("here is none.")
+    assert batch.estimate_cost(rows, price=0.05).endswith("there are none.")
 
 
 def test_the_page_gets_the_table_and_the_estimate(tmp_path):
@@ -50,7 +50,7 @@ def test_a_study_that_makes_no_sense_is_refused():
         {"engines": ("slurm",)}, {"engines": ()}, {"device": "tpu"}, {"rows": 0}, {"many": -1},
         {"workers": 0}, {"kills": -1},
     ):  # fmt: skip
-        with pytest.raises(InvalidInputError, match="Engines must be local or ray"):
+        with pytest.raises(InvalidInputError, match="`engines` must be local or ray"):
             batch.BatchSelection(**settings)
 
 

@@ -111,7 +111,7 @@ def test_a_fresh_run_forgets_the_rows_and_nothing_else(work, tmp_path):
 
 
 def test_settings_must_be_json(work, tmp_path):
-    with pytest.raises(InvalidInputError, match="`settings` must be what JSON can hold"):
+    with pytest.raises(InvalidInputError, match="`settings` must be JSON values"):
         run([task()], tmp_path, work, settings={"rows": {1, 2}})
 
 

@@ -66,7 +66,7 @@ def test_no_tasks_give_no_rows(work, tmp_path):
 
 
 def test_a_task_that_is_there_twice_is_refused(work, tmp_path):
-    with pytest.raises(InvalidInputError, match=f"once; got again: {task().key}"):
+    with pytest.raises(InvalidInputError, match=f"once; got repeatedly: {task().key}"):
         run([task(), task("law"), task()], tmp_path, work)
 
 
@@ -109,8 +109,8 @@ def returns_odd_name(task: StudyTask) -> dict:
 @pytest.mark.parametrize(
     ("work", "error"),
     [
-        (returns_tensor, "`l2` must be a text or a number, got a Tensor"),
-        (returns_another_method, "`method` must be 'PPCEF' as in the task, got 'WACH'"),
+        (returns_tensor, "`l2` must be a text or a number; got a Tensor"),
+        (returns_another_method, "`method` must be 'PPCEF' as in the task; got 'WACH'"),
         (returns_nothing, "NoneType"),
         (returns_odd_name, "keys must be str"),
     ],

@@ -99,7 +99,7 @@ def test_workers_are_gone_after_a_run(in_processes):
 
 
 def test_what_workers_cannot_import_is_refused_before_anything_runs(tmp_path):
-    with pytest.raises(InvalidInputError, match=r"import what they do; they cannot: .*not a lambda"):
+    with pytest.raises(InvalidInputError, match=r"import the function that they run: .*not as a lambda"):
         run([task()], tmp_path, lambda task: {}, executor=Processes(workers=1))
 
 

@@ -48,7 +48,7 @@ def test_rows_that_hold_nothing_but_the_smallest_values_are_left_out():
 
 
 def test_names_that_are_not_known_are_listed():
-    with pytest.raises(InvalidInputError, match=r"'mars' is none of the tables.*'svm' is none of the models"):
+    with pytest.raises(InvalidInputError, match=r"'mars' is not one of the tables.*'svm' is not one of the"):
         models.ModelSelection(tables=("mars",), models=("svm",))
 
 

@@ -77,7 +77,7 @@ def test_the_published_models_are_solved_by_both_solvers(quick, reference_direct
 
 
 def test_only_fold_0_was_published(reference_directory):
-    with pytest.raises(InvalidInputError, match=r"Only fold 0.*got folds \(0, 1\)"):
+    with pytest.raises(InvalidInputError, match=r"Only the models of fold 0.*got folds \(0, 1\)"):
         next(published.run(Selection(folds=(0, 1)), reference_directory))
 
 
@@ -93,7 +93,7 @@ def test_the_page_of_all_studies_has_a_table_for_each(quick, reference_directory
     path = tmp_path / "docs" / "performance.md"
     performance.write(path, Selection(datasets=("wine",), rows=5), reference_directory, done.append)
     page = path.read_text()
-    titles = ["Published models", "Published NODE", "ModelCache trained here", "Densities", "Batch sizes"]
+    titles = ["Published models", "Published NODE", "Models trained here", "Densities", "Batch sizes"]
     assert done == titles
     assert [line[3:] for line in page.splitlines() if line.startswith("## ")] == titles
     assert page.count("| wine |") == 3 + 2 + 2 * 4 + 6

@@ -137,7 +137,7 @@ def test_single_rows_are_explained_one_at_a_time_also_those_of_a_table(kept, mon
         return SimpleNamespace(is_found=[len(asked) % 2 == 0])
 
     table = SimpleNamespace(name="a table", x=pd.DataFrame({"income": range(60)}))
-    monkeypatch.setattr(SpeedBench, "_table", lambda self: (SimpleNamespace(explain=explain), table))
+    monkeypatch.setattr(SpeedBench, "_fit_table", lambda self: (SimpleNamespace(explain=explain), table))
     selection = SpeedSelection(device="cpu", quick=True, studies=("single",), cache=kept)
     rows = list(speed.run(selection))
     assert [(row["dataset"], row["classifier"], row["density"]) for row in rows] == [
@@ -154,7 +154,7 @@ def test_single_rows_are_explained_one_at_a_time_also_those_of_a_table(kept, mon
         assert row["p50_ms"] > 0 or row["dataset"] == "a table"
 
 
-def test_on_cuda_memory_and_agreement_are_measured_and_time_is_by_the_clock(kept, like_cuda):
+def test_on_cuda_memory_and_agreement_are_measured_and_wall_time_counts(kept, like_cuda):
     selection = SpeedSelection(
         device="cuda", quick=True, classifiers=("lr",), densities=("one",), sizes=(5,), cache=kept
     )
@@ -171,7 +171,7 @@ def test_on_cuda_memory_and_agreement_are_measured_and_time_is_by_the_clock(kept
     assert first["ms_per_row"] == pytest.approx(1000 * first["seconds"] / first["rows"])
     page = speed_page.sections(rows)["cuda"]
     assert "### Memory from run to run" in page
-    assert "milliseconds by the clock" in page
+    assert "milliseconds of wall time" in page
 
 
 def test_threads_are_those_asked_for_and_put_back(kept):
@@ -193,9 +193,9 @@ def test_drawn_classes_are_as_far_apart_and_as_correlated_for_any_number_of_colu
 
 def test_rows_are_drawn_with_replacement_and_by_seed():
     data = gaussian(3, 20, 30, seed=0)
-    drawn = data.drawn(500, seed=1)
-    assert torch.equal(drawn, data.drawn(500, seed=1))
-    assert not torch.equal(drawn, data.drawn(500, seed=2))
+    drawn = data.sample(500, seed=1)
+    assert torch.equal(drawn, data.sample(500, seed=1))
+    assert not torch.equal(drawn, data.sample(500, seed=2))
     assert len(drawn.unique(dim=0)) == 30
 
 
@@ -309,7 +309,7 @@ def test_the_page_of_all_studies_keeps_the_sections_on_speed(rows, tmp_path, mon
 
 def test_rows_of_another_study_make_no_page(tmp_path):
     for rows in ([], [{"solver": "sqp", "l2": 1.0}]):
-        with pytest.raises(InvalidInputError, match="must be made from rows that it has measured"):
+        with pytest.raises(InvalidInputError, match="needs rows that this study measured"):
             speed_page.write_page(rows, tmp_path / "page.md")
     assert not (tmp_path / "page.md").exists()
 
@@ -333,14 +333,14 @@ def test_rows_of_a_file_make_the_same_page(rows, tmp_path):
     ("arguments", "said"),
     [
         (("--device", "tpu"), "`device` must be cpu, cuda or auto; got 'tpu'"),
-        (("--device", "cuda"), "torch finds no CUDA device on this machine"),
-        (("--sizes", "1,many"), "--sizes takes whole numbers like 1,100; got '1,many'"),
+        (("--device", "cuda"), "torch finds no CUDA device"),
+        (("--sizes", "1,many"), "--sizes takes whole numbers such as 1,100; got '1,many'"),
         (("--sizes", "0"), "`sizes` must be at least 1; got 0"),
         (("--threads", 0), "`threads` must be at least 1; got 0"),
-        (("--classifiers", "node"), "`classifiers` must be some of lr, mlp; got node"),
-        (("--densities", ""), "`densities` must be some of one, ensemble; got none"),
-        (("--studies", "memory"), "`studies` must be some that are made on cpu; got memory"),
-        (("--studies", "batch,speed"), "`studies` must be some of batch, single"),
+        (("--classifiers", "node"), "`classifiers` must be one or more of lr, mlp; got node"),
+        (("--densities", ""), "`densities` must be one or more of one, ensemble; got none"),
+        (("--studies", "memory"), "`studies` must include one that runs on cpu; got memory"),
+        (("--studies", "batch,speed"), "`studies` must be one or more of batch, single"),
     ],
 )
 def test_what_cannot_be_measured_is_said_on_one_line(arguments, said, monkeypatch):

@@ -34,7 +34,7 @@ def quick(default_dtype, fitted):
         patch.setattr(fitting, "MixedSearch", partial(MixedSearch, bank_rows=2, flips=False, finalists=1))
         patch.setattr(density, "FLOW_TRAINING", brief)
         patch.setattr(density, "LEVELS_TRAINING", brief)
-        patch.setattr(cases, "fitted", fitted)
+        patch.setattr(cases, "fit_case", fitted)
         yield
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from plausiflow import Explainer
 from plausiflow.datasets import loans_table
 from plausiflow.densities import Judges
 from plausiflow.densities import mixed as density
@@ -30,7 +31,7 @@ def brief(monkeypatch):
 def quick(brief, monkeypatch):
     small = replace(loans_table(n=300), study=(220, 80))
     monkeypatch.setattr(study, "load_table", lambda name: small)
-    monkeypatch.setattr(study, "_FirstRowsExplainer", partial(study._FirstRowsExplainer, confidence=None))
+    monkeypatch.setattr(study, "Explainer", partial(Explainer, confidence=None))
     monkeypatch.setattr(study, "Judges", partial(Judges, count=1))
     return study.LabelSelection(tables=("loans",), rows=5, labelled=60)
 

@@ -137,9 +137,9 @@ def test_a_missing_peer_is_named_with_how_to_install_it(fake):
 
 
 def test_a_peer_needs_an_interpreter_and_known_names(tmp_path):
-    with pytest.raises(InvalidInputError, match="interpreter that starts"):
+    with pytest.raises(InvalidInputError, match=r"must be a Python interpreter; got .* does not start"):
         PeerSettings(python=tmp_path / "none").versions()
-    with pytest.raises(InvalidInputError, match=r"'dicey' is no peer.*time limits must be positive"):
+    with pytest.raises(InvalidInputError, match=r"Unknown method 'dicey'.*Time limits must be positive"):
         PeerSettings(methods=("dicey",), seconds_per_row=0)
 
 

@@ -25,13 +25,13 @@ from types import MappingProxyType
 
 import torch
 
-from plausiflow.atomic import write_atomically
+from plausiflow.atomic import remove_leftovers, write_atomically
 from plausiflow.core import local_seed
 from plausiflow.errors import InvalidInputError
 from plausiflow.progress import progress_bar
 from plausiflow.workers import Executor, Inline, LockedError, Lost, Returned, Started, hold_lock
 from plausiflow_bench.harness.rows import Row, cpu_seconds, environment, finite_or_none
-from plausiflow_bench.harness.store import remove_leftovers, source_fingerprint
+from plausiflow_bench.harness.store import source_fingerprint
 
 TIME_COLUMNS = ("task_wall_seconds", "task_cpu_seconds")
 """The columns that the runner adds; they differ from run to run."""

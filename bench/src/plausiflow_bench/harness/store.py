@@ -25,7 +25,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 import plausiflow
-from plausiflow.atomic import write_atomically
+from plausiflow.atomic import remove_leftovers, write_atomically
 from plausiflow.densities import Thresholded
 from plausiflow.persistence import (
     TensorDict,
@@ -172,12 +172,6 @@ def source_fingerprint(prefixes: tuple[str, ...] = ("",)) -> str:
     }
     chosen = [[name, path.read_text()] for name, path in sorted(files.items()) if name.startswith(prefixes)]
     return hashlib.sha256(to_json_bytes(chosen)).hexdigest()
-
-
-def remove_leftovers(folder: Path, name: str = "") -> None:
-    """Remove temporary files that a killed process left; no other process may be writing."""
-    for path in folder.glob(f"{name}*.tmp"):
-        path.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> StoreEntry[TensorDict] | str | None:
