@@ -1,16 +1,16 @@
-"""Shared by the tests of metrics and verdicts: a model, what it was trained with, and five answers."""
+"""Shared by the tests of metrics and verification: a model, its training rows, and five counterfactuals."""
 
 import pytest
 import torch
 
 from measuring import NAN, Ramp
 from plausiflow.core.metrics import Context
-from plausiflow.core.verification import judge
+from plausiflow.core.verification import verify_counterfactuals
 from plausiflow.models import LinearClassifier
 
 
 class RampPanel:
-    """Two judges with the ramp for a density: one is strict, the other lets everything pass it does."""
+    """Two judges with the ramp as density; what the strict one accepts, the other accepts too."""
 
     def passes(self, x, y):
         return Ramp().log_prob(x, y)[:, None] >= torch.tensor([10.0, 5.0], device=x.device)
@@ -36,10 +36,10 @@ def context(classifier, device):
 
 @pytest.fixture
 def five_rows(classifier, device):
-    """Reaches its target; another class; its own class still; nothing; its target, which is not |1 - y|."""
+    """Target reached; another class reached; class kept; none found; target reached that is not |1 - y|."""
     x = [[-1, -1], [-1, -1], [-1, -1], [-1, -1], [0, 2]]
     x_cf = [[1, -1], [-1, 2], [-1 + 5e-5, -2], [NAN, 0], [-1, -1]]
-    return judge(
+    return verify_counterfactuals(
         classifier=classifier,
         plausibility=Ramp(),
         x=torch.tensor(x, dtype=torch.float64, device=device),

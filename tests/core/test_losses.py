@@ -16,6 +16,7 @@ from sklearn.metrics import log_loss
 from plausiflow.core import losses
 from plausiflow.core.losses import (
     cross_entropy,
+    interval_value,
     l1_distance,
     l2_distance,
     multiclass_validity_hinge,
@@ -23,6 +24,7 @@ from plausiflow.core.losses import (
     penalised,
     plausibility_hinge,
     plausibility_value,
+    probability_value,
     published_logit_hinge,
     validity_hinge,
     validity_value,
@@ -88,6 +90,19 @@ CASES = {
         [targets(4)],
     ),
     "validity_value, no margin": lambda: (lambda z, y: validity_value(z, y, 0.0), [table(4)], [targets(4)]),
+    "probability_value": lambda: (
+        lambda z, y, least: probability_value(z, y, least),
+        [table(4)],
+        [targets(4), torch.linspace(0.1, 0.9, N, dtype=torch.float64)],
+    ),
+    "interval_value": lambda: (
+        lambda values, low, high: interval_value(values, low, high, 0.1),
+        [table(1)[:, 0]],
+        [
+            torch.tensor([-1.0, -torch.inf, 0.3, -1.0, 0.0, 2.0]),
+            torch.tensor([1.0, 0.2, torch.inf, 0.5, 0.1, 3.0]),
+        ],
+    ),
     "plausibility_value": lambda: (plausibility_value, [table(1)[:, 0], table(1)[:, 0]], []),
     "negative_log_likelihood": lambda: (negative_log_likelihood, [table(1)[:, 0]], []),
 }
@@ -96,6 +111,7 @@ PUBLIC = {
     name: function
     for name, function in inspect.getmembers(losses, inspect.isfunction)
     if function.__module__ == losses.__name__ and not name.startswith("_")
+    if not name.endswith("value_and_grad")  # tested in test_value_and_grad.py
 }
 
 

@@ -18,7 +18,7 @@ from plausiflow.core.metrics import (
     outlier_factor,
     target_outlier_factor,
 )
-from plausiflow.core.verification import judge
+from plausiflow.core.verification import verify_counterfactuals
 from plausiflow.errors import InvalidInputError, ShapeError
 from plausiflow.models import LinearClassifier
 
@@ -101,7 +101,7 @@ def test_a_metric_has_one_value_per_row_and_none_where_nothing_was_found(five_ro
 @pytest.mark.parametrize("variant", ["sound", "paper"])
 def test_no_counterfactual_at_all_gives_coverage_zero_and_nan(five_rows, context, variant):
     nothing = torch.full_like(five_rows.x, NAN)
-    cf = judge(
+    cf = verify_counterfactuals(
         classifier=context.classifier,
         plausibility=Ramp(),
         x=five_rows.x,
@@ -149,7 +149,7 @@ def test_without_a_log_density_plausibility_is_still_known(five_rows, classifier
 
 
 def test_single_precision_is_measured_in_double_precision(five_rows, context):
-    single = judge(
+    single = verify_counterfactuals(
         classifier=context.classifier,
         plausibility=Ramp(),
         x=five_rows.x.float(),
@@ -198,7 +198,7 @@ def test_a_wanted_class_with_few_training_rows_uses_the_neighbours_it_has(five_r
     )
     expected = -detector.score_samples(five_rows.x_cf[:1].cpu().numpy())
     assert float(target_outlier_factor(five_rows, small)[0]) == pytest.approx(float(expected[0]))
-    toward_two = judge(
+    toward_two = verify_counterfactuals(
         classifier=context.classifier,
         plausibility=None,
         x=five_rows.x,

@@ -6,10 +6,10 @@ import pytest
 
 from plausiflow.core.metrics import Context, evaluate
 from plausiflow.core.prediction import predict
-from plausiflow.core.verification import judge
+from plausiflow.core.verification import verify_counterfactuals
 from plausiflow.densities.thresholds import Thresholded
-from plausiflow_bench.published_maf import PublishedMAF
-from plausiflow_bench.reference import Reference, published_metrics
+from plausiflow_bench.published.maf import PublishedMAF
+from plausiflow_bench.published.runs import PublishedRun, published_metrics
 
 # The published label of what the reference calls `lr`: logistic regression with two classes, else softmax
 # regression.
@@ -28,7 +28,7 @@ def published(reference_directory):
 @pytest.fixture(scope="module", params=list(LINEAR))
 def run(request, reference_directory):
     """A data set's published fold, flow and threshold; ``context`` and ``counterfactuals`` by classifier."""
-    reference = Reference.load(request.param, reference_directory)
+    reference = PublishedRun.load(request.param, reference_directory)
     k = int(reference.y_train.max()) + 1
     plausibility = Thresholded.at(PublishedMAF(reference.maf_arrays), reference.log_delta, k)
     classifiers = {kind: reference.classifier(kind) for kind in ("lr", "mlp")}
@@ -36,7 +36,7 @@ def run(request, reference_directory):
     def counterfactuals(method, kind):
         y_target = (1 - predict(classifiers[kind], reference.x_test)).abs()
         x_cf = reference.counterfactuals[method, kind]
-        return judge(
+        return verify_counterfactuals(
             classifier=classifiers[kind],
             plausibility=plausibility,
             x=reference.x_test,
@@ -86,11 +86,13 @@ def test_the_sound_variant_equals_the_paper_where_every_answer_reaches_its_targe
 @pytest.mark.paper
 def test_plausibility_of_published_training_rows_is_understated_by_the_wrong_class(reference_directory):
     """CBCE answers with two training rows, both plausible in their class; the published table says 0.21."""
-    digits = Reference.load("digits", reference_directory)
+    digits = PublishedRun.load("digits", reference_directory)
     classifier, x_cf = digits.classifier("lr"), digits.counterfactuals["cbce", "lr"]
     plausibility = Thresholded.at(PublishedMAF(digits.maf_arrays), digits.log_delta, 10)
     own = predict(classifier, x_cf)
-    cf = judge(classifier=classifier, plausibility=plausibility, x=digits.x_test, x_cf=x_cf, y_target=own)
+    cf = verify_counterfactuals(
+        classifier=classifier, plausibility=plausibility, x=digits.x_test, x_cf=x_cf, y_target=own
+    )
     context = Context(
         classifier=classifier, plausibility=plausibility, x_train=digits.x_train, y_train=digits.y_train
     )

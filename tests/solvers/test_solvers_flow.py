@@ -8,7 +8,7 @@ from sklearn.datasets import make_moons
 
 from plausiflow.core.losses import l2_distance
 from plausiflow.core.training import Training
-from plausiflow.densities import ConditionalFlow, Thresholded
+from plausiflow.densities import ConditionalFlow, Thresholded, row_scores
 from plausiflow.methods import PPCEF
 from plausiflow.models import MLPClassifier
 from plausiflow.solvers import SQP, PenaltyAdam
@@ -75,10 +75,11 @@ def test_nothing_is_returned_where_nothing_is_feasible(two_moons):
     assert torch.isnan(found.x_cf).all()
 
 
-def test_a_search_through_all_operations_comes_as_close(two_moons):
+def test_searches_that_all_take_the_same_operations_come_as_close(two_moons):
     x, y, classifier, plausibility = two_moons
     method = PPCEF(classifier=classifier, plausibility=plausibility, lower=-1.5, upper=2.5)
-    problem = method._problem(x[:40].double(), 1 - y[:40])
+    rows, y_target = x[:40].double(), 1 - y[:40]
+    problem = method._problem(rows, y_target, row_scores(plausibility, rows, y_target))
     evaluation, rows = Evaluation(problem), torch.arange(40)
     best = {}
     for whole in (False, True):

@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, minimize, nnls
 
-from plausiflow.core.protocols import Constraint, Problem
+from plausiflow.core import Constraint, Problem
 from plausiflow.densities import GMM, Thresholded
 from plausiflow.methods import PPCEF
 from plausiflow.models import LinearClassifier
-from plausiflow.solvers import SQP, Bank
+from plausiflow.search.bank import Bank
+from plausiflow.solvers import SQP
 from plausiflow.solvers.dual import nonnegative_dual
 from plausiflow.solvers.evaluation import Evaluation
 from plausiflow.solvers.qp import Quadratic
@@ -82,8 +83,8 @@ def test_the_bounded_program_is_mostly_that_of_slsqp(d, share):
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000), d=st.integers(2, 40), held=st.floats(0, 1))
-def test_a_program_taken_through_all_operations_has_the_answer_of_two_passes(seed, d, held):
-    """What a graph records, against the conditions of the optimum given what is held."""
+def test_a_program_that_takes_all_operations_satisfies_the_conditions_of_its_optimum(seed, d, held):
+    """The operations that a CUDA graph records, checked against the optimality conditions."""
     generator = torch.Generator().manual_seed(seed)
     n = 5
     root = torch.randn(n, d, d, generator=generator) / d**0.5 + 2 * torch.eye(d)
@@ -116,12 +117,13 @@ def test_values_and_gradients_of_all_constraints_come_in_one_pass():
             "line": Constraint(lambda x, rows: 2 * x[:, 0] - 1, 0.5),
             "constant": Constraint(lambda x, rows: torch.ones(len(x)), 0.5),
             "broken": Constraint(lambda x, rows: torch.where(rows == 1, torch.nan, x[:, 1]), 0.1),
-            "infinite slope": Constraint(lambda x, rows: (x[:, 1] - rows).abs().sqrt(), 0.0),
+            "infinite gradient": Constraint(lambda x, rows: (x[:, 1] - rows).abs().sqrt(), 0.0),
         },
     )
     x = torch.tensor([[1.0, 0.5], [1.0, 2.0], [0.0, 2.0]])
     at = Evaluation(problem)(x, torch.arange(3))
-    # A constant has no aim, for there is nothing to steer by; what is not finite is minus infinity.
+    # A flat constraint has no buffer, because there is no direction to follow; a value that is not finite
+    # counts as minus infinity.
     expected = torch.tensor(
         [[0.5, 1.0, 0.4, 0.5**0.5], [0.5, 1.0, -torch.inf, 1.0], [-1.5, 1.0, 1.9, -torch.inf]]
     )

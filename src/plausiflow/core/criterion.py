@@ -185,7 +185,8 @@ class TargetCriterion:
         edges = (-math.inf, *inner, math.inf) if inner else ()
         if not (0 <= margin < 0.5 and 0 < unit < math.inf and all(a < b for a, b in pairwise(edges))):
             raise InvalidInputError(
-                f"A criterion needs a margin in [0, 0.5), a positive unit and ascending edges; got {document!r}."
+                "A criterion needs a margin in [0, 0.5), a positive unit and ascending edges; got "
+                f"{document!r}."
             )
         return cls(margin, edges, unit)
 

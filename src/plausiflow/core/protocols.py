@@ -93,7 +93,7 @@ class RowScores(Protocol):
         ...
 
     def score(self, x_cf: Tensor, rows: Tensor) -> Tensor:
-        """Return the scores of candidates ``(m, d)`` for the rows ``(m,)``, shape ``(m,)``; keeps the graph."""
+        """Return the scores ``(m,)`` of candidates ``(m, d)`` for the rows ``(m,)``; keeps the graph."""
         ...
 
     def of_columns(self, moving: MovingColumns, rows: Tensor) -> tuple[RowFunction, RowValueAndGrad | None]:
@@ -123,5 +123,5 @@ class Panel(Protocol):
     """Judges: densities that do not guide a search and say which rows they find plausible."""
 
     def passes(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return one verdict per row and verify_counterfactuals, ``(n, d), (n,) -> (n, judges)`` bool."""
+        """Return one verdict for each row and judge, ``(n, d), (n,) -> (n, judges)`` bool."""
         ...

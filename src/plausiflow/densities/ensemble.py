@@ -312,7 +312,7 @@ class EnsembleRowScores(PlainRowScores):
         return other
 
     def score(self, x_cf: Tensor, rows: Tensor) -> Tensor:
-        """Return the scores of candidates ``(m, d)`` for the rows ``(m,)``, shape ``(m,)``; keeps the graph."""
+        """Return the scores ``(m,)`` of candidates ``(m, d)`` for the rows ``(m,)``; keeps the graph."""
         y = self.y_target[rows]
         thresholds = self.ensemble.thresholds_.to(x_cf)[:, y]
         return self._aggregate(

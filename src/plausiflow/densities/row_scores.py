@@ -48,7 +48,7 @@ class PlainRowScores:
         return other
 
     def score(self, x_cf: Tensor, rows: Tensor) -> Tensor:
-        """Return the scores of candidates ``(m, d)`` for the rows ``(m,)``, shape ``(m,)``; keeps the graph."""
+        """Return the scores ``(m,)`` of candidates ``(m, d)`` for the rows ``(m,)``; keeps the graph."""
         return self.plausibility.score(x_cf, self.y_target[rows])
 
     def of_columns(self, moving: MovingColumns, rows: Tensor) -> tuple[RowFunction, RowValueAndGrad | None]:

@@ -1,15 +1,15 @@
-"""Verdicts: what is known of every answer, and nothing where nothing was found."""
+"""Verification: what model and density say of every counterfactual, and NaN where none was found."""
 
 import pytest
 import torch
 
 from measuring import NAN
-from plausiflow.core.verification import judge
+from plausiflow.core.verification import verify_counterfactuals
 from plausiflow.errors import ShapeError
 
 
 class NoEmptyBatches:
-    """A model that refuses a batch without rows, as scikit-learn's do, and one that is not a number."""
+    """A model that rejects an empty batch, as scikit-learn does, and rows that are not finite."""
 
     n_classes, differentiable = 2, True
 
@@ -23,7 +23,7 @@ class NoEmptyBatches:
         return x[:, 0]
 
 
-def test_a_verdict_is_nan_exactly_where_nothing_was_found(five_rows):
+def test_a_row_is_nan_exactly_where_nothing_was_found(five_rows):
     assert five_rows.found.tolist() == [True, True, True, False, True]
     assert five_rows.x_cf.isnan().all(dim=1).tolist() == five_rows.x_cf.isnan().any(dim=1).tolist()
     assert (~five_rows.found == five_rows.x_cf.isnan().all(dim=1)).all()
@@ -39,11 +39,11 @@ def test_a_verdict_is_nan_exactly_where_nothing_was_found(five_rows):
     assert five_rows.seconds.tolist() == [0.5] * 5
 
 
-def test_a_verdict_asks_no_model_about_rows_that_are_not_there():
+def test_no_model_is_called_for_rows_without_a_counterfactual():
     model = NoEmptyBatches()
     for x in (torch.zeros(0, 2), torch.tensor([[NAN, 1.0], [torch.inf, 1.0]])):
         target = torch.ones(len(x), dtype=torch.long)
-        cf = judge(
+        cf = verify_counterfactuals(
             classifier=model, plausibility=model, x=x, x_cf=torch.full_like(x, torch.inf), y_target=target
         )
         assert len(cf) == len(x)
@@ -52,7 +52,7 @@ def test_a_verdict_asks_no_model_about_rows_that_are_not_there():
         assert cf.seconds.isnan().all()
 
 
-def test_a_verdict_is_given_in_double_precision():
+def test_verification_runs_in_double_precision():
     class OnlyDouble(NoEmptyBatches):
         def logits(self, x):
             assert x.dtype == torch.float64
@@ -63,7 +63,7 @@ def test_a_verdict_is_given_in_double_precision():
             return super().score(x, y)
 
     x = torch.tensor([[-1.0, 0.0]], dtype=torch.float32)
-    cf = judge(
+    cf = verify_counterfactuals(
         classifier=OnlyDouble(),
         plausibility=OnlyDouble(),
         x=x,
@@ -74,10 +74,10 @@ def test_a_verdict_is_given_in_double_precision():
     assert cf.feasible.all()
 
 
-def test_a_verdict_takes_what_is_known_already():
+def test_values_that_are_known_already_are_kept():
     x, y = torch.ones(2, 2), torch.tensor([7, 8])
     gradients, path = torch.tensor([3, 4]), torch.zeros(5, 2, 2)
-    cf = judge(
+    cf = verify_counterfactuals(
         classifier=NoEmptyBatches(),
         plausibility=None,
         x=x,
@@ -94,11 +94,11 @@ def test_a_verdict_takes_what_is_known_already():
     assert cf.log_prob.isnan().all()
 
 
-def test_a_verdict_on_wrong_shapes_names_every_problem():
+def test_wrong_shapes_are_an_error_that_names_every_problem():
     with pytest.raises(
         ShapeError, match=r"`x_cf` must have the shape of `x`, \(2, 3\); got \(2, 2\); `y_target` .* \(2,\)"
     ):
-        judge(
+        verify_counterfactuals(
             classifier=NoEmptyBatches(),
             plausibility=None,
             x=torch.zeros(2, 3),

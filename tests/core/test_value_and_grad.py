@@ -1,4 +1,4 @@
-"""Gradients that are written down, held against those of torch."""
+"""Gradients in closed form, compared with those of autograd."""
 
 import itertools
 
@@ -6,22 +6,20 @@ import pytest
 import torch
 from torch import nn
 
-from plausiflow.core.gradients import validity_value_and_grad, value_and_grad
-from plausiflow.core.losses import validity_value
+from plausiflow.core import TargetCriterion, Targets, ValidityConstraint
+from plausiflow.core.losses import validity_value, validity_value_and_grad, value_and_grad
 from plausiflow.core.protocols import HasValueAndGrad
 from plausiflow.core.training import Training
 from plausiflow.densities import ConditionalFlow, Thresholded
 from plausiflow.errors import ModelError
 from plausiflow.methods import PPCEF
-from plausiflow.models import NODE, LinearClassifier, MLPClassifier, TorchClassifier
-from plausiflow.models.encoded import EncodedModel
-from plausiflow.search.criterion import TargetCriterion, Targets, ValidityConstraint
+from plausiflow.models import NODE, EncodedModel, LinearClassifier, MLPClassifier, TorchClassifier
 
 CLASSES, MARGINS = (2, 3, 5), (0.0, 0.02, 0.3)
 
 
-def graph_of(function, points):
-    """Values and gradients as torch finds them."""
+def by_autograd(function, points):
+    """Values and gradients as autograd finds them."""
     leaf = points.clone().requires_grad_()
     values = function(leaf)
     return values.detach(), torch.autograd.grad(values.sum(), leaf)[0]
@@ -40,42 +38,40 @@ def linear(k, d=4):
 @pytest.mark.parametrize("k", CLASSES)
 @pytest.mark.parametrize("margin", MARGINS)
 @pytest.mark.parametrize("size", [1.0, 1e3])  # 1e3: probabilities of exactly zero and one
-def test_the_slope_of_validity_is_torchs(k, margin, size):
+def test_the_gradient_of_validity_value_equals_autograd(k, margin, size):
     logits, y = size * torch.randn(64, k), torch.randint(k, (64,))
-    value, slope = validity_value_and_grad(logits, y, margin)
-    expected = graph_of(lambda z: validity_value(z, y, margin), logits)
-    # Torch's softplus is a line beyond 20: its own gradient is that far off.
-    torch.testing.assert_close(
-        (value, slope), expected, rtol=1e-7, atol=1e-8
-    )  # torch's softplus is a line beyond 20
+    value, gradient = validity_value_and_grad(logits, y, margin)
+    expected = by_autograd(lambda z: validity_value(z, y, margin), logits)
+    # Torch's softplus is linear beyond 20, so its gradient is off by about 1e-9 there.
+    torch.testing.assert_close((value, gradient), expected, rtol=1e-7, atol=1e-8)
 
 
-def test_values_and_slopes_of_any_function():
+def test_value_and_grad_of_any_function():
     points = torch.randn(8, 3)
-    values, slopes = value_and_grad(lambda x: (x**2).sum(dim=1), points)
+    values, gradients = value_and_grad(lambda x: (x**2).sum(dim=1), points)
     torch.testing.assert_close(values, (points**2).sum(dim=1))
-    torch.testing.assert_close(slopes, 2 * points)
+    torch.testing.assert_close(gradients, 2 * points)
     assert not values.requires_grad
 
 
 @pytest.mark.parametrize("make", [linear, perceptron])
 @pytest.mark.parametrize("k", CLASSES)
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64])
-def test_a_network_knows_its_own_gradient(make, k, precision):
+def test_a_network_computes_its_gradient_without_a_graph(make, k, precision):
     classifier, x, shares = make(k), torch.randn(32, 4, dtype=precision), torch.randn(32, k, dtype=precision)
     assert isinstance(classifier, HasValueAndGrad)
-    logits, pulled_back = classifier.value_and_grad(x)
+    logits, pullback = classifier.value_and_grad(x)
     assert torch.equal(logits, classifier.logits(x))
-    expected = graph_of(lambda own: (classifier.logits(own) * shares).sum(dim=1), x)[1]
-    torch.testing.assert_close(pulled_back(shares), expected)
+    expected = by_autograd(lambda own: (classifier.logits(own) * shares).sum(dim=1), x)[1]
+    torch.testing.assert_close(pullback(shares), expected)
 
 
-def test_networks_with_other_layers_leave_it_to_torch():
+def test_networks_with_other_layers_leave_the_gradient_to_autograd():
     assert not isinstance(NODE(), HasValueAndGrad)
 
 
 class Smooth(MLPClassifier):
-    """Another network than the one it is made of."""
+    """A subclass with other layers."""
 
     def _build(self, n_features, n_classes):
         return nn.Sequential(nn.Linear(n_features, 8), nn.Tanh(), nn.Linear(8, n_classes))
@@ -87,38 +83,51 @@ class Tempered(LinearClassifier):
 
 
 @pytest.mark.parametrize("classifier", [Smooth(), Tempered()], ids=["layers", "logits"])
-def test_a_network_that_is_made_of_ours_has_its_own_gradient(classifier):
+def test_a_subclass_of_a_network_has_its_own_gradient(classifier):
     x, shares = torch.rand(60, 3), torch.randn(60, 2)
     classifier.fit(x, (x.sum(dim=1) > 1.5).long())
-    logits, pulled_back = classifier.value_and_grad(x)
+    logits, pullback = classifier.value_and_grad(x)
     torch.testing.assert_close(logits, classifier.logits(x).detach())
-    expected = graph_of(lambda own: (classifier.logits(own) * shares).sum(dim=1), x)[1]
-    torch.testing.assert_close(pulled_back(shares), expected)
-    torch.testing.assert_close(pulled_back(2 * shares), 2 * expected)
+    expected = by_autograd(lambda own: (classifier.logits(own) * shares).sum(dim=1), x)[1]
+    torch.testing.assert_close(pullback(shares), expected)
+    torch.testing.assert_close(pullback(2 * shares), 2 * expected)
 
 
-WISHES = {
+TARGETS = {
     "a class": (2, TargetCriterion(margin=0.02), lambda y: Targets(y)),
-    "of four": (4, TargetCriterion(margin=0.02), lambda y: Targets(y)),
-    "firmly": (2, TargetCriterion(margin=0.02), lambda y: Targets(y, firmer=torch.rand(len(y)))),
-    "with a probability": (
+    "one of four classes": (4, TargetCriterion(margin=0.02), lambda y: Targets(y)),
+    "with an extra margin": (
         2,
         TargetCriterion(margin=0.02),
-        lambda y: Targets(y, least=torch.full((len(y),), 0.9)),
+        lambda y: Targets(y, extra_margin=torch.rand(len(y))),
+    ),
+    "with a minimum probability": (
+        2,
+        TargetCriterion(margin=0.02),
+        lambda y: Targets(y, min_probability=torch.full((len(y),), 0.9)),
     ),
 }
 
 
-@pytest.mark.parametrize("wish", list(WISHES))
-def test_what_is_wanted_has_the_slope_of_its_value(wish):
-    k, aim, parse_target = WISHES[wish]
-    classifier, x, wanted = perceptron(k), torch.randn(32, 4), parse_target(torch.randint(k, (32,)))
-    decides = ValidityConstraint(classifier.logits, aim, classifier.value_and_grad)
-    expected = graph_of(lambda own: decides(own, wanted), x)
-    torch.testing.assert_close(decides.slope(x, wanted), expected, rtol=1e-7, atol=1e-7)
+@pytest.mark.parametrize("target", list(TARGETS))
+def test_the_gradient_of_a_validity_constraint_is_that_of_its_value(target):
+    k, criterion, targets_of = TARGETS[target]
+    classifier, x, targets = perceptron(k), torch.randn(32, 4), targets_of(torch.randint(k, (32,)))
+    validity = ValidityConstraint(classifier.logits, criterion, classifier.value_and_grad)
+    expected = by_autograd(lambda own: validity(own, targets), x)
+    torch.testing.assert_close(validity.value_and_grad(x, targets), expected, rtol=1e-7, atol=1e-7)
 
 
-def test_answers_are_those_of_a_search_that_keeps_the_graph():
+@pytest.mark.parametrize("extra_margin", [None, torch.linspace(0, 3, 32)], ids=["plain", "extra margin"])
+def test_the_gradient_of_an_interval_is_that_of_its_value(extra_margin):
+    criterion = TargetCriterion(edges=(-torch.inf, 0.0, torch.inf), unit=0.5)
+    values, low = torch.randn(32), torch.linspace(-1, 1, 32)
+    targets = Targets(torch.ones(32).long(), low=low, high=low + 1, extra_margin=extra_margin)
+    expected = by_autograd(lambda own: criterion.value(own, targets), values)
+    torch.testing.assert_close(criterion.value_and_grad(values, targets), expected)
+
+
+def test_a_search_without_a_graph_finds_the_counterfactuals_of_one_with_a_graph():
     x = torch.rand(200, 4)
     y = (x.sum(dim=1) > 2).long()
     classifier = MLPClassifier(hidden=(16,), training=Training(epochs=60, learning_rate=3e-2)).fit(x, y)
@@ -136,7 +145,7 @@ def test_answers_are_those_of_a_search_that_keeps_the_graph():
     torch.testing.assert_close(quick.x_cf, slow.x_cf, rtol=0, atol=1e-6)
 
 
-def test_a_model_that_raises_where_it_should_tell_its_gradient_is_an_error_of_ours():
+def test_a_model_whose_value_and_grad_raises_is_a_model_error():
     class Broken:
         n_classes, differentiable = 2, True
 
