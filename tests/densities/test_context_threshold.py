@@ -1,4 +1,4 @@
-"""Thresholds that know what a row is given: quantiles of scores by group, number and floor."""
+"""Thresholds that depend on immutable and monotone features: quantiles by group, number and floor."""
 
 import itertools
 from dataclasses import replace
@@ -33,7 +33,7 @@ GIVEN_LAYOUT = Layout((GROUP, NUMBER, Block(name="other", levels=range(4, 6))))
 MEDIANS = torch.tensor([[0.0, 2.0, -3.0], [1.0, -1.0, 0.5]])
 
 
-def test_nothing_given_needs_no_threshold():
+def test_without_immutable_features_there_is_no_context_threshold():
     assert ContextThreshold.from_layout(GIVEN_LAYOUT) is None
 
 

@@ -1,4 +1,4 @@
-"""Members that are trained in processes equal those trained here, and what fails there is told."""
+"""Members trained in worker processes equal those trained here, and their errors are reported."""
 
 import io
 from contextlib import nullcontext
@@ -43,7 +43,7 @@ def test_members_trained_in_worker_processes_equal_those_trained_here_bit_for_bi
 
 
 class Worker:
-    """A process that does at once, in this one, what a worker would do; or fails as told."""
+    """A fake process that does the work of a worker in this process, or fails with a given message."""
 
     fails_with: str | None = None
     started, killed = 0, 0
@@ -93,7 +93,7 @@ def worker(monkeypatch):
 
 
 @pytest.mark.parametrize("architecture", ["maf", "nsf"])
-def test_what_a_worker_is_told_and_writes_back_is_all_there_is_to_know(worker, architecture):
+def test_settings_and_weights_of_a_worker_are_complete(worker, architecture):
     x, y = rows(2, n=60)
     base = replace(BRIEF, architecture=architecture, log_scale_bound=1.5, sd_floor=0.1)
     settings = {"members": 3, "base": base, "seed": 1}
@@ -120,10 +120,10 @@ def test_a_real_worker_that_fails_is_an_error_with_its_last_line(monkeypatch):
     monkeypatch.setattr(
         members_module.json,
         "dumps",
-        lambda told: dumps(
-            told | {"settings": told["settings"] | {"architecture": "flow"}}
-            if told["settings"]["seed"] == 1
-            else told
+        lambda task: dumps(
+            task | {"settings": task["settings"] | {"architecture": "flow"}}
+            if task["settings"]["seed"] == 1
+            else task
         ),
     )
     with pytest.raises(
@@ -132,7 +132,7 @@ def test_a_real_worker_that_fails_is_an_error_with_its_last_line(monkeypatch):
         CrossFitEnsemble(members=2, base=BRIEF, workers=2).fit(*rows(2, n=60))
 
 
-def test_a_worker_that_is_killed_without_a_word_is_the_same_error(worker):
+def test_a_worker_that_is_killed_silently_is_the_same_error(worker):
     worker.fails_with = ""
     with pytest.raises(TrainingError, match="Member 1 of the ensemble could not be trained"):
         CrossFitEnsemble(members=2, base=BRIEF, workers=2).fit(*rows(2, n=60))

@@ -230,7 +230,7 @@ def test_settings_survive_json_exactly(kind):
 
 
 class Worker:
-    """A process that does at once, in this one, what a worker would do."""
+    """A fake process that does the work of a worker in this process."""
 
     def __init__(self, command, **_):
         self.folder, self.member = command[-2:]
@@ -246,7 +246,7 @@ def ensemble(**settings):
     return CrossFitEnsemble(members=2, base=base, seed=1, **settings)
 
 
-def test_what_a_worker_is_told_and_writes_back_is_all_there_is_to_know(monkeypatch):
+def test_settings_and_weights_of_a_worker_are_complete(monkeypatch):
     x, y = table()
     here = ensemble(workers=1).fit(x, y)
     monkeypatch.setattr(members_module.subprocess, "Popen", Worker)

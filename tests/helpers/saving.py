@@ -1,4 +1,4 @@
-"""What the tests of saved explainers share: models, comparisons to the bit, documents sealed anew."""
+"""Shared by the tests of saved explainers: models, exact comparisons, documents with new checksums."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ LONG_SEARCH = verified.ITERATIONS, fitting.BlackBoxSearch
 
 
 def score(frame):
-    """Any function of a table: the probability of the second outcome."""
+    """A function of a table that returns the probability of the second outcome."""
     return 1 / (1 + np.exp(frame["income"] / 10_000 - 3 - 5 * frame["debt_ratio"]))
 
 
@@ -97,7 +97,7 @@ def document_of(folder) -> dict:
 
 
 def seal(folder, document) -> None:
-    """Write a document with hashes that are right, as whoever means harm would."""
+    """Write a document with correct hashes, as an attacker would."""
     for name, entry in document["files"].items() if isinstance(document.get("files"), dict) else ():
         if isinstance(entry, dict) and (folder / name).is_file() and ".." not in name:
             content = (folder / name).read_bytes()

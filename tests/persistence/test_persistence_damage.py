@@ -30,7 +30,7 @@ DOCUMENTS = {
     "an unknown class": (lambda d: d["plausibility"].update(kind="os.system"), "its parts do not fit"),
     "an unknown setting": (lambda d: d["settings"].update(debug=True), "its parts do not fit"),
     "a wrong setting": (lambda d: d["settings"].update(margin=7), r"`margin` must be in \[0, 0.5\)"),
-    "a rule of nothing": (lambda d: d["rules"].append({"rule": "Increasing", "feature": ""}), "constraints"),
+    "no feature": (lambda d: d["rules"].append({"rule": "Increasing", "feature": ""}), "constraints"),
     "a range upside down": (lambda d: d["schema"]["features"][0].update(minimum=1e9), "not a valid feature"),
     "a feature twice": (lambda d: d["schema"]["features"].append(d["schema"]["features"][0]), "same name"),
     "no schema": (lambda d: d.pop("schema"), "its parts do not fit"),

@@ -1,4 +1,4 @@
-"""The model of a saved explainer: another one is refused, and its file makes nothing that is not trusted."""
+"""The model of a saved explainer: other models and files with untrusted types are refused."""
 
 import io
 import json
@@ -99,7 +99,7 @@ def score_of_rows(rows):
     return rows
 
 
-def test_a_model_file_makes_nothing_that_is_not_trusted(copied, tmp_path, monkeypatch):
+def test_a_model_file_with_untrusted_types_is_refused(copied, tmp_path, monkeypatch):
     folder = copied("logistic")
     marker = tmp_path / "executed"
     bad = make_pipeline(FunctionTransformer(os.system, kw_args={"command": f"touch {marker}"}), Ridge())

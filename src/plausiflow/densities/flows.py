@@ -122,11 +122,14 @@ class ConditionalFlow:
         if len(x) == 0:  # zuko cannot reshape an empty table
             return x.sum(dim=1)
         if self.architecture == "maf":
-            self._fast = self._fast or Frozen(StackedMAF([self]))
-            log_prob: Tensor = self._fast(x)(x, y)[0]
+            log_prob: Tensor = self._stacked(x)(x, y)[0]
         else:
             log_prob = self.frozen(x)(x, y)
         return log_prob
+
+    def _stacked(self, like: Tensor) -> StackedMAF:
+        self._fast = self._fast or Frozen(StackedMAF([self]))
+        return self._fast(like)
 
     @property
     def has_gradient(self) -> bool:
@@ -135,11 +138,9 @@ class ConditionalFlow:
 
     def value_and_grad(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-densities ``(n,)`` and their gradients ``(n, d)`` of ``maf``, without checks."""
-        assert self.architecture == "maf"
-        assert not self.given
-        self._fast = self._fast or Frozen(StackedMAF([self]))
-        fast = self._fast(x)
-        log_prob, gradient = fast.value_and_grad(x, fast.conditions(x, y), torch.ones_like)
+        assert self.has_gradient
+        flow = self._stacked(x)
+        log_prob, gradient = flow.value_and_grad(x, flow.conditions(x, y), torch.ones_like)
         return log_prob[0], gradient
 
     def to_latent(self, x: Tensor, y: Tensor) -> Tensor:

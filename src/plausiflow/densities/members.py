@@ -34,7 +34,7 @@ WORKER_CLASSES: dict[str, type[ConditionalFlow] | type[MixedDensity]] = {
     "flow": ConditionalFlow,
     "mixed": MixedDensity,
 }
-"""Densities that can be trained in a worker process, which is told their settings."""
+"""Densities that can be trained in a worker process, from their settings."""
 WORTH_A_WORKER = 100_000
 """Number of table entries from which training takes much longer than the start of an interpreter."""
 

@@ -96,9 +96,7 @@ def _store_sklearn(model: Fitted) -> StoredEstimator:
     try:
         from skops import io as skops
     except ImportError as error:
-        raise NotStorableError(
-            'the package `skops` is not installed: pip install "plausiflow[files]"'
-        ) from error
+        raise NotStorableError('`skops` is not installed: pip install "plausiflow[files]"') from error
     try:
         content = skops.dumps(model)
         unknown = sorted(set(skops.get_untrusted_types(data=content)) - TRUSTED)
@@ -143,9 +141,8 @@ def _restore_xgboost(stored: StoredEstimator) -> Fitted:
         raise MissingExtraError("xgboost", "trees", "Loading an XGBoost model") from error
     kind, missing = _kind("xgboost", stored), stored.attributes["missing"]
     check_xgboost(stored.content)
-    estimator = getattr(xgboost, kind)(
-        missing=math.nan if missing is None else float(missing), n_jobs=_n_jobs(stored)
-    )
+    missing = math.nan if missing is None else float(missing)
+    estimator = getattr(xgboost, kind)(missing=missing, n_jobs=_n_jobs(stored))
     try:
         estimator.load_model(bytearray(stored.content))
     except xgboost.core.XGBoostError as error:
@@ -165,7 +162,8 @@ def _store_lightgbm(model: Fitted, kind: str) -> StoredEstimator:
     }
     if kind == "LGBMClassifier":
         classes = np.asarray(model.classes_)
-        if classes.dtype.kind not in "biufUO" or not all(map(_is_plain, classes.tolist())):
+        plain = all(isinstance(label, str | bool | int | float) for label in classes.tolist())
+        if classes.dtype.kind not in "biufUO" or not plain:
             raise NotStorableError("its classes are not text, numbers or booleans")
         attributes |= {"classes": classes.tolist(), "dtype": classes.dtype.str}
     return StoredEstimator(
@@ -192,11 +190,8 @@ def _restore_lightgbm(stored: StoredEstimator) -> Fitted:
     estimator._objective = str(attributes["objective"])
     estimator._n_features = estimator._n_features_in = int(attributes["n_features"])
     estimator._fitted_with_feature_names = bool(attributes["named"])
-    estimator._best_iteration, estimator._best_score, estimator._evals_result = (
-        booster.best_iteration,
-        {},
-        None,
-    )
+    estimator._best_iteration, estimator._best_score = booster.best_iteration, {}
+    estimator._evals_result = None
     if _kind("lightgbm", stored) == "LGBMClassifier":
         classes = np.array(attributes["classes"], dtype=_parse_dtype(attributes["dtype"]))
         if classes.ndim != 1 or len(classes) < 2:
@@ -212,9 +207,8 @@ def _kind(library: str, stored: StoredEstimator) -> str:
     """Return the name of the estimator's class, which must be a supported one."""
     kind = stored.attributes["class"]
     if kind not in _ESTIMATORS[library]:
-        raise InvalidInputError(
-            f"{stored.file} must be of {' or '.join(_ESTIMATORS[library])}; got {kind!r}."
-        )
+        known = " or ".join(_ESTIMATORS[library])
+        raise InvalidInputError(f"{stored.file} must be of {known}; got {kind!r}.")
     return str(kind)
 
 
@@ -225,11 +219,5 @@ def _n_jobs(stored: StoredEstimator) -> int | None:
 
 def _parse_dtype(name: object) -> np.dtype[Any]:
     if not isinstance(name, str) or len(name) > 8 or name.lstrip("<>|=")[:1] not in tuple("biufUO"):
-        raise InvalidInputError(
-            f"The dtype of the classes must be that of text, numbers or booleans; got {name!r}."
-        )
+        raise InvalidInputError(f"The classes must have a dtype of text, numbers or booleans; got {name!r}.")
     return np.dtype(name)
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, str | bool | int | float)

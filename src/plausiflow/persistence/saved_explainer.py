@@ -34,7 +34,7 @@ from plausiflow.persistence.states import (
     library_versions,
 )
 from plausiflow.persistence.stored_models import StoredModel, restore_model, store_model
-from plausiflow.persistence.synthetic_rows import N_ROWS, SyntheticRows, TrainingSummary, draw_rows
+from plausiflow.persistence.synthetic_rows import SyntheticRows, TrainingSummary, draw_rows
 from plausiflow.tables import Encoder, Schema, to_python
 
 _SURROGATE_TEMPERATURE, _TOLERANCE = 0.01, 1e-6
@@ -178,18 +178,15 @@ def _restore_parts(
     check_schema(document["schema"])
     encoder = Encoder(Schema.from_dict(document["schema"]), document["missing"])
     summary, saved_rows = TrainingSummary(**document["training"]), tensors["synthetic_rows"]
-    expected = (N_ROWS, encoder.layout.width)
-    if saved_rows["x"].shape != expected or saved_rows["x"].dtype != torch.float64:
-        raise ValueError(f"the synthetic rows must be doubles of shape {expected}")
     rows = SyntheticRows.decode(encoder, saved_rows["x"], summary)
     stored = StoredModel(document=document["model"], tensors=tensors, files=contents.models)
     user_model, resolved = restore_model(stored, model, rows, saved_rows["outputs"])
     plausibility = build(document["plausibility"], density)
     if document["settings"]["labels"] == "bayes" and isinstance(plausibility, CrossFitEnsemble):
         plausibility.outcome = class_log_proba(resolved)
-    judges = None
-    if document["judges"] is not None:
-        judges = build(document["judges"], density).load_state(tensors["judges"])
+    judges = build(document["judges"], density)
+    if judges is not None:
+        _load_state(judges, tensors["judges"], density)
     _load_state(plausibility, tensors["plausibility"], density)
     return SavedExplainer(
         settings=document["settings"],
@@ -207,9 +204,9 @@ def _restore_parts(
     )
 
 
-def _load_state(plausibility: Any, state: TensorDict, density: object) -> None:  # noqa: ANN401
+def _load_state(fitted: Any, state: TensorDict, density: object) -> None:  # noqa: ANN401
     try:
-        plausibility.load_state(state)
+        fitted.load_state(state)
     except _VALUE_ERRORS as error:
         if density is None or isinstance(error, PlausiflowError):
             raise

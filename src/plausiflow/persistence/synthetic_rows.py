@@ -78,6 +78,9 @@ class SyntheticRows:
     @classmethod
     def decode(cls, encoder: Encoder, x: Tensor, summary: TrainingSummary) -> Self:
         """Build the table from encoded rows, with the dtypes and the missing values of the training table."""
+        expected = (N_ROWS, encoder.layout.width)
+        if x.shape != expected or x.dtype != torch.float64:
+            raise ValueError(f"the synthetic rows must be doubles of shape {expected}")
         frame = encoder.decode(x)
         for feature in encoder.schema.features:
             name = feature.name
