@@ -12,7 +12,7 @@ from safetensors.torch import save as to_bytes
 
 from crossfitting import BRIEF, changed, ensemble_like, fitted_on
 from estimating import rows
-from plausiflow.core.protocols import Density, Plausibility
+from plausiflow.core import Density, MovingColumns, Plausibility, PreparesRows
 from plausiflow.densities import CrossFitEnsemble
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
 
@@ -28,6 +28,7 @@ def ensemble():
 def test_it_is_a_density_and_a_plausibility(ensemble):
     assert isinstance(ensemble, Density)
     assert isinstance(ensemble, Plausibility)
+    assert isinstance(ensemble, PreparesRows)
 
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64])
@@ -68,16 +69,35 @@ def test_gradients_equal_finite_differences(ensemble, aggregation):
 
 
 @pytest.mark.parametrize("aggregation", ["mean", "min"])
-def test_the_slope_is_the_score_and_its_gradient(ensemble, aggregation):
+def test_scores_prepared_for_rows_are_the_score_and_its_gradient(ensemble, aggregation):
     x, y = rows(3, n=8)
-    ensemble = changed(ensemble, aggregation=aggregation)
+    margin = torch.tensor([0.5, 0.25, 0.0], dtype=torch.float64)
+    ensemble = changed(ensemble, aggregation=aggregation, margin_=margin)
     which = torch.tensor([5, 0, 3])
     point = x[which].requires_grad_()
-    score = ensemble.score(point, y[which])
-    value, gradient = ensemble.slope(y)(point.detach(), which)
-    torch.testing.assert_close(value, score.detach())
-    torch.testing.assert_close(gradient, torch.autograd.grad(score.sum(), point)[0])
-    torch.testing.assert_close(ensemble.scorer(y)(point.detach(), which), score.detach())
+    expected = ensemble.score(point, y[which])
+    scores = ensemble.for_rows(x, y)
+    score, value_and_grad = scores.of_columns(MovingColumns(x), torch.arange(8))
+    for found in (scores.score(point, which), score(point, which)):
+        torch.testing.assert_close(found, expected)
+    value, gradient = value_and_grad(point.detach(), which)
+    torch.testing.assert_close(value, expected.detach())
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected.sum(), point)[0])
+
+
+def test_scores_without_the_margin_are_larger_by_the_margin_of_the_class(ensemble):
+    x, y = rows(3, n=8)
+    margin = torch.tensor([0.5, 0.25, 0.0], dtype=torch.float64)
+    ensemble = changed(ensemble, margin_=margin)
+    which = torch.arange(8)
+    without = ensemble.for_rows(x, y, with_margin=False).score(x, which)
+    torch.testing.assert_close(without, ensemble.score(x, y) + margin[y])
+
+
+@pytest.mark.parametrize("k", [-1, 3])
+def test_scores_prepared_for_a_class_that_was_not_fitted_are_an_error(ensemble, k):
+    with pytest.raises(InvalidInputError, match="between 0 and 2"):
+        ensemble.for_rows(torch.rand(2, 3), torch.tensor([0, k]))
 
 
 def test_second_derivatives_flow(ensemble):

@@ -9,9 +9,9 @@ import torch
 from plausiflow.core.metrics import Context, evaluate, judged, judged_worst, real_rows
 from plausiflow.core.protocols import Panel
 from plausiflow.core.training import Training
-from plausiflow.core.verification import judge
+from plausiflow.core.verification import verify_counterfactuals
 from plausiflow.densities import ConditionalFlow, Judges
-from plausiflow.densities.judges import _split
+from plausiflow.densities.judges import HELD_OUT, split_by_class_share
 from plausiflow.densities.thresholds import Thresholded
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
 from plausiflow.models import LinearClassifier
@@ -96,9 +96,9 @@ def test_the_same_seed_gives_the_same_judges_and_another_one_others():
 def test_no_judge_is_the_flow_that_guides(judges):
     x, y = table(50, seed=0)
     assert [flow.seed for flow in judges.flows_] == [777_000, 777_001, 777_002]
-    guide = replace(BASE, seed=0).fit(*table(1500, seed=0)).log_prob(x, y)
+    guiding = replace(BASE, seed=0).fit(*table(1500, seed=0)).log_prob(x, y)
     for flow in judges.flows_:
-        assert not torch.allclose(flow.log_prob(x, y), guide, atol=1e-3)
+        assert not torch.allclose(flow.log_prob(x, y), guiding, atol=1e-3)
 
 
 def test_each_judge_is_trained_on_its_own_four_fifths_of_each_class(monkeypatch):
@@ -137,7 +137,7 @@ def test_with_few_rows_pooled_thresholds_are_nearer_to_those_of_many_new_rows():
         (x, y), (new, classes) = table(142, seed=seed), table(6000, seed=seed + 10)
         judges = Judges(count=6).fit(x, y)
         for j, flow in enumerate(judges.flows_):
-            held, _ = _split(y, judges.seed + j)
+            held, _ = split_by_class_share(y, HELD_OUT, judges.seed + j)
             own, true = (
                 torch.stack([flow.log_prob(a[b == k], b[b == k]).median() for k in range(2)])
                 for a, b in ((x[held].double(), y[held]), (new.double(), classes))
@@ -203,7 +203,9 @@ def four_rows(classifier):
     """Verdicts 110, 011 (class 0: bits 100 turned around), nothing found, and 010, judge by judge."""
     x_cf = torch.tensor([[3.0, 0.0], [1.0, 0.0], [math.nan, 0.0], [2.0, 0.0]])
     y_target = torch.tensor([1, 0, 1, 1])
-    return judge(classifier=classifier, plausibility=None, x=-torch.ones(4, 2), x_cf=x_cf, y_target=y_target)
+    return verify_counterfactuals(
+        classifier=classifier, plausibility=None, x=-torch.ones(4, 2), x_cf=x_cf, y_target=y_target
+    )
 
 
 def context_of(classifier, panel):

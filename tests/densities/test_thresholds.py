@@ -1,13 +1,14 @@
 """Thresholds are empirical quantiles of a density, and a score is the distance to one."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
-from plausiflow.core.protocols import Plausibility
+from plausiflow.core import MovingColumns, Plausibility, PreparesRows, blocks
 from plausiflow.core.training import Training
 from plausiflow.densities import KDE, ConditionalFlow, Thresholded
-from plausiflow.densities.thresholds import row_value_and_grad, scorer_of
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
 
 
@@ -30,7 +31,9 @@ def labelled(request):
 
 
 def test_a_thresholded_density_is_a_plausibility(labelled):
-    assert isinstance(Thresholded(density=Coordinate()).fit(*labelled), Plausibility)
+    plausibility = Thresholded(density=Coordinate()).fit(*labelled)
+    assert isinstance(plausibility, Plausibility)
+    assert isinstance(plausibility, PreparesRows)
 
 
 def test_one_half_per_class_is_the_median_of_each_class(labelled):
@@ -93,7 +96,7 @@ def test_the_score_follows_the_dtype(labelled, precision):
 
 def test_thresholds_over_many_blocks_equal_those_over_one(monkeypatch, labelled):
     whole = Thresholded(density=Coordinate()).fit(*labelled).log_delta_
-    monkeypatch.setattr("plausiflow.densities.thresholds._BLOCK", 7)
+    monkeypatch.setattr("plausiflow.densities.thresholds.blocks", partial(blocks, size=7))
     assert torch.equal(Thresholded(density=Coordinate()).fit(*labelled).log_delta_, whole)
 
 
@@ -147,19 +150,23 @@ def test_repr_of_a_thresholded_density_shows_density_and_quantile():
 
 
 @pytest.mark.parametrize("name", ["maf", "realnvp", "kde"])
-def test_a_threshold_prepares_its_score_for_known_classes(name):
+def test_scores_prepared_for_rows_are_the_score_and_its_gradient(name):
     density = KDE() if name == "kde" else ConditionalFlow(architecture=name, training=Training(epochs=1))
     x, y = torch.rand(60, 3), torch.arange(60) % 2
     plausibility = Thresholded(density=density.fit(x, y)).fit(x, y)
     rows = torch.tensor([7, 2, 2, 11])
     point = x[rows].requires_grad_()
     expected = plausibility.score(point, y[rows])
-    torch.testing.assert_close(scorer_of(plausibility, y)(point, rows), expected)
-    slope = row_value_and_grad(plausibility, y)
-    assert (slope is None) == (name != "maf")
-    if slope is not None:
-        value, gradient = slope(point.detach(), rows)
+    scores = plausibility.for_rows(x, y)
+    score, value_and_grad = scores.of_columns(MovingColumns(x), torch.arange(60))
+    for found in (scores.score(point, rows), score(point, rows)):
+        torch.testing.assert_close(found, expected)
+    some = scores.at(rows).to(torch.device("cpu"))
+    torch.testing.assert_close(some.score(point, torch.arange(4)), expected)
+    assert (value_and_grad is None) == (name != "maf")
+    if value_and_grad is not None:
+        value, gradient = value_and_grad(point.detach(), rows)
         torch.testing.assert_close(value, expected.detach())
         torch.testing.assert_close(gradient, torch.autograd.grad(expected.sum(), point)[0])
     with pytest.raises(InvalidInputError, match="must be between 0 and 1"):
-        scorer_of(plausibility, y + 1)
+        plausibility.for_rows(x, y + 1)

@@ -171,8 +171,8 @@ class CrossFitEnsemble:
 
     def score(self, x: Tensor, y: Tensor) -> Tensor:
         """The members' scores aggregated, minus the margin of the class, shape ``(n,)``."""
-        threshold = self.margin_.to(x)[y] + self.context_threshold(x, y)
-        return plausibility_value(self.aggregated(self.member_scores(x, y)), threshold)
+        scores = self.aggregated(self.member_scores(x, y))
+        return plausibility_value(scores, self.margin_.to(x)[y] + self.context_threshold(x, y))
 
     def for_rows(
         self,

@@ -1,4 +1,4 @@
-"""The calibrated margin: enough for a member left out, never too much; classes out of reach are told."""
+"""The calibrated margin: enough for a member left out, never too much; a warning where it cannot be."""
 
 import copy
 import math
@@ -20,7 +20,7 @@ from plausiflow.solvers import SQP
 
 
 class Counting:
-    """A solver that counts its searches and remembers what it was asked and what it found."""
+    """A solver that counts its searches and their rows."""
 
     def __init__(self):
         self.calls, self.rows = 0, []
@@ -32,7 +32,7 @@ class Counting:
 
 
 class Stand(SQP):
-    """Takes the place of the solver in a method."""
+    """An SQP that passes every search on to another solver."""
 
     def __init__(self, solver):
         super().__init__()
@@ -42,7 +42,9 @@ class Stand(SQP):
         return self.own.solve(problem, starts)
 
 
-def calibrated(ensemble, confidence=0.95, *, classifier=None, solver=None, seed=0, quiet=True, x=None):
+def calibrated(
+    ensemble, confidence=0.95, *, classifier=None, solver=None, random_state=0, quiet=True, x=None
+):
     x = table()[0] if x is None else x
     classifier = classifier or line()
     method = PPCEF(classifier=classifier, plausibility=ensemble, solver=Stand(solver) if solver else SQP())
@@ -54,9 +56,9 @@ def calibrated(ensemble, confidence=0.95, *, classifier=None, solver=None, seed=
             x,
             predict(classifier, x),
             validity=method._validity,
-            search=method._guided,
+            search=method._search_with,
             confidence=confidence,
-            seed=seed,
+            random_state=random_state,
         )
 
 
@@ -74,7 +76,7 @@ def test_the_margin_is_kept_in_the_ensemble_and_never_beyond_what_a_tenth_of_the
 
 def test_it_is_deterministic_and_leaves_the_global_generator_alone():
     before = torch.get_rng_state()
-    first, again = (calibrated(fresh(), 0.9, seed=4) for _ in range(2))
+    first, again = (calibrated(fresh(), 0.9, random_state=4) for _ in range(2))
     assert torch.equal(first.margin, again.margin)
     assert torch.equal(first.passed, again.passed)
     assert torch.equal(torch.get_rng_state(), before)
@@ -94,7 +96,7 @@ def test_what_is_learned_stays_but_for_the_margin(ensemble):
 
 
 class Round(torch.nn.Module):
-    """Members written down: round Gaussians about the centre of each class, a little apart, one stricter."""
+    """Members in closed form: round Gaussians near the centre of each class, one of them stricter."""
 
     def forward(self, x, y):
         angles = torch.arange(3).to(x) * 2 * math.pi / 3
@@ -104,7 +106,7 @@ class Round(torch.nn.Module):
         return math.log(2) - 0.5 * squared + x.new_tensor([0.15, 0.0, -0.15])[:, None]
 
 
-def written_down(cap):
+def closed_form(cap):
     """Without the first member no point reaches 0.61; a margin of 0.5 satisfies whichever is left out."""
     ensemble = CrossFitEnsemble(members=3)
     ensemble.flows_ = [SimpleNamespace(n_features_=2, n_classes_=2)] * 3
@@ -116,32 +118,32 @@ def written_down(cap):
 
 
 def test_at_its_margin_the_members_left_out_accept_the_share_asked_for():
-    found = calibrated(written_down(cap=0.58), 0.95, quiet=False)
+    found = calibrated(closed_form(cap=0.58), 0.95, quiet=False)
     assert (found.passed >= 0.95).all()
     assert (found.margin > 0.1).all()
     assert (found.margin < 0.55).all()
-    barely = calibrated(written_down(cap=float(found.margin.min()) - 0.05), 0.95)
+    barely = calibrated(closed_form(cap=float(found.margin.min()) - 0.05), 0.95)
     assert (barely.passed < 0.95).any()  # so that it is not more than it takes
 
 
 def test_a_cap_out_of_reach_without_some_member_does_not_hide_the_margin_that_is_enough():
-    found = calibrated(written_down(cap=0.65), 0.95)
+    found = calibrated(closed_form(cap=0.65), 0.95)
     assert (found.passed >= 0.95).all()
     assert (found.margin < 0.6).all()
 
 
 def test_another_search_without_a_member_agrees_with_the_share_reported(ensemble):
-    """Fresh ensembles that lack a member altogether guide a search of all rows; that member judges."""
+    """Ensembles without one member guide a search of all rows; the missing member judges."""
     confidence = 0.9
     found = calibrated(ensemble, confidence)
     x, _ = table()
     accepted = {0: [], 1: []}
     for m in range(3):
-        guide = copy.deepcopy(ensemble)
+        smaller = copy.deepcopy(ensemble)
         kept = [i for i in range(3) if i != m]
-        guide.members, guide.thresholds_ = 2, ensemble.thresholds_[kept]
-        guide._adopt([ensemble.flows_[i] for i in kept])
-        method = PPCEF(classifier=line(), plausibility=guide).fit(*table())
+        smaller.members, smaller.thresholds_ = 2, ensemble.thresholds_[kept]
+        smaller._adopt([ensemble.flows_[i] for i in kept])
+        method = PPCEF(classifier=line(), plausibility=smaller).fit(*table())
         answers = method.explain(x)
         assert answers.feasible.all()
         x_cf, y = answers.x_cf.double(), answers.y_target
@@ -201,8 +203,9 @@ def test_a_class_that_cannot_reach_it_is_warned_about_with_its_share_and_margin_
     text = str(warning.message)
     assert found.passed[1] < 0.8
     assert found.margin[1] == ensemble.most_margin_[1]
-    assert "The confidence of 0.8 is out of reach" in text
+    assert "The confidence of 0.8 cannot be reached within what a tenth of the real rows reach" in text
     assert f"class 1: {float(found.passed[1]):.2f}" in text
+    assert "More rows of these classes would help" in text
     assert "class 0" not in text
     assert found.passed[0] >= 0.8
 

@@ -10,10 +10,10 @@ import torch
 
 from calibrating import BASE, TRAINING, disagreeing, line, table
 from plausiflow.core.training import Training
-from plausiflow.densities import GMM, KDE, ConditionalFlow, CrossFitEnsemble, Thresholded
+from plausiflow.densities import GMM, KDE, ConditionalFlow, CrossFitEnsemble, Thresholded, learn
 from plausiflow.densities.calibration import PlausibilityWarning
 from plausiflow.errors import InvalidInputError, NotFittedError
-from plausiflow.methods import PPCEF, ppcef
+from plausiflow.methods import PPCEF
 from plausiflow.solvers import SQP, PenaltyAdam
 
 FAST = replace(BASE, training=replace(TRAINING, epochs=25))
@@ -23,9 +23,9 @@ BRIEF = replace(BASE, training=Training(epochs=2, learning_rate=1e-2))
 @pytest.fixture
 def brief(monkeypatch):
     """Small and short: the ensemble and the flows that PPCEF makes itself."""
-    monkeypatch.setattr(ppcef, "CrossFitEnsemble", Small)
+    monkeypatch.setattr(learn, "CrossFitEnsemble", Small)
     monkeypatch.setattr(
-        ppcef, "ConditionalFlow", partial(ConditionalFlow, transforms=2, hidden=(16,), training=TRAINING)
+        learn, "ConditionalFlow", partial(ConditionalFlow, transforms=2, hidden=(16,), training=TRAINING)
     )
 
 
@@ -44,7 +44,7 @@ def fit(**settings):
 def test_by_default_the_ensemble_is_learned_and_every_answer_is_feasible(brief):
     method = fit()
     assert isinstance(method.plausibility_, CrossFitEnsemble)
-    assert method.scored_by() is method.plausibility_
+    assert method.fitted_plausibility() is method.plausibility_
     assert method.plausibility_.quantile == method.plausibility == 0.5
     assert method.density == "ensemble"
     assert (method.plausibility_.margin_ > 0).any()
@@ -55,7 +55,7 @@ def test_by_default_the_ensemble_is_learned_and_every_answer_is_feasible(brief):
 
 
 def test_the_same_seed_learns_the_same_and_another_one_another(brief):
-    first, again, other = (fit(seed=seed).plausibility_ for seed in (1, 1, 2))
+    first, again, other = (fit(random_state=seed).plausibility_ for seed in (1, 1, 2))
     assert all(torch.equal(value, again.state()[name]) for name, value in first.state().items())
     assert first.seed == 1
     assert not torch.isclose(first.thresholds_, other.thresholds_).any()
@@ -75,7 +75,7 @@ def test_without_confidence_the_margin_stays_zero(brief):
 @pytest.mark.parametrize("architecture", ["maf", "nice"])
 def test_one_flow_is_one_word_away(brief, architecture):
     x, y = table()
-    method = fit(density=architecture, plausibility=0.3, seed=3)
+    method = fit(density=architecture, plausibility=0.3, random_state=3)
     learned = method.plausibility_
     assert isinstance(learned, Thresholded)
     assert (learned.quantile, learned.density.architecture, learned.density.seed) == (0.3, architecture, 3)
@@ -97,7 +97,7 @@ def test_an_ensemble_that_is_fitted_is_only_calibrated(ensemble, monkeypatch):
     monkeypatch.setattr(CrossFitEnsemble, "fit", lambda *_: pytest.fail("it was fitted again"))
     flows, thresholds = ensemble.flows_, ensemble.thresholds_
     method = fit(density=ensemble)
-    assert method.scored_by() is ensemble
+    assert method.fitted_plausibility() is ensemble
     assert ensemble.flows_ is flows
     assert ensemble.thresholds_ is thresholds
     assert (ensemble.margin_ > 0).any()
@@ -106,15 +106,15 @@ def test_an_ensemble_that_is_fitted_is_only_calibrated(ensemble, monkeypatch):
 def test_an_ensemble_that_is_not_fitted_is_fitted():
     ensemble = CrossFitEnsemble(members=2, base=BRIEF)
     method = fit(density=ensemble, plausibility=0.2, confidence=None)
-    assert len(method.scored_by().flows_) == 2
-    assert method.scored_by().quantile == 0.2
+    assert len(method.fitted_plausibility().flows_) == 2
+    assert method.fitted_plausibility().quantile == 0.2
     assert ensemble.flows_ == []
 
 
 def test_a_plausibility_of_your_own_is_used_as_it_is(ensemble):
     before = ensemble.state()
     method = fit(plausibility=ensemble)
-    assert method.scored_by() is ensemble
+    assert method.fitted_plausibility() is ensemble
     assert method.plausibility_ is None
     assert all(torch.equal(value, ensemble.state()[name]) for name, value in before.items())
 
@@ -146,7 +146,7 @@ def test_another_solver_is_calibrated_by_the_sqp(brief, monkeypatch):
 def test_a_class_out_of_reach_is_warned_about_by_fit(ensemble):
     x, y = table()
     with pytest.warns(
-        PlausibilityWarning, match=r"The confidence of 0\.95 is out of reach.*class 1: 0\.\d\d"
+        PlausibilityWarning, match=r"The confidence of 0\.95 cannot be reached.*class 1: 0\.\d\d.*More rows"
     ):
         PPCEF(classifier=line(), density=disagreeing(ensemble, 1)).fit(x, y)
 
