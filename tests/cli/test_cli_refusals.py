@@ -125,7 +125,9 @@ def test_rows_and_explainers_that_are_not_there_are_told(folder, explainer, tmp_
     assert "no column 'income' (did you mean 'incom'?)" in refused("explain", explainer, tmp_path / "r.csv")
     (explainer.parent / "damaged").mkdir(exist_ok=True)
     (explainer.parent / "damaged" / "explainer.json").write_text("{}")
-    assert "explainer.json is something else" in refused("explain", explainer.parent / "damaged", folder / "rows.csv")
+    assert "explainer.json is something else" in refused(
+        "explain", explainer.parent / "damaged", folder / "rows.csv"
+    )
 
 
 def test_nothing_is_written_over_unless_that_is_asked_for(folder, explainer, tmp_path, monkeypatch):
