@@ -55,18 +55,11 @@ class Ellipsoid(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DenseRegion:
-    """The dense region of a class: a union of ellipsoids.
+    """The dense region of a class: a union of ellipsoids."""
 
-    Attributes:
-        means: Centres, shape ``(k, d)``.
-        factors: Lower Cholesky factors of the covariances, shape ``(k, d, d)``.
-        radii: Largest squared Mahalanobis distances, shape ``(k,)``; not positive if a component is nowhere
-            dense enough.
-    """
-
-    means: Tensor
-    factors: Tensor
-    radii: Tensor
+    means: Tensor  # Centres, (k, d).
+    factors: Tensor  # Lower Cholesky factors of the covariances, (k, d, d).
+    radii: Tensor  # Largest squared Mahalanobis distances, (k,); not positive if nowhere dense enough.
 
     def contains(self, x: Tensor) -> Tensor:
         """Return whether rows are dense, shape ``(n,)``."""

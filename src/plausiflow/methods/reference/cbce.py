@@ -27,19 +27,12 @@ _NEIGHBOURS_AT_ONCE = 16
 
 @dataclass(frozen=True, eq=False)
 class ExplanationCases:
-    """The explanation cases that lead from one class to another.
+    """The explanation cases that lead from one class to another."""
 
-    Attributes:
-        like: First rows of the pairs, shape ``(c, d)``.
-        unlike: All rows of the other class, shape ``(m, d)``.
-        partners: Row numbers of the second rows, nearest first, shape ``(c, pairs)``; -1 if there are fewer.
-        differences: Number of features in which a pair may differ.
-    """
-
-    like: Tensor
-    unlike: Tensor
-    partners: Tensor
-    differences: int
+    like: Tensor  # First rows of the pairs, (c, d).
+    unlike: Tensor  # All rows of the other class, (m, d).
+    partners: Tensor  # Row numbers of the second rows, nearest first, (c, pairs); -1 if there are fewer.
+    differences: int  # Number of features in which a pair may differ.
 
     def to(self, device: torch.device) -> ExplanationCases:
         """Return the cases on a device."""

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from plausiflow.core import CPU_ROWS, Solution, check_query
 from plausiflow.methods.box import BoxedMethod
+from plausiflow.methods.reference.row_adam import RowAdam, settle
 from plausiflow.methods.reference.statistics import column_medians, feature_spreads, log_odds
-from plausiflow.methods.reference.wachter_search import RowAdam, settle
 from plausiflow.validation import is_whole, raise_unless, to_float
 
 _JITTER = 1e-4  # Added to the diagonal of S.

@@ -70,17 +70,11 @@ class ElasticNet:
 
 @dataclass(kw_only=True)
 class ClosestAccepted:
-    """The closest accepted points so far.
+    """The closest accepted points so far."""
 
-    Attributes:
-        x: The points, shape ``(n, d)``; NaN where there is none.
-        distance: Their distances, shape ``(n,)``; infinite where there is none.
-        gradients: Number of value-and-gradient evaluations of the model, shape ``(n,)``.
-    """
-
-    x: Tensor
-    distance: Tensor
-    gradients: Tensor
+    x: Tensor  # The points, (n, d); NaN where there is none.
+    distance: Tensor  # Their distances, (n,); infinite where there is none.
+    gradients: Tensor  # Number of value-and-gradient evaluations of the model, (n,).
 
     @classmethod
     def empty(cls, problem: ElasticNet) -> Self:

@@ -33,19 +33,12 @@ _BLOCK = 256
 
 @dataclass(frozen=True, eq=False)
 class CheapestPaths:
-    """The cheapest path from every training row to each class.
+    """The cheapest path from every training row to each class."""
 
-    Attributes:
-        rows: The distinct training rows, shape ``(n, d)``.
-        cost: Cost of the path, shape ``(k, n)``; infinite if there is none.
-        following: Number of the next row on the path, shape ``(k, n)``; negative at its end.
-        end: Number of the last row of the path, shape ``(k, n)``; negative if there is none.
-    """
-
-    rows: Tensor
-    cost: Tensor
-    following: Tensor
-    end: Tensor
+    rows: Tensor  # The distinct training rows, (n, d).
+    cost: Tensor  # Cost of the path, (k, n); infinite if there is none.
+    following: Tensor  # Number of the next row on the path, (k, n); negative at its end.
+    end: Tensor  # Number of the last row of the path, (k, n); negative if there is none.
 
     def to(self, device: torch.device) -> CheapestPaths:
         """Return the paths on a device."""

@@ -149,31 +149,18 @@ class FISTA:
 
 @dataclass(kw_only=True)
 class FISTAState:
-    """The m rows of a round that are still moving.
+    """The m rows of a round that are still moving."""
 
-    Attributes:
-        rows: Their numbers in the problem.
-        x: Factuals.
-        lower: Smallest allowed values.
-        upper: Largest allowed values.
-        weight: c, times the scale of the model's gradient.
-        x_cf: Last iterates.
-        y: Points where the next gradient is taken.
-        active: Whether the gap was positive at the last y.
-        momentum: Steps since the last restart of the momentum.
-        waited: Steps since the round's first accepted iterate, or since a better result.
-    """
-
-    rows: Tensor
-    x: Tensor
-    lower: Tensor
-    upper: Tensor
-    weight: Tensor
-    x_cf: Tensor
-    y: Tensor
-    active: Tensor
-    momentum: Tensor
-    waited: Tensor
+    rows: Tensor  # Row numbers in the problem, (m,).
+    x: Tensor  # Factuals, (m, d).
+    lower: Tensor  # Smallest allowed values, (m, d).
+    upper: Tensor  # Largest allowed values, (m, d).
+    weight: Tensor  # c, times the scale of the model's gradient, (m,).
+    x_cf: Tensor  # Last iterates, (m, d).
+    y: Tensor  # Points where the next gradient is taken, (m, d).
+    active: Tensor  # Whether the gap was positive at the last y, (m,).
+    momentum: Tensor  # Steps since the last restart of the momentum, (m,).
+    waited: Tensor  # Steps since the round's first accepted iterate, or since a better result, (m,).
 
     @classmethod
     def begin(cls, problem: ElasticNet, rows: Tensor, weight: Tensor) -> Self:

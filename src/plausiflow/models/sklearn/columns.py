@@ -34,11 +34,7 @@ class UnsupportedModelError(Exception):
 
 
 def call_model(model: Fitted, method: str, rows: pd.DataFrame | npt.NDArray[Any]) -> Any:  # noqa: ANN401
-    """Call a method of a user's model on rows; its warnings are not shown.
-
-    Raises:
-        UnsupportedModelError: The model raised an exception.
-    """
+    """Call a method of a user's model without its warnings; an exception makes the model unsupported."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -52,23 +48,14 @@ def call_model(model: Fitted, method: str, rows: pd.DataFrame | npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class InputFormat:
-    """The columns that a fitted model takes, as a table or as an array.
+    """The columns that a fitted model takes, as a table or as an array."""
 
-    Attributes:
-        names: Names of the columns, in the model's order.
-        as_array: Whether the model was fitted on an array, without names.
-    """
-
-    names: tuple[str, ...]
-    as_array: bool
+    names: tuple[str, ...]  # Names of the columns, in the model's order.
+    as_array: bool  # Whether the model was fitted on an array, without names.
 
     @classmethod
     def from_model(cls, model: Fitted, names: Sequence[str]) -> InputFormat:
-        """Return the input format of a model, given the column names of the table.
-
-        Raises:
-            UnsupportedModelError: The table does not have the model's columns.
-        """
+        """Return the input format of a model, given the column names of the table, which must suffice."""
         if hasattr(model, "feature_names_in_"):
             expected = tuple(map(str, model.feature_names_in_))
             absent = [name for name in expected if name not in names]
@@ -95,21 +82,16 @@ class InputFormat:
 class ModelColumn:
     """A column of the table between two steps of a model.
 
-    Attributes:
-        name: Name of the column of the table that it comes from.
-        dtype: Dtype in which the model receives it.
-        states: Value of the cell in each state, by the element of the basis that is one there.
-        number: Weights of the cell over the basis when it is in no state; zero when it is in one.
-        gate: Element of the basis that is one when the cell is a number.
-        unknown: Why encoded rows do not contain the cell; None if they do.
+    Each state has its value by the element of the basis that is one there. A number is linear in the basis,
+    and zero when the cell is in a state.
     """
 
-    name: str
-    dtype: Dtype
+    name: str  # Name of the column of the table that it comes from.
+    dtype: Dtype  # Dtype in which the model receives it.
     states: Mapping[int, Any] = field(default_factory=dict)
     number: Mapping[int, float] | None = None
-    gate: int = ONE
-    unknown: str | None = None
+    gate: int = ONE  # Element of the basis that is one when the cell is a number.
+    unknown: str | None = None  # Why encoded rows do not contain the cell; None if they do.
 
     def affine(self, scale: float, shift: float) -> ModelColumn:
         """Return the column times ``scale``, plus ``shift``."""
@@ -128,11 +110,7 @@ class ModelColumn:
         return replace(self, states={**states, self.gate: at_number}, number=None)
 
     def weights(self, size: int) -> Array:
-        """Return the weights over the first ``size`` elements of the basis.
-
-        Raises:
-            UnsupportedModelError: Some state is not a number.
-        """
+        """Return the weights over the first ``size`` elements of the basis; every state must be a number."""
         weights = np.zeros(size)
         for element, weight in (self.number or {}).items():
             weights[element] += weight
@@ -144,11 +122,7 @@ class ModelColumn:
         return weights
 
     def require_known(self) -> ModelColumn:
-        """Return the column itself.
-
-        Raises:
-            UnsupportedModelError: Encoded rows do not contain the cell.
-        """
+        """Return the column itself; raise if encoded rows do not contain the cell."""
         if self.unknown is not None:
             raise UnsupportedModelError(f"the model uses `{self.name}`, {self.unknown}")
         return self

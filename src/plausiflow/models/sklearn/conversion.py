@@ -141,21 +141,9 @@ def convert_classifier(
 def convert_regressor(
     model: Fitted, encoder: Encoder, sample: pd.DataFrame, *, verify: bool = True
 ) -> ConvertedRegressor:
-    """Convert a fitted scikit-learn regressor exactly.
+    """Convert a fitted scikit-learn regressor exactly, as :func:`convert_classifier` does.
 
-    Args:
-        model: An estimator or a pipeline that predicts one number. It is not changed.
-        encoder: Encoder of the table whose columns the model takes.
-        sample: Some rows of the table, in the dtypes that the model receives.
-        verify: Whether to compare predictions on the sample; not needed to repeat a verified conversion.
-
-    Returns:
-        A regressor whose predictions for the sample, and for perturbed rows, differ by at most 1e-6,
-        relative to their size where that exceeds one.
-
-    Raises:
-        UnsupportedModelError: The model cannot be converted exactly.
-        InvalidInputError: The sample does not have the columns of the table.
+    The model must predict one number. Differences are relative to predictions that exceed one.
 
     Example:
         >>> from sklearn.linear_model import Ridge

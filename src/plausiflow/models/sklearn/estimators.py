@@ -1,17 +1,21 @@
 """Exact conversion of fitted scikit-learn classifiers and regressors to torch modules over the basis.
 
-The first map of each estimator is linear, and is merged with the columns that lead to it. Unknown estimators
-are refused.
+The first map of each estimator is linear, and is merged with the columns that lead to it. The modules at the
+end of this file turn scores into predictions; log-probabilities are finite wherever the scores are. Unknown
+estimators are refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Literal
 
 import numpy as np
+import torch
 from sklearn.base import is_regressor
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
 
 from plausiflow.models.sklearn.columns import (
     ONE,
@@ -24,19 +28,13 @@ from plausiflow.models.sklearn.columns import (
     call_model,
     weight_matrix,
 )
-from plausiflow.models.sklearn.heads import (
-    CalibratedScores,
-    Exponential,
-    Link,
-    LinkedScores,
-    MeanProbabilities,
-    QuadraticScores,
-)
 from plausiflow.models.sklearn.preprocessing import (
     check_column_count,
     sklearn_class_name,
     transform_columns,
 )
+
+Link = Literal["sigmoid", "softmax", "one_vs_rest", "margin"]
 
 
 def convert_estimator(model: Fitted, columns: list[ModelColumn], basis: Basis) -> nn.Module:
@@ -84,7 +82,7 @@ def _linear(model: Fitted, columns: list[ModelColumn], basis: Basis, link: Link)
         raise UnsupportedModelError(
             f"{type(model).__name__} has {len(coef)} rows of weights for {n_classes} classes"
         )
-    return LinkedScores(Affine(_merge(columns, coef.T, model.intercept_, basis)), link)
+    return _LinkedScores(Affine(_merge(columns, coef.T, model.intercept_, basis)), link)
 
 
 _margin = partial(_linear, link="margin")
@@ -138,7 +136,7 @@ def _naive_bayes(model: Fitted, columns: list[ModelColumn], basis: Basis) -> nn.
 def _generative(maps: Sequence[Array], log_volume: Array, priors: Array) -> nn.Module:
     if np.min(priors) <= 0:
         raise UnsupportedModelError("a class has no prior probability, so that its logit is infinite")
-    return LinkedScores(QuadraticScores(maps, log_volume + np.log(priors)), "softmax")
+    return _LinkedScores(_QuadraticScores(maps, log_volume + np.log(priors)), "softmax")
 
 
 def _perceptron(model: Fitted, columns: list[ModelColumn], basis: Basis) -> nn.Module:
@@ -148,7 +146,7 @@ def _perceptron(model: Fitted, columns: list[ModelColumn], basis: Basis) -> nn.M
         raise UnsupportedModelError(
             f"MLPClassifier has {model.n_outputs_} outputs by {model.out_activation_}"
         )
-    return LinkedScores(_layers(model, columns, basis), link[model.out_activation_])
+    return _LinkedScores(_layers(model, columns, basis), link[model.out_activation_])
 
 
 def _layers(model: Fitted, columns: list[ModelColumn], basis: Basis) -> nn.Module:
@@ -171,8 +169,10 @@ def _calibrated(model: Fitted, columns: list[ModelColumn], basis: Basis) -> nn.M
             raise UnsupportedModelError("CalibratedClassifierCV has a member that has not seen every class")
         slope, offset = (np.array([getattr(c, name) for c in part.calibrators]) for name in ("a_", "b_"))
         by_decision = hasattr(inner, "decision_function")
-        members.append(CalibratedScores(convert_estimator(inner, columns, basis), by_decision, slope, offset))
-    return MeanProbabilities(members, np.ones(len(members)))
+        members.append(
+            _CalibratedScores(convert_estimator(inner, columns, basis), by_decision, slope, offset)
+        )
+    return _MeanProbabilities(members, np.ones(len(members)))
 
 
 def _voting(model: Fitted, columns: list[ModelColumn], basis: Basis) -> nn.Module:
@@ -184,7 +184,7 @@ def _voting(model: Fitted, columns: list[ModelColumn], basis: Basis) -> nn.Modul
     weights = np.ones(len(kept)) if model.weights is None else np.asarray(model.weights, dtype=np.float64)
     members = [(m, w) for m, w in zip(model.estimators_, weights[kept], strict=True) if w]
     parts = [convert_estimator(member, columns, basis) for member, _ in members]
-    return MeanProbabilities(parts, np.array([weight for _, weight in members]))
+    return _MeanProbabilities(parts, np.array([weight for _, weight in members]))
 
 
 def _linear_regression(model: Fitted, columns: list[ModelColumn], basis: Basis) -> nn.Module:
@@ -195,7 +195,7 @@ def _linear_regression(model: Fitted, columns: list[ModelColumn], basis: Basis) 
 
 def _perceptron_regression(model: Fitted, columns: list[ModelColumn], basis: Basis) -> nn.Module:
     _check_single_output(model, model.n_outputs_)
-    outputs: dict[str, Callable[[], nn.Module]] = {"identity": nn.Identity, "exp": Exponential}
+    outputs: dict[str, Callable[[], nn.Module]] = {"identity": nn.Identity, "exp": _Exponential}
     if model.out_activation_ not in outputs:
         raise UnsupportedModelError(f"MLPRegressor predicts by {model.out_activation_}")
     return nn.Sequential(_layers(model, columns, basis), outputs[model.out_activation_]())
@@ -223,6 +223,95 @@ def _transformed_target(model: Fitted, columns: list[ModelColumn], basis: Basis)
         )
     zero, one = np.ravel(call_model(scaler, "inverse_transform", np.array([[0.0], [1.0]])))
     return nn.Sequential(module, Affine(np.array([[one - zero]]), np.array([zero])))
+
+
+class _LinkedScores(nn.Module):
+    """Logits from scores: a single score for two classes if the link allows it, else one per class."""
+
+    def __init__(self, scores: nn.Module, link: Link) -> None:
+        super().__init__()
+        self.scores, self.link = scores, link
+
+    def forward(self, basis: Tensor) -> Tensor:
+        """Return log-probabilities, or margins, ``(n, size) -> (n, k)``."""
+        scores: Tensor = self.scores(basis)
+        if self.link == "softmax":
+            return scores.log_softmax(dim=1)
+        if self.link == "one_vs_rest":
+            return logsigmoid(scores).log_softmax(dim=1)
+        if scores.shape[1] > 1:
+            return scores
+        if self.link == "margin":
+            return torch.cat([torch.zeros_like(scores), scores], dim=1)
+        return torch.cat([logsigmoid(-scores), logsigmoid(scores)], dim=1)
+
+    def decision(self, basis: Tensor) -> Tensor:
+        """Return the model's decision function, shape ``(n, 1)`` for two classes, else ``(n, k)``."""
+        scores: Tensor = self.scores(basis)
+        return scores[:, 1:] - scores[:, :1] if scores.shape[1] == 2 else scores
+
+
+class _QuadraticScores(nn.Module):
+    r"""Scores :math:`c_k - \lVert A_k x - a_k \rVert^2 / 2`, one for each class."""
+
+    constant: Tensor
+
+    def __init__(self, maps: Sequence[Array], constant: Array) -> None:
+        super().__init__()
+        widest = max(part.shape[1] for part in maps)
+        padded = [np.pad(part, ((0, 0), (0, widest - part.shape[1]))) for part in maps]
+        self.distances = Affine(np.concatenate(padded, axis=1))
+        self.register_buffer("constant", torch.from_numpy(np.array(constant, dtype=np.float64)))
+
+    def forward(self, basis: Tensor) -> Tensor:
+        squares: Tensor = self.distances(basis).square().unflatten(1, (len(self.constant), -1)).sum(dim=2)
+        return self.constant - squares / 2
+
+
+class _CalibratedScores(nn.Module):
+    """Log-probabilities from a normalised sigmoid of each class's decision or probability."""
+
+    slope: Tensor
+    offset: Tensor
+
+    def __init__(self, model: nn.Module, by_decision: bool, slope: Array, offset: Array) -> None:
+        super().__init__()
+        self.model, self.by_decision = model, by_decision
+        self.register_buffer("slope", torch.from_numpy(slope))
+        self.register_buffer("offset", torch.from_numpy(offset))
+
+    def forward(self, basis: Tensor) -> Tensor:
+        if self.by_decision and isinstance(self.model, _LinkedScores):
+            response = self.model.decision(basis)
+        else:
+            response = self.model(basis).exp()
+            response = response[:, 1:] if response.shape[1] == 2 else response
+        scores = -(self.slope * response + self.offset)
+        if scores.shape[1] > 1:
+            return logsigmoid(scores).log_softmax(dim=1)
+        return torch.cat([logsigmoid(-scores), logsigmoid(scores)], dim=1)
+
+
+class _MeanProbabilities(nn.Module):
+    """Logarithm of a weighted mean of probabilities."""
+
+    log_weights: Tensor
+
+    def __init__(self, members: Sequence[nn.Module], weights: Array) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        self.register_buffer("log_weights", torch.from_numpy(np.log(weights / weights.sum())))
+
+    def forward(self, basis: Tensor) -> Tensor:
+        parts = torch.stack([member(basis) for member in self.members])
+        return (parts + self.log_weights[:, None, None]).logsumexp(dim=0)
+
+
+class _Exponential(nn.Module):
+    """The exponential function."""
+
+    def forward(self, scores: Tensor) -> Tensor:
+        return scores.exp()
 
 
 _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {

@@ -43,11 +43,7 @@ def transform_columns(step: Fitted, columns: list[ModelColumn], basis: Basis) ->
 
 
 def sklearn_class_name(model: Fitted) -> str:
-    """Return the class name of a fitted object of scikit-learn.
-
-    Raises:
-        UnsupportedModelError: The class belongs to another package, or the object is not fitted.
-    """
+    """Return the class name of an object; raise unless it is of scikit-learn and fitted."""
     kind = type(model)
     if kind.__module__.partition(".")[0] != "sklearn":
         raise UnsupportedModelError(f"{kind.__name__} is not a class of scikit-learn")

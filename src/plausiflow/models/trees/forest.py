@@ -23,25 +23,15 @@ _TENSORS = ("feature", "threshold", "missing_left", "left", "right", "tree", "le
 
 @dataclass(frozen=True)
 class Tree:
-    """One tree, as its library stores it: every field has one entry per node, the root first.
+    """One tree, as its library stores it: sequences have one entry per node, the root first."""
 
-    Attributes:
-        feature: Column that a node splits.
-        threshold: Threshold of the split.
-        missing_left: Whether a missing value goes left.
-        left: Left child; -1 at a leaf.
-        right: Right child.
-        value: Value of a leaf.
-        output: Output that the tree adds to.
-    """
-
-    feature: Sequence[int]
-    threshold: Sequence[float]
-    missing_left: Sequence[bool]
-    left: Sequence[int]
-    right: Sequence[int]
-    value: Sequence[float]
-    output: int
+    feature: Sequence[int]  # Column that a node splits.
+    threshold: Sequence[float]  # Threshold of the split.
+    missing_left: Sequence[bool]  # Whether a missing value goes left.
+    left: Sequence[int]  # Left child; -1 at a leaf.
+    right: Sequence[int]  # Right child.
+    value: Sequence[float]  # Value of a leaf.
+    output: int  # Output that the tree adds to.
 
     def levels(self) -> list[list[int]]:
         """Return the nodes of each depth, starting at the root."""
@@ -58,40 +48,23 @@ class Forest:
     """The sum of many trees: the splits of all trees, sorted by depth, and their leaves.
 
     Node numbers below the number of splits are splits; the others are leaves.
-
-    Attributes:
-        feature: Column of each split, shape ``(splits,)``, long.
-        threshold: Threshold of each split, shape ``(splits,)``.
-        missing_left: Whether a missing value goes left, shape ``(splits,)``, bool.
-        left: Node number of each left child, shape ``(splits,)``, long.
-        right: Node number of each right child, shape ``(splits,)``, long.
-        tree: Tree of each split, shape ``(splits,)``, long.
-        levels: Number of splits at each depth.
-        leaf: Values of the leaves, shape ``(leaves,)``.
-        root: Node number of each tree's root, shape ``(trees,)``, long.
-        output: Output that each tree adds to, shape ``(trees,)``, long.
-        base: Outputs before the first tree, shape ``(k,)``.
-        n_features: Number of columns of a row.
-        inclusive: Whether a value equal to the threshold goes left (``x <= t``) or right (``x < t``).
-        single: Whether values are compared in single precision.
-        single_sums: Whether leaves are added in single precision.
     """
 
-    feature: Tensor
-    threshold: Tensor
-    missing_left: Tensor
-    left: Tensor
-    right: Tensor
-    tree: Tensor
-    levels: tuple[int, ...]
-    leaf: Tensor
-    root: Tensor
-    output: Tensor
-    base: Tensor
-    n_features: int
-    inclusive: bool
-    single: bool = False
-    single_sums: bool = False
+    feature: Tensor  # Column of each split, (splits,), long.
+    threshold: Tensor  # Threshold of each split, (splits,).
+    missing_left: Tensor  # Whether a missing value goes left, (splits,), bool.
+    left: Tensor  # Node number of each left child, (splits,), long.
+    right: Tensor  # Node number of each right child, (splits,), long.
+    tree: Tensor  # Tree of each split, (splits,), long.
+    levels: tuple[int, ...]  # Number of splits at each depth.
+    leaf: Tensor  # Values of the leaves, (leaves,).
+    root: Tensor  # Node number of each tree's root, (trees,), long.
+    output: Tensor  # Output that each tree adds to, (trees,), long.
+    base: Tensor  # Outputs before the first tree, (k,).
+    n_features: int  # Number of columns of a row.
+    inclusive: bool  # Whether a value equal to the threshold goes left (x <= t) or right (x < t).
+    single: bool = False  # Whether values are compared in single precision.
+    single_sums: bool = False  # Whether leaves are added in single precision.
 
     @classmethod
     def from_trees(

@@ -48,12 +48,10 @@ class TreeWalk(nn.Module):
             size = level.stop - level.start
             source[forest.left[level]] = torch.arange(size)
             source[forest.right[level]] = torch.arange(size, 2 * size)
-        self.register_buffer("cut", cut)
-        self.register_buffer("left", forest.left)
-        self.register_buffer("right", forest.right)
-        self.register_buffer("source", source[: len(cut)])
-        self.register_buffer("leaf", forest.leaf[:, None])
-        self.register_buffer("root", forest.root)
+        buffers = {"left": forest.left, "right": forest.right, "leaf": forest.leaf[:, None]}
+        buffers |= {"cut": cut, "source": source[: len(cut)], "root": forest.root}
+        for name, tensor in buffers.items():
+            self.register_buffer(name, tensor)
 
     def allocate(self, n: int) -> WalkBuffers:
         """Allocate memory for ``n`` rows."""
@@ -97,11 +95,8 @@ class DepthBuffers:
 class WalkBuffers:
     """Memory that is reused for every batch; allocating it each time costs as much as the computation.
 
-    Attributes:
-        goes_right: Probability that a row goes right at each split, shape ``(splits, n)``.
-        nodes: Value of each node, shape ``(splits + leaves, n)``; those of leaves are constant.
-        difference: Value of the right child minus the left, shape ``(splits, n)``.
-        depths: The splits of each depth, starting at the roots.
+    For each split and row it holds the probability of going right, the difference between the right and the
+    left child, and the probability of a visit, shape ``(splits, n)``; for each node its value.
     """
 
     def __init__(self, walk: TreeWalk, n: int) -> None:

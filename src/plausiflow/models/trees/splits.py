@@ -23,17 +23,11 @@ _ROUNDING = 4  # The minimum of that, in roundings of double precision.
 
 @dataclass(frozen=True, eq=False)
 class SplitScales:
-    """Sizes of the columns of a forest at its splits.
+    """Sizes of the columns of a forest at its splits."""
 
-    Attributes:
-        scales: Change of the value over the encoded range, at each split, shape ``(splits,)``.
-        steps: Grid step of each column, zero for no grid, shape ``(d,)``.
-        origins: Some value on each grid, shape ``(d,)``.
-    """
-
-    scales: Tensor
-    steps: Tensor
-    origins: Tensor
+    scales: Tensor  # Change of the value over the encoded range, at each split, (splits,).
+    steps: Tensor  # Grid step of each column, zero for no grid, (d,).
+    origins: Tensor  # Some value on each grid, (d,).
 
     @classmethod
     def measure(cls, forest: Forest, cells: Cells, layout: Layout, x: Tensor) -> SplitScales:
