@@ -1,8 +1,8 @@
-"""Every method, and two easy problems, each made once: methods leave their rows and models as they are."""
+"""Every method, and two easy problems that are built once, because methods do not change them."""
 
 import pytest
 
-from contract import METHODS, setting
+from method_cases import METHODS, setting
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""ARTELT against closed forms, a model of the program written anew, scikit-learn, and the published runs."""
+"""ARTELT against closed forms, the program as printed, scikit-learn, and the published runs."""
 
 import sys
 from dataclasses import replace
@@ -23,20 +23,20 @@ cp = pytest.importorskip("cvxpy", reason="needs the extra `artelt`")
 
 
 def linear(d, n_classes=2, scale=3.0, seed=0):
-    """A random linear model; two classes as a sigmoid model has them."""
+    """Return a random linear model; with two classes a sigmoid model."""
     generator = torch.Generator().manual_seed(seed)
     weight = scale * torch.randn(1 if n_classes == 2 else n_classes, d, generator=generator)
     return LinearClassifier.from_weights(weight, 0.3 * torch.randn(len(weight), generator=generator))
 
 
 def rows(n, d, n_classes=2, spread=3.0, seed=1):
-    """A cloud, and classes that have nothing to do with it."""
+    """Return normally distributed rows, and classes independent of them."""
     generator = torch.Generator().manual_seed(seed)
     return spread * torch.randn(n, d, generator=generator), torch.arange(n) % n_classes
 
 
 def gap(classifier, x, y_target):
-    """How far, in logits, the wanted class is ahead of the strongest other."""
+    """Return the lead in logits of the target class over the strongest other class."""
     logits = classifier.logits(x)
     own = logits.gather(1, y_target[:, None])[:, 0]
     return own - logits.scatter(1, y_target[:, None], -torch.inf).amax(dim=1)
@@ -87,11 +87,11 @@ def test_a_ball_alone_is_met_at_its_nearest_point(d):
     torch.testing.assert_close(l2_distance(found.x_cf, x), expected, rtol=0, atol=1e-6)
 
 
-# ---------------------------------------------------------------- the program, written anew
+# ---------------------------------------------------------------- the program as printed
 
 
 def least_cost(method, x, y_target, lower=-np.inf, upper=np.inf):
-    """The program as the paper prints it, in x, with inverted covariances; the best of all components."""
+    """Return the least cost of the program as printed in the paper, over all components."""
     weight, bias = method.classifier.weight.numpy(), method.classifier.bias.numpy()
     others = [k for k in range(len(weight)) if k != y_target]
     region = method.regions_[y_target]
@@ -229,7 +229,7 @@ def test_the_number_of_components_is_that_of_cross_validation():
     assert choose_components(x, range(2, 6), None, seed=3) == expected == 4
 
 
-# ---------------------------------------------------------------- models and rows that are difficult
+# ---------------------------------------------------------------- difficult models and rows
 
 
 def test_a_model_that_is_not_linear_gets_no_answers_and_a_reason():
@@ -332,7 +332,7 @@ def test_a_victory_too_narrow_for_single_precision_is_won_by_more():
 
 
 def published(name, directory, make, n=None, components=range(2, 10)):
-    """A method on the published linear model of a data set, and its answers to test rows."""
+    """Fit a method to the published linear model of a data set, and explain its test rows."""
     reference = PublishedRun.load(name, directory)
     classifier = reference.classifier("lr")
     density = Thresholded.at(PublishedMAF(reference.maf_arrays), reference.log_delta, classifier.n_classes)

@@ -1,4 +1,4 @@
-"""Case-based counterfactuals: tables made by hand, a plain loop over pairs, and the published ones."""
+"""CBCE: small tables, a loop over all pairs in NumPy, and the published counterfactuals."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from plausiflow_bench.published.runs import PublishedRun
 
 
 def threshold(weight, bias):
-    """Class 1 where ``weight @ x + bias`` is positive."""
+    """Return a model of class 1 where ``weight @ x + bias`` is positive."""
     return LinearClassifier.from_weights(torch.tensor([weight]), torch.tensor([bias]))
 
 
@@ -70,7 +70,7 @@ def test_where_no_pair_differs_in_so_few_features_the_least_number_is_allowed():
 
 
 def test_where_the_pair_does_not_convince_the_model_its_neighbours_are_tried_in_order():
-    # Class 1 above a line that falls: the row is so far below that the pair's first feature is not enough.
+    # Class 1 above a line that falls: the row is too far below for the pair's first feature.
     classifier = threshold([10.0, 10.0], -10.0)
     table = [[0.4, 0.5], [0.55, 0.5], [0.8, 0.45], [0.95, 0.3]]
     found = explained(CBCE(classifier=classifier, max_differences=1), table, [[0.3, 0.22]])
@@ -112,7 +112,7 @@ def test_with_true_labels_pairs_are_formed_by_them():
     x = exact([[0.1, 0.2]])
     by_model = CBCE(**settings).fit(rows, y).explain(x)
     by_truth = CBCE(**settings, labels="true").fit(rows, y).explain(x)
-    # The true partner, 0.4, is decided as class 0.
+    # The true partner, 0.4, is predicted as class 0.
     assert by_model.x_cf.tolist() == [[0.8, 0.2]]
     assert not by_truth.found.any()
 
@@ -130,7 +130,7 @@ def test_the_partner_is_of_the_wanted_class():
 
 
 def plain(rows, decided, classifier, q, o, t, *, tolerance, allowed, k, pairs, adaptations):
-    """One row's answer, by loops over pairs and NumPy; None where no case helps."""
+    """Return the counterfactual of one row by loops in NumPy; None if no case helps."""
 
     def wanted(x):
         return int(predict(classifier, torch.from_numpy(x)[None])[0]) == t
@@ -251,8 +251,8 @@ def test_the_published_answer_is_the_first_training_row_decided_otherwise():
     assert one_class.found.tolist() == [False, True]
 
 
-# The published MLP answers were found with dropout switched on, so that training rows changed their class by
-# chance; the share of test rows whose answer is that of the model without dropout.
+# The published MLP runs left dropout switched on, so training rows changed their class at random. These are
+# the shares of test rows with the result of the model without dropout.
 WITHOUT_DROPOUT = {
     "moons": 1.0,
     "law": 0.93,

@@ -1,4 +1,4 @@
-"""CEGP: prototypes against brute force, closed forms, the loop by hand, and the published counterfactuals."""
+"""CEGP: prototypes by brute force, closed forms, the loop in NumPy, and the published counterfactuals."""
 
 from dataclasses import replace
 
@@ -7,7 +7,6 @@ import pytest
 import torch
 from scipy.spatial.distance import cdist
 
-from descending import published_loop
 from plausiflow.core.losses import l2_distance
 from plausiflow.core.prediction import predict
 from plausiflow.core.training import Training
@@ -17,9 +16,10 @@ from plausiflow.methods.reference.cegp import CEGP, ClassRows
 from plausiflow.methods.reference.elastic_net import ElasticNet
 from plausiflow.methods.reference.fista import FISTA
 from plausiflow.models import LinearClassifier
-from plausiflow_bench.published_maf import PublishedMAF
-from plausiflow_bench.reference import Reference
-from stored import BANDS, against_the_stored
+from plausiflow_bench.published.maf import PublishedMAF
+from plausiflow_bench.published.runs import PublishedRun
+from published_counterfactuals import BANDS, against_the_stored
+from published_fista import published_loop
 
 slow = pytest.mark.slow
 BRIEF = FISTA(rounds=4, steps=80)
@@ -27,14 +27,14 @@ QUICK_AUTOENCODER = Autoencoder(training=Training(epochs=5))
 
 
 def linear(d, classes=2, scale=8.0):
-    """A linear model whose boundaries pass near the middle of the unit cube."""
+    """Return a linear model whose boundaries pass near the middle of the unit cube."""
     generator = torch.Generator().manual_seed(d)
     weight = scale * torch.randn(classes, d, generator=generator)
     return LinearClassifier.from_weights(weight, -weight @ torch.full((d,), 0.5))
 
 
 def unused(x):
-    """Labels for rows where only the model's predictions matter."""
+    """Return labels for rows where only the model's predictions matter."""
     return torch.zeros(len(x), dtype=torch.long)
 
 
@@ -44,7 +44,7 @@ def unused(x):
 @pytest.mark.parametrize("k", [1, 3, 500])
 def test_prototypes_are_the_kth_nearest_rows_of_the_nearest_allowed_class(k):
     points, y, x = torch.rand(200, 4), torch.randint(5, (200,)), torch.rand(60, 4)
-    y[y == 3] = 0  # nobody is of class 3
+    y[y == 3] = 0  # no row is of class 3
     allowed = torch.rand(60, 5) < 0.4
     found = ClassRows(points, y).prototypes(x, allowed, k=k, mean=False)
     distance = cdist(x.numpy(), points.numpy())
@@ -101,7 +101,7 @@ def test_without_validity_and_city_block_distance_the_loop_finds_the_weighted_me
         smooth=lambda x_cf, rows: theta * (x_cf - prototype[rows]).square().sum(dim=1),
         curvature=2 + 2 * theta,
     )
-    # The validity has next to no weight, and a point is accepted only at the mean.
+    # The validity has almost no weight, and a point is accepted only at the mean.
     found = FISTA(rounds=1, steps=1000, first_weight=1e-12).solve(problem, n_classes=2)
     torch.testing.assert_close(found.x, mean, atol=1e-3, rtol=0)
 
@@ -172,7 +172,7 @@ WITHOUT_AND_WITH = {
 @pytest.mark.paper
 @pytest.mark.parametrize("name", WITHOUT_AND_WITH)
 def test_prototypes_change_plausibility_and_distance_as_measured_before(reference_directory, name):
-    reference = Reference.load(name, reference_directory)
+    reference = PublishedRun.load(name, reference_directory)
     density = PublishedMAF(reference.maf_arrays)
     for theta, expected in zip((0.0, 10.0), WITHOUT_AND_WITH[name], strict=True):
         method = CEGP.paper(classifier=reference.classifier("lr"))

@@ -1,4 +1,4 @@
-"""CEM and the loop it shares with CEGP: closed forms, the loop by hand, and the published counterfactuals."""
+"""CEM and the solver of CEM and CEGP: closed forms, a NumPy loop, and the published counterfactuals."""
 
 from dataclasses import replace
 
@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from descending import published_loop
 from plausiflow.core.losses import l2_distance
 from plausiflow.core.prediction import predict, predict_proba
 from plausiflow.core.training import Training
@@ -16,21 +15,22 @@ from plausiflow.methods.reference.cem import CEM
 from plausiflow.methods.reference.elastic_net import decision_gap
 from plausiflow.methods.reference.fista import FISTA
 from plausiflow.models import LinearClassifier, TorchClassifier
-from stored import BANDS, against_the_stored
+from published_counterfactuals import BANDS, against_the_stored
+from published_fista import published_loop
 
 slow = pytest.mark.slow
 BRIEF = FISTA(rounds=4, steps=80)
 
 
 def linear(d, classes=2, scale=8.0):
-    """A linear model whose boundaries pass near the middle of the unit cube."""
+    """Return a linear model whose boundaries pass near the middle of the unit cube."""
     generator = torch.Generator().manual_seed(d)
     weight = scale * torch.randn(classes, d, generator=generator)
     return LinearClassifier.from_weights(weight, -weight @ torch.full((d,), 0.5))
 
 
 def difference(classifier, x):
-    """How far class 1 is ahead of class 0 in logits, and the direction in which it grows."""
+    """Return the lead of class 1 over class 0 in logits, and its gradient."""
     weight, bias = classifier.weight.double(), classifier.bias.double()
     return x @ (weight[1] - weight[0]) + bias[1] - bias[0], weight[1] - weight[0]
 
@@ -63,7 +63,7 @@ def test_on_the_scale_of_logits_the_gap_of_a_certain_model_still_has_a_slope():
 
 
 def distances_to_the_boundary(d, scale, solver):
-    """Of answers without the city-block distance and of projections, in that order."""
+    """Return the L2 distances of counterfactuals without the L1 term, and of projections."""
     classifier, x = linear(d, scale=1.0), torch.rand(30, d)
     method = CEM(
         classifier=classifier, margin=0.0, l1_weight=0.0, lower=-9.0, upper=9.0, scale=scale, solver=solver
@@ -89,7 +89,7 @@ def test_projections_are_met_in_any_dimension_and_on_both_scales(d, scale, solve
 
 
 def elastic_net_optimum(classifier, x, *, beta, kappa, lower, upper):
-    """The least elastic-net cost of the other side, from the one-dimensional dual, by bisection."""
+    """Return the least elastic-net cost of the other side, by bisection of the one-dimensional dual."""
     ahead, weight = difference(classifier, x)
     towards = -ahead.sign()[:, None] * weight
     asked = ahead.abs() + 2 * np.arctanh(kappa)

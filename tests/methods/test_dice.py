@@ -1,4 +1,4 @@
-"""DiCE: its objective against NumPy, bounds of linear models, diversity, and changes that are taken back."""
+"""DiCE: its objective against NumPy, bounds of linear models, diversity, and undoing of small changes."""
 
 import math
 
@@ -42,14 +42,14 @@ def linear_problem(d, n=30):
 
 
 def found_in(sets):
-    """Which answers are there: NaN in all entries or in none."""
+    """Return which counterfactuals exist: all entries are NaN or none."""
     missing = sets.isnan()
     assert torch.equal(missing.any(dim=2), missing.all(dim=2))
     return ~missing.any(dim=2)
 
 
 def apart(sets):
-    """Mean L1 distance between the answers of a row."""
+    """Return the mean L1 distance between the counterfactuals of a row."""
     return (sets[:, :, None] - sets[:, None]).abs().sum(dim=3).mean()
 
 
@@ -57,7 +57,7 @@ def apart(sets):
 
 
 def numpy_loss(sets, x, logits, y_target, spread, proximity, diversity):
-    """The objective of one row, answer by answer."""
+    """Return the objective of one row, one counterfactual at a time."""
     q, d = sets.shape
     hinge = distance = 0.0
     for c, z in zip(sets, logits, strict=True):
@@ -153,7 +153,7 @@ def test_no_answer_is_closer_than_the_hyperplane(d):
 
 
 def test_one_answer_under_a_weak_pull_stops_where_its_log_odds_are_one():
-    # The hinge is zero from log-odds of one; a pull weaker than the hinge's slope cannot hold it before that.
+    # The hinge is zero from log-odds of one; a distance term weaker than its slope cannot stop it earlier.
     classifier = LinearClassifier.from_weights(torch.tensor([[6.0, 1.0]]), torch.tensor([-4.0]))
     x = torch.tensor([[0.2, 0.5], [0.4, 0.1]])
     found = DiCE(classifier=classifier, count=1, steps=400, lower=0.0, upper=1.0).explain(x)
@@ -179,7 +179,7 @@ def test_answers_are_farther_apart_where_that_is_asked_for(perceptron):
 
 @pytest.mark.slow
 def test_the_descent_ends_at_a_lower_loss_than_the_authors_recipe(perceptron):
-    # Their recipe: a constant learning rate, at least 500 steps, until the loss changes by 1e-5 or less once.
+    # The authors: a constant learning rate, at least 500 steps, until the loss changes by 1e-5 or less once.
     x, y = three_blobs()
     x, y_target = x[:12], (y[:12] + 1) % 3
     method = DiCE(classifier=perceptron, steps=300).fit(*three_blobs())

@@ -23,7 +23,7 @@ K, EPSILON, BANDWIDTH = 6, 0.25, 0.1
 
 @pytest.fixture(scope="module")
 def rows():
-    """Three overlapping clouds, some rows of which are there twice."""
+    """Return three overlapping clusters with some duplicated rows."""
     generator = torch.Generator().manual_seed(0)
     centres = torch.tensor([[0.2, 0.2, 0.5], [0.6, 0.3, 0.5], [0.5, 0.8, 0.6]], dtype=torch.float64)
     rows = centres.repeat(50, 1) + 0.1 * torch.randn(150, 3, generator=generator, dtype=torch.float64)
@@ -60,7 +60,7 @@ def made(weights, classifier, plausibility, **settings):
 
 
 class Graph:
-    """The same graph in networkx, from the formulas and scikit-learn's neighbours and kernels."""
+    """Build the same graph in networkx, from the formulas and scikit-learn's neighbours and kernels."""
 
     def __init__(self, weights, rows, y, plausibility, k=K):
         self.weights, self.plausibility, self.k = weights, plausibility, k
@@ -90,7 +90,7 @@ class Graph:
         return np.log(sum(share * p.numpy() for share, p in zip(self.shares, of_class, strict=True)))
 
     def surprise(self, a, b):
-        """Minus the logarithm of what the density of steps is taken to be."""
+        """Return minus the log-density of steps."""
         if self.weights in ("kde", "flow"):
             return -self.log_density((a + b) / 2)
         return -np.log(self.scale / np.linalg.norm(a - b, axis=1))
@@ -99,7 +99,7 @@ class Graph:
         return np.linalg.norm(a - b, axis=1) * np.maximum(0.0, self.surprise(a, b) + self.shift)
 
     def cheapest(self, x, ends):
-        """The least cost from ``x``, joined like a training row, to any of the rows ``ends``."""
+        """Return the least cost from ``x``, connected like a training row, to any of the rows ``ends``."""
         lengths = np.linalg.norm(x - self.rows, axis=1)
         joined = (
             np.argsort(lengths)[: self.k] if self.weights != "epsilon" else np.nonzero(lengths <= EPSILON)[0]
@@ -114,7 +114,7 @@ class Graph:
         return min((costs[j] for j in ends if j in costs), default=math.inf)
 
     def cost_of(self, x, path):
-        """What a path costs, every step of which must be a step of the graph."""
+        """Return the cost of a path; every step must be in the graph."""
         numbers = [int(np.flatnonzero((self.rows == row).all(axis=1))[0]) for row in path]
         assert all(self.graph.has_edge(*step) for step in pairwise(numbers))
         return self.cost(np.concatenate([x[None], path[:-1]]), path).sum()
@@ -143,7 +143,7 @@ def test_paths_are_as_cheap_as_those_of_networkx(weights, k, classifier, plausib
 
 # ---------------------------------------------------------------- every path of a small graph
 
-# Class 1 is right of three, where there is one row; two ways of different steps lead there.
+# Class 1 is right of three, where there is one row; two paths lead there.
 RIGHT = LinearClassifier.from_weights(torch.tensor([[1.0, 0.0]]), torch.tensor([-3.0]))
 SMALL = torch.tensor([[1.0, 0.0], [2.0, 1.2], [2.5, -1.0], [4.0, 0.0]], dtype=torch.float64)
 
@@ -185,7 +185,7 @@ def nearest_lengths(rows):
 
 
 def test_dense_steps_are_preferred_to_a_shorter_way_through_nothing():
-    # A straight way of ten steps through a gap in the middle, and a dense detour.
+    # A straight path of ten steps through a gap in the middle, and a dense detour.
     angle = torch.linspace(0, math.pi, 40)
     detour = torch.stack([-angle.cos(), angle.sin()], dim=1)
     straight = torch.tensor([[-0.5, 0.0], [0.5, 0.0]])
@@ -247,7 +247,7 @@ def test_only_allowed_steps_are_taken(classifier, plausibility, rows, y, queries
 
 
 def steps(x, path):
-    """Changes of the first feature along a path."""
+    """Return changes of the first feature along a path."""
     return torch.cat([x[None], path])[:, 0].diff()
 
 
@@ -356,7 +356,7 @@ def test_the_published_flow_leads_every_row_of_a_fold_to_a_real_row(reference_di
     classifier = reference.classifier("lr")
     flow = PublishedMAF(reference.maf_arrays)
     plausibility = Thresholded.at(flow, reference.log_delta, 2)
-    # Half of the rows are of either class, so that the mixture is half as dense as a class alone.
+    # Half of the rows are of either class, so the mixture is half as dense as one class.
     models = {"classifier": classifier, "plausibility": plausibility}
     method = FACE(**models, weights="flow", density_threshold=reference.log_delta - math.log(2))
     found = method.fit(reference.x_train, reference.y_train).explain(reference.x_test)

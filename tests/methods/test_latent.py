@@ -1,4 +1,4 @@
-"""Moves in latent space: the flow's maps, then Diffeomorphic and CeFlow against what linear algebra says."""
+"""Moves in latent space: the flow's maps, then Diffeomorphic and CeFlow against linear algebra."""
 
 import math
 
@@ -19,7 +19,7 @@ BRIEF = Training(epochs=3)
 
 
 class AffineFlow:
-    """The map x = A z + b, of each class its own."""
+    """The map x = A z + b, one per class."""
 
     def __init__(self, *maps):
         self.maps, self.n_classes_ = maps, len(maps)
@@ -42,13 +42,13 @@ def affine(d, seed=0):
 
 
 def line(d, seed=5):
-    """A sigmoid model."""
+    """Return a sigmoid model."""
     generator = torch.Generator().manual_seed(seed)
     return LinearClassifier.from_weights(torch.randn(1, d, generator=generator), torch.zeros(1))
 
 
 def clouds(n_classes=2, d=2, n=120):
-    """Round clouds, and a linear model that tells them apart."""
+    """Return round clusters, and a linear model that separates them."""
     generator = torch.Generator().manual_seed(1)
     centres = torch.rand(n_classes, d, generator=generator)
     y = torch.arange(n) % n_classes
@@ -92,10 +92,10 @@ def test_gradients_flow_through_both_maps(flow):
 
 
 def test_the_maps_follow_precision_and_know_empty_tables(flow):
-    nobody = torch.zeros(0, dtype=torch.long)
+    no_class = torch.zeros(0, dtype=torch.long)
     assert (
-        flow.to_latent(torch.rand(0, 3), nobody).shape
-        == flow.from_latent(torch.rand(0, 3), nobody).shape
+        flow.to_latent(torch.rand(0, 3), no_class).shape
+        == flow.from_latent(torch.rand(0, 3), no_class).shape
         == (0, 3)
     )
     x, y = torch.rand(5, 3).float(), torch.zeros(5, dtype=torch.long)
@@ -133,21 +133,21 @@ def test_the_first_step_goes_along_the_pulled_back_gradient(d):
 def test_the_descent_is_that_of_torchs_adam():
     matrix, shift = affine(3)
     model = line(3)
-    flow, nobody = AffineFlow((matrix, shift)), torch.zeros(1, dtype=torch.long)
+    flow, no_class = AffineFlow((matrix, shift)), torch.zeros(1, dtype=torch.long)
     found = Diffeomorphic(classifier=model, flow=flow).explain(torch.randn(6, 3))
     for row in range(6):
-        z = flow.to_latent(found.x[row : row + 1], nobody).requires_grad_(True)
+        z = flow.to_latent(found.x[row : row + 1], no_class).requires_grad_(True)
         optimiser = torch.optim.Adam([z], lr=0.05)
         steps = 0
         while True:
-            logits = model.logits(flow.from_latent(z, nobody))
+            logits = model.logits(flow.from_latent(z, no_class))
             if logits.softmax(dim=1)[0, found.y_target[row]] >= 0.52:
                 break
             optimiser.zero_grad()
             torch.nn.functional.cross_entropy(logits, found.y_target[row : row + 1]).backward()
             optimiser.step()
             steps += 1
-        torch.testing.assert_close(found.x_cf[row : row + 1], flow.from_latent(z, nobody).detach())
+        torch.testing.assert_close(found.x_cf[row : row + 1], flow.from_latent(z, no_class).detach())
         assert int(found.gradients[row]) == steps + 1
 
 
@@ -206,7 +206,7 @@ def test_an_affine_flow_moves_along_the_difference_of_the_classes_means(d):
 
 def test_the_closest_of_all_valid_moves_is_taken_not_the_first():
     class Bent(AffineFlow):
-        """Decoded, the way to the other class goes out and comes back."""
+        """A map under which the decoded path leaves and returns."""
 
         def from_latent(self, z, y):
             return torch.stack([z[:, 0], 4 * torch.sin(math.pi * z[:, 0])], dim=1)
@@ -240,7 +240,7 @@ def test_with_a_flow_that_knows_classes_the_means_are_those_under_the_wanted_one
         torch.testing.assert_close(found.x_cf[y != k], own.x_cf, equal_nan=True)
 
 
-def test_a_class_that_nobody_is_decided_as_is_out_of_reach():
+def test_a_class_that_no_class_is_decided_as_is_out_of_reach():
     x, _, model = clouds(n_classes=3)
     y = predict(model, x)
     flow = AffineFlow((torch.eye(2), torch.zeros(2)))

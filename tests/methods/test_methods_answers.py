@@ -1,11 +1,11 @@
-"""What comes back from every method: shapes, verdicts, timing, and the same when asked again."""
+"""Results of every method: shapes, verdicts, timing, reproducibility."""
 
 from dataclasses import fields
 
 import pytest
 import torch
 
-from contract import assert_same
+from method_cases import assert_same
 from plausiflow.core.counterfactuals import Counterfactuals
 from plausiflow.core.losses import l2_distance
 from plausiflow.core.prediction import predict

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from contract import QUICK_ADAM, assert_consistent
-from plausiflow.core.protocols import Solution
+from method_cases import QUICK_ADAM, assert_consistent
+from plausiflow.core import Solution
 from plausiflow.methods import PPCEF, Method
 from plausiflow.models import LinearClassifier
 from plausiflow.solvers import PenaltyAdam

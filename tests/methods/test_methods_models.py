@@ -1,10 +1,10 @@
-"""Models that users bring to every method: dropout, errors, no gradients, no log-density."""
+"""User models in every method: dropout, errors, no gradients, no log-density."""
 
 import pytest
 import torch
 from torch import nn
 
-from contract import assert_refused, assert_same
+from method_cases import assert_refused, assert_same
 from plausiflow.errors import ModelError
 from plausiflow.models import TorchClassifier
 
@@ -77,7 +77,7 @@ def test_a_module_without_gradients_is_a_model_error_with_a_remedy(two_classes, 
 
 
 class ScoreOnly:
-    """What a user may bring: near the middle is plausible; there is no log-density."""
+    """A user's plausibility without a log-density: points near the middle are plausible."""
 
     def score(self, x, y):
         return 0.5 - (x - 0.5).square().sum(dim=1)

@@ -1,9 +1,9 @@
-"""Rows that every method is asked about: none, one, many, unusable ones, and tables that make no sense."""
+"""Input rows of every method: none, one, many, unusable rows, and invalid tables."""
 
 import pytest
 import torch
 
-from contract import assert_consistent, assert_same
+from method_cases import assert_consistent, assert_same
 from plausiflow.densities import Thresholded
 from plausiflow.errors import InvalidInputError, ShapeError
 
@@ -59,7 +59,7 @@ def test_a_table_of_unusable_rows_has_no_answers(two_classes, entry):
 
 
 def test_nan_is_exactly_not_found_where_a_class_is_out_of_reach(three_classes, entry):
-    # No point is as dense as class 1 has to be: a method returns nothing there, or an implausible point.
+    # No point reaches the threshold of class 1: a method finds no point, or an implausible one.
     thresholds = torch.tensor([0.0, 1e6, 0.0], dtype=torch.float64)
     unreachable = Thresholded.at(three_classes.plausibility.density, thresholds, 3)
     y_target = torch.arange(12, device=three_classes.x.device) % 3

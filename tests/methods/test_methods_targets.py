@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from contract import assert_consistent, assert_same
+from method_cases import assert_consistent, assert_same
 from plausiflow.core.prediction import predict
 from plausiflow.errors import InvalidInputError, ShapeError
 

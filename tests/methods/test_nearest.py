@@ -1,4 +1,4 @@
-"""The nearest training row that would do: brute force in NumPy, and figures of the published folds."""
+"""NNCE: brute force in NumPy, and the values of the published folds."""
 
 import numpy as np
 import pytest
@@ -9,13 +9,13 @@ from plausiflow.densities import GMM, Thresholded
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.methods.reference.nearest import Nearest, NearestDense
 from plausiflow.models import LinearClassifier
-from plausiflow_bench.published_maf import PublishedMAF
-from plausiflow_bench.reference import Reference
+from plausiflow_bench.published.maf import PublishedMAF
+from plausiflow_bench.published.runs import PublishedRun
 
 
 @pytest.fixture(scope="module")
 def classifier():
-    """Three classes on four features."""
+    """Return a model of three classes on four features."""
     generator = torch.Generator().manual_seed(1)
     return LinearClassifier.from_weights(
         torch.randn(3, 4, generator=generator, dtype=torch.float64), torch.zeros(3)
@@ -24,7 +24,7 @@ def classifier():
 
 @pytest.fixture(scope="module")
 def rows():
-    """Training rows of unequal spread; one feature is mostly zero, so that it does not deviate."""
+    """Return training rows of unequal spread; one feature is mostly zero, with no deviation."""
     generator = torch.Generator().manual_seed(2)
     rows = torch.randn(301, 4, generator=generator, dtype=torch.float64) * torch.tensor([1.0, 0.3, 3.0, 1.0])
     rows[:200, 3] = 0.0
@@ -41,7 +41,7 @@ def classes(x):
 
 
 def brute_force(classifier, rows, x, y_target, distance):
-    """Every training row that is decided as wanted, sorted by its distance; NumPy only."""
+    """Return all training rows of the target class, sorted by distance; NumPy only."""
     weight = classifier.module_.weight.detach().numpy()
     decided = (rows.numpy() @ weight.T).argmax(axis=1)
     table = rows.numpy()
@@ -192,7 +192,7 @@ LAST_DIGIT = {"audit": (0.1, 1e-3, 1e-3), "heloc": (0.1, 1e-3, 1e-3), "digits": 
 
 
 def published(method, name, directory):
-    reference = Reference.load(name, directory)
+    reference = PublishedRun.load(name, directory)
     classifier = reference.classifier("lr")
     flow = PublishedMAF(reference.maf_arrays)
     plausibility = Thresholded.at(flow, reference.log_delta, classifier.n_classes)

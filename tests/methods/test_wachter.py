@@ -1,4 +1,4 @@
-"""WACH: closed forms and linear programs for linear models, what is accepted, rows that are odd, settings."""
+"""WACH: closed forms and linear programs for linear models, acceptance, unusual rows, settings."""
 
 import math
 
@@ -9,7 +9,7 @@ from scipy.optimize import linprog
 from scipy.stats import median_abs_deviation
 from sklearn.neural_network import MLPClassifier as Network
 
-from linear_models import linear_problem, train
+from linear_problems import linear_problem, train
 from plausiflow.core.losses import l1_distance, l2_distance
 from plausiflow.core.prediction import predict
 from plausiflow.errors import InvalidInputError, NotFittedError
@@ -64,13 +64,13 @@ def test_the_mad_distance_is_that_of_the_feature_that_pays_most_for_its_spread()
 
 
 def least_l1(classifier, x, y_target, cost=1.0):
-    """The smallest L1 change within the unit cube by linear programming, for one row."""
+    """Return the smallest L1 change of one row within the unit cube by linear programming."""
     weight, bias = classifier.weight.double().numpy(), classifier.bias.double().numpy()
     rivals = np.delete(np.arange(len(bias)), y_target)
     slope, gap = weight[rivals] - weight[y_target], bias[rivals] - bias[y_target]
     program = linprog(
         np.full(2 * len(x), cost),
-        A_ub=np.hstack([slope, -slope]),  # the change is the difference of two that are not negative
+        A_ub=np.hstack([slope, -slope]),  # the change is the difference of two non-negative vectors
         b_ub=-(slope @ x + gap) - ODDS,
         bounds=[(0, 1 - v) for v in x] + [(0, v) for v in x],
     )

@@ -1,4 +1,4 @@
-"""WACH as published: its settings, the steps of its loop, and the counterfactuals that it left."""
+"""WACH as published: its settings, the steps of its loop, and the stored counterfactuals."""
 
 from functools import partial
 
@@ -7,11 +7,11 @@ import pytest
 import torch
 from scipy.special import softmax
 
-from linear_models import linear_problem, train
+from linear_problems import linear_problem, train
 from plausiflow.core.losses import l1_distance, l2_distance
 from plausiflow.methods.reference.wachter import Wachter
-from plausiflow_bench.reference import Reference
-from stored import BANDS, against_the_stored
+from plausiflow_bench.published.runs import PublishedRun
+from published_counterfactuals import BANDS, against_the_stored
 
 # ---------------------------------------------------------------- the published loop
 
@@ -27,7 +27,7 @@ def test_the_papers_settings_are_those_of_the_published_runs():
 
 
 def published_loop(x, weight, bias, lower, upper, difference):
-    """The published search written out for one row and a linear model, nothing left out."""
+    """Run the published search for one row and a linear model in NumPy."""
     origin = int(np.argmax(weight @ x + bias))
 
     def proba(point, of=None):
@@ -125,7 +125,7 @@ def test_the_published_counterfactuals_are_met_on_every_data_set(name, differenc
 def test_perceptrons_in_evaluation_mode_give_what_another_implementation_gave(
     name, coverage, l1, l2, reference_directory
 ):
-    reference = Reference.load(name, reference_directory)
+    reference = PublishedRun.load(name, reference_directory)
     method = Wachter.paper(classifier=reference.classifier("mlp"))
     found = method.fit(reference.x_train, reference.y_train).explain(reference.x_test, "paper")
     x, x_cf = found.x[found.found], found.x_cf[found.found]
@@ -138,8 +138,8 @@ def test_perceptrons_in_evaluation_mode_give_what_another_implementation_gave(
 @pytest.mark.paper
 @pytest.mark.slow
 def test_a_row_from_which_no_way_leads_to_an_answer_goes_on_from_where_it_was(reference_directory):
-    # A row of missing values only: the published trees are flat around it, and no turn from it succeeds.
-    reference = Reference.load("heloc", reference_directory)
+    # A row of missing values only: the published trees are constant around it, and every turn fails.
+    reference = PublishedRun.load("heloc", reference_directory)
     method = Wachter(classifier=reference.classifier("node")).fit(reference.x_train, reference.y_train)
     assert method.explain(torch.zeros(1, 23)).valid.all()
 
@@ -148,7 +148,7 @@ def test_a_row_from_which_no_way_leads_to_an_answer_goes_on_from_where_it_was(re
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["moons", "law", "audit", "heloc", "blobs", "digits", "wine"])
 def test_the_default_finds_every_row_closer_than_the_published_runs(name, reference_directory):
-    reference = Reference.load(name, reference_directory)
+    reference = PublishedRun.load(name, reference_directory)
     x, stored = reference.x_test, reference.counterfactuals["wach", "lr"]
     method = Wachter(classifier=reference.classifier("lr")).fit(reference.x_train, reference.y_train)
     found = method.explain(x, "runner_up")

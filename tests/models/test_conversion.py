@@ -1,4 +1,4 @@
-"""Conversion of scikit-learn models: the models' own answers on rows made with pandas are the truth."""
+"""Conversion of scikit-learn models: compared with the models on rows made with pandas."""
 
 import copy
 import pickle
@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, PolynomialFeatures, StandardScaler
 from sklearn.svm import LinearSVC
 
-from converting import (
+from conversion_tables import (
     LEVEL_STEPS,
     LEVELS,
     NUMBER_STEPS,
@@ -33,7 +33,7 @@ from converting import (
     preprocessing,
     table,
 )
-from converting_classifiers import ESTIMATORS, LABELS, assert_same_answers, converted, outcomes
+from converted_classifiers import ESTIMATORS, LABELS, assert_same_answers, converted, outcomes
 from plausiflow.core.protocols import Classifier
 from plausiflow.errors import InvalidInputError, ShapeError
 
@@ -196,12 +196,12 @@ def test_logits_and_gradients_are_finite_where_the_model_is_sure():
     assert (gradient.abs().sum(dim=1) > 0).all()
 
 
-# ---------------------------------------------------------------- a converted model among others
+# ---------------------------------------------------------------- properties of a converted model
 
 
 @pytest.fixture(scope="module")
 def simple():
-    """A converted model, and encoded rows."""
+    """Return a converted model, and encoded rows."""
     frame = table()
     number = make_pipeline(MinMaxScaler(clip=True), SimpleImputer(), PolynomialFeatures())
     model = make_pipeline(preprocessing(number), MLPClassifier((4,), max_iter=5, random_state=0))

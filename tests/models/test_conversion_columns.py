@@ -1,4 +1,4 @@
-"""Converted models find their columns, levels and missing cells as the models do."""
+"""Columns, levels and missing cells of converted models."""
 
 import numpy as np
 import pandas as pd
@@ -9,8 +9,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
 
-from converting import FILLED, LEVELS, NUMBERS, encoder_of, fitted, new_rows, preprocessing, table
-from converting_classifiers import assert_same_answers, converted, outcomes, reason
+from conversion_tables import FILLED, LEVELS, NUMBERS, encoder_of, fitted, new_rows, preprocessing, table
+from converted_classifiers import assert_same_answers, converted, outcomes, reason
 from plausiflow.models.sklearn.preprocessing import column_positions
 from plausiflow.tables.encoder import Encoder
 from plausiflow.tables.schema import Schema

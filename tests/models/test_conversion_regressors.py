@@ -1,4 +1,4 @@
-"""Conversion of scikit-learn regressors: their own predictions on rows made with pandas are the truth."""
+"""Conversion of scikit-learn regressors: compared with the models on rows made with pandas."""
 
 import copy
 import pickle
@@ -30,7 +30,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 from sklearn.svm import LinearSVR
 
-from converting import (
+from conversion_tables import (
     LEVEL_STEPS,
     LEVELS,
     NUMBER_STEPS,
@@ -43,7 +43,7 @@ from converting import (
     preprocessing,
     table,
 )
-from converting_regressors import assert_same_numbers, converted, network, prices
+from converted_regressors import assert_same_numbers, converted, network, prices
 from plausiflow.core.protocols import Classifier, Regressor
 from plausiflow.errors import InvalidInputError, ShapeError
 
@@ -203,7 +203,7 @@ def test_the_gradient_of_a_linear_model_is_its_weight_over_the_range_of_the_colu
 
 @pytest.fixture(scope="module")
 def simple():
-    """A converted model, its encoder and encoded rows."""
+    """Return a converted model, and encoded rows."""
     frame = table()
     model = make_pipeline(preprocessing(), network("relu"))
     model = fitted(TransformedTargetRegressor(model, transformer=StandardScaler()), frame, prices(frame))

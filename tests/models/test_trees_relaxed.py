@@ -1,4 +1,4 @@
-"""Soft trees: a walk by hand, finite differences, and the hard trees where they are cold."""
+"""Soft trees: small trees by hand, finite differences, and hard trees as the limit of low temperatures."""
 
 import math
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from boosting import QUIET, SCALES, at_thresholds, boosted, classes, rows, tie_tree
+from boosted_trees import QUIET, SCALES, at_thresholds, boosted, classes, rows, tie_tree
 from plausiflow.errors import InvalidInputError, ShapeError
 from plausiflow.models.trees.forest import Forest, Tree
 from plausiflow.models.trees.imitation import imitate_classifier, imitate_regressor

@@ -1,4 +1,4 @@
-"""What the tests of trees share: rows, classes, boosted models of them, and a tree with one split."""
+"""Rows, classes, boosted models and a tree with one split, for the tests of trees."""
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ QUIET = {"iterations": 10, "depth": 4, "verbose": 0, "allow_writing_files": Fals
 
 
 def rows(n=400, seed=0, missing=0.0) -> np.ndarray:
-    """A normal column, whole numbers, three decimals, and a large one."""
+    """Return a normal column, whole numbers, three decimals, and large numbers."""
     rng = np.random.default_rng(seed)
     x = np.column_stack(
         [rng.normal(size=n), rng.integers(0, 11, n), rng.random(n).round(3), rng.random(n) * 1000 + 5e4]
@@ -33,10 +33,10 @@ def boosted(k=2, missing=0.0, n_trees=12):
 
 
 def at_thresholds(forest: Forest, x: np.ndarray) -> np.ndarray:
-    """The rows, and copies with one cell at a threshold of its column, or next to it in either precision."""
+    """Return the rows, and copies with one cell at a threshold, or next to it in either precision."""
     copies = [x]
     for feature, threshold in zip(forest.feature.tolist(), forest.threshold.tolist(), strict=True):
-        if not 1e-30 < abs(threshold) < 1e30:  # parts zero, or missing cells, from all others
+        if not 1e-30 < abs(threshold) < 1e30:  # separates zero, or missing cells, from the others
             continue
         near = x[:5].copy()
         single = np.float32(threshold)
@@ -52,6 +52,6 @@ def at_thresholds(forest: Forest, x: np.ndarray) -> np.ndarray:
 
 
 def tie_tree(*, inclusive: bool, single=False, threshold=3.0) -> Forest:
-    """One split of one column: -1 on the left, 1 on the right."""
+    """Return one split of one column: -1 on the left, 1 on the right."""
     tree = Tree([0, 0, 0], [threshold, 0, 0], [True] * 3, [1, -1, -1], [2, -1, -1], [0, -1, 1], 0)
     return Forest.from_trees([tree], torch.zeros(1), 1, inclusive=inclusive, single=single)

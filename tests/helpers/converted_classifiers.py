@@ -1,4 +1,4 @@
-"""What the tests of converted classifiers share: outcomes, estimators, conversions that succeed or fail."""
+"""Outcomes, estimators, and checks of conversions, for the tests of converted classifiers."""
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.svm import LinearSVC
 
-from converting import encoder_of
+from conversion_tables import encoder_of
 from plausiflow.core import predict
 from plausiflow.models.sklearn.columns import UnsupportedModelError
 from plausiflow.models.sklearn.conversion import convert_classifier
@@ -22,7 +22,7 @@ LABELS = {"text": ["yes", "no", "maybe"], "integer": [7, -1, 3], "boolean": [Tru
 
 
 def outcomes(frame, labels, seed=0) -> np.ndarray:
-    """Classes that have something to do with the columns."""
+    """Return classes that depend on the columns."""
     rng = np.random.default_rng(seed)
     score = frame["age"] / 20 + frame["owns"] + frame["rate"].fillna(0) + rng.normal(size=len(frame))
     return np.array(labels)[pd.qcut(score, len(labels), labels=False)]
@@ -39,7 +39,7 @@ def reason(model, frame, encoder=None) -> str:
 
 
 def assert_same_answers(model, classifier, encoder, rows, columns=None):
-    """The model on the rows, against the conversion on the encoded rows."""
+    """Compare the model on rows with the conversion on encoded rows."""
     encoded = encoder.encode(rows)
     assert encoded.usable.all()
     given_rows = rows if columns is None else rows[columns]

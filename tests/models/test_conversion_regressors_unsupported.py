@@ -1,4 +1,4 @@
-"""Regressors that cannot be converted are named, and no conversion is claimed that predicts otherwise."""
+"""Unsupported regressors raise errors that name the reason, and wrong conversions are detected."""
 
 import pickle
 
@@ -21,8 +21,8 @@ from sklearn.preprocessing import (
 )
 from sklearn.svm import SVR
 
-from converting import ROWS, encoder_of, fitted, preprocessing, table
-from converting_regressors import converted, network, prices, reason
+from conversion_tables import ROWS, encoder_of, fitted, preprocessing, table
+from converted_regressors import converted, network, prices, reason
 from plausiflow.errors import InvalidInputError
 from plausiflow.models.sklearn.columns import UnsupportedModelError
 from plausiflow.models.sklearn.conversion import convert_classifier, convert_regressor
@@ -31,11 +31,11 @@ from plausiflow.tables.schema import Schema
 
 
 class Halved(Ridge):
-    """A regressor of somebody else's."""
+    """A regressor of another package."""
 
 
 class OwnScaler(StandardScaler):
-    """A scaler of somebody else's."""
+    """A scaler of another package."""
 
 
 def transformed(transformer=None, **functions):

@@ -1,16 +1,16 @@
-"""What the tests of converted regressors share: a target, a network, and what a conversion must be."""
+"""Targets, a network, and checks of conversions, for the tests of converted regressors."""
 
 import numpy as np
 import pytest
 from sklearn.neural_network import MLPRegressor
 
-from converting import encoder_of
+from conversion_tables import encoder_of
 from plausiflow.models.sklearn.columns import UnsupportedModelError
 from plausiflow.models.sklearn.conversion import convert_regressor
 
 
 def prices(frame, seed=0, size=1000.0) -> np.ndarray:
-    """Positive numbers that have something to do with the columns."""
+    """Return positive numbers that depend on the columns."""
     rng = np.random.default_rng(seed)
     score = frame["age"] / 20 + frame["owns"] + frame["rate"].fillna(0) + rng.normal(size=len(frame))
     return size * np.log1p(np.exp(score.to_numpy(dtype=float)))
@@ -27,7 +27,7 @@ def reason(model, frame, encoder=None) -> str:
 
 
 def assert_same_numbers(model, regressor, encoder, rows):
-    """The model on the rows, against the conversion on the encoded rows."""
+    """Compare the model on rows with the conversion on encoded rows."""
     encoded = encoder.encode(rows)
     assert encoded.usable.all()
     given = rows if hasattr(model, "feature_names_in_") else rows.to_numpy()

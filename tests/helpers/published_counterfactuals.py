@@ -1,4 +1,4 @@
-"""The counterfactuals that the published runs left, and how near a preset comes to them."""
+"""Comparison of presets with the stored counterfactuals of the published runs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from plausiflow.core.losses import l1_distance, l2_distance
-from plausiflow_bench.reference import Reference
+from plausiflow_bench.published.runs import PublishedRun
 
 BANDS = {
     "moons": 0.01,
@@ -17,19 +17,19 @@ BANDS = {
     "audit": 0.03,
     "digits": 0.03,
 }
-"""How far mean distances may be from the stored ones, relatively."""
+"""Largest relative difference of mean distances from the stored ones."""
 
 
 def against_the_stored(make: Callable, key: str, name: str, directory: Path):
-    """Agreement on which rows have an answer, ratios of mean distances, median largest difference.
+    """Return agreement on found rows, ratios of mean distances, median largest difference.
 
     Args:
-        make: The preset, of a classifier.
-        key: What the stored counterfactuals of the method are called.
-        name: Of the data set.
-        directory: Of the published runs.
+        make: Builds the preset from a classifier.
+        key: Key of the stored counterfactuals.
+        name: Name of the data set.
+        directory: Directory of the published runs.
     """
-    reference = Reference.load(name, directory)
+    reference = PublishedRun.load(name, directory)
     x, stored = reference.x_test, reference.counterfactuals[key, "lr"]
     method = make(classifier=reference.classifier("lr")).fit(reference.x_train, reference.y_train)
     found = method.explain(x, "paper")

@@ -1,4 +1,4 @@
-"""What cannot be converted is named, and a conversion that answers otherwise is not claimed."""
+"""Unsupported models raise errors that name the reason, and wrong conversions are detected."""
 
 import numpy as np
 import pandas as pd
@@ -22,8 +22,8 @@ from sklearn.preprocessing import (
 )
 from sklearn.svm import SVC, LinearSVC
 
-from converting import ROWS, encoder_of, fitted, preprocessing, table
-from converting_classifiers import assert_same_answers, converted, outcomes, reason
+from conversion_tables import ROWS, encoder_of, fitted, preprocessing, table
+from converted_classifiers import assert_same_answers, converted, outcomes, reason
 from plausiflow.errors import InvalidInputError
 from plausiflow.models.sklearn.conversion import convert_classifier
 from plausiflow.tables.encoder import Encoder
@@ -31,7 +31,7 @@ from plausiflow.tables.schema import Schema
 
 
 class Halved(TransformerMixin, BaseEstimator):
-    """A transformer of somebody else's."""
+    """A transformer of another package."""
 
     def fit(self, x, y=None):
         self.fitted_ = True
@@ -42,7 +42,7 @@ class Halved(TransformerMixin, BaseEstimator):
 
 
 class Sharper(LogisticRegression):
-    """A classifier of somebody else's that answers otherwise."""
+    """A classifier of another package."""
 
 
 REFUSED_NUMBERS = {

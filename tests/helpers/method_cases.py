@@ -1,4 +1,4 @@
-"""What the tests of all methods share: the methods, what each is held to, and problems with known answers."""
+"""Methods for the shared tests, what each must achieve, and problems with known solutions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,11 +33,11 @@ QUICK_ADAM = PenaltyAdam(steps=120, patience=120, learning_rate=0.02)
 
 @dataclass(frozen=True)
 class Entry:
-    """How a method is made from ``classifier``, ``plausibility`` and ``chunk_size``, and what it is held to.
+    """How to build a method from its models and ``chunk_size``, and what it must achieve.
 
     Attributes:
-        make: The method.
-        feasible: Least share of feasible rows on an easy problem; none of methods that know no density.
+        make: Builds the method.
+        feasible: Least share of feasible rows on an easy problem; zero for methods without a density.
         gradients: Whether it searches with gradients.
         linear: Whether it is for linear classifiers only.
     """
@@ -50,7 +50,7 @@ class Entry:
 
 @cache
 def flow_of_the_square():
-    """A flow that knows no classes, of rows around the centres of the three classes below."""
+    """Return an unconditional flow of rows around the centres of the three classes below."""
     x = setting([[0.2, 0.2], [0.8, 0.3], [0.4, 0.8]], torch.float64, "cpu").x
     training = Training(epochs=60, learning_rate=5e-3)
     flow = ConditionalFlow(architecture="realnvp", transforms=4, hidden=(16, 16), training=training)
@@ -84,7 +84,7 @@ METHODS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Rows, their classes, and the models that a method gets."""
+    """Rows, their classes, and the models of a method."""
 
     x: torch.Tensor
     y: torch.Tensor
@@ -97,19 +97,19 @@ class Setting:
 
 
 def setting(centres, dtype, device, n=150):
-    """Round clouds around the centres, in [0, 1] or little beside; a point belongs to the nearest centre."""
+    """Return round clusters around the centres, mostly in [0, 1]; the nearest centre decides the class."""
     generator = torch.Generator().manual_seed(0)
     centres = torch.tensor(centres, dtype=torch.float64)
     y = torch.arange(n) % len(centres)
     x = (centres[y] + 0.08 * torch.randn(n, 2, generator=generator, dtype=torch.float64)).to(dtype)
-    # Twenty times the log-odds of two unit clouds: the nearest centre wins, with some certainty.
+    # Twenty times the log-odds of two unit clouds: the nearest centre wins clearly.
     classifier = LinearClassifier.from_weights(20 * centres, -10 * (centres**2).sum(dim=1))
     plausibility = Thresholded(density=GMM(components=1).fit(x, y)).fit(x, y)
     return Setting(x=x.to(device), y=y.to(device), classifier=classifier, plausibility=plausibility)
 
 
 def assert_same(found, expected, atol=1e-5):
-    """The same rows found, with the same verdicts, at the same places."""
+    """Check that results have the same found rows, verdicts and points."""
     assert torch.equal(found.found, expected.found)
     assert torch.equal(found.y_target, expected.y_target)
     assert torch.equal(found.feasible, expected.feasible)
@@ -117,14 +117,14 @@ def assert_same(found, expected, atol=1e-5):
 
 
 def assert_refused(method, x):
-    """No row is found, and the result says why."""
+    """Check that no row is found, and that the result gives the reason."""
     found = method.explain(x, 1)
     assert not found.found.any()
     assert type(method.classifier).__name__ in found.reason
 
 
 def assert_consistent(found):
-    """A row that was not found is NaN in every entry and has no verdict; a row that was found has no NaN."""
+    """Check that a row is NaN in every entry and without verdict exactly if it was not found."""
     missing = ~found.found
     assert torch.equal(torch.isnan(found.x_cf).any(dim=1), missing)
     assert torch.equal(torch.isnan(found.x_cf).all(dim=1), missing)

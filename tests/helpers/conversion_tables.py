@@ -1,4 +1,4 @@
-"""What the tests of conversions share: a table with everything in it, and preprocessing of its columns."""
+"""A table with all kinds of columns, and preprocessing of them, for the tests of conversions."""
 
 import warnings
 
@@ -31,7 +31,7 @@ LEVELS = ["owns", "job", "grade", "lines"]
 
 
 def table(seed=0, n=ROWS, missing=0.15) -> pd.DataFrame:
-    """Whole numbers, a heavy tail, many zeros, missing cells, booleans, text, ordered levels, few values."""
+    """Return whole numbers, a heavy tail, many zeros, missing cells, booleans, text, ordered levels."""
     rng = np.random.default_rng(seed)
     gone = [rng.random(n) < missing for _ in range(3)]
     return pd.DataFrame(
@@ -50,7 +50,7 @@ def table(seed=0, n=ROWS, missing=0.15) -> pd.DataFrame:
 
 
 def new_rows(frame, seed=1, n=200) -> pd.DataFrame:
-    """Every column drawn by itself; numbers moved, some beyond the table's range."""
+    """Return rows with independently drawn columns; numbers move, some beyond the table's range."""
     rng = np.random.default_rng(seed)
     rows = pd.DataFrame({name: frame[name].iloc[rng.integers(0, len(frame), n)].array for name in frame})
     for name in ("income", "rate"):
@@ -125,7 +125,7 @@ LEVEL_STEPS = {
 
 
 def any_columns(order, number, level, remainder: bool, pandas: bool) -> ColumnTransformer:
-    """Some columns of the table, numbers by one step and levels by another, in one of many ways."""
+    """Return a transformer of some columns, with one step for numbers and another for levels."""
     numbers, levels = ([name for name in order if name in group] for group in (NUMBERS, LEVELS))
     number, level = clone(number), clone(level)
     if numbers[1:] == []:

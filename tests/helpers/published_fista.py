@@ -1,11 +1,11 @@
-"""The published loop of CEM and CEGP in NumPy, for one row and a linear model, with nothing left out."""
+"""The published loop of CEM and CEGP in NumPy, for one row and a linear model."""
 
 import numpy as np
 from scipy.special import softmax
 
 
 def published_loop(x, weight, bias, *, kappa, beta, rounds, steps, c, lower, upper, centre=None):
-    """The counterfactual of one row, NaN if there is none; ``centre``: CEM's values without information."""
+    """Return the counterfactual of one row, NaN if there is none; ``centre``: CEM's neutral values."""
     classes = len(bias)
     scale = classes / (classes - 1)
     origin = int(np.argmax(weight @ x + bias))

@@ -1,4 +1,4 @@
-"""Boosted trees as tensors: the libraries' own answers are the truth, and what cannot be read is refused."""
+"""Boosted trees as tensors, compared with their libraries; unsupported trees raise errors."""
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ from sklearn.ensemble import (
 )
 from sklearn.linear_model import LogisticRegression
 
-from boosting import QUIET, SCALES, at_thresholds, boosted, classes, rows
+from boosted_trees import QUIET, SCALES, at_thresholds, boosted, classes, rows
 from plausiflow.models.sklearn.columns import UnsupportedModelError
 from plausiflow.models.trees.readers import (
     read_catboost,
@@ -173,7 +173,7 @@ def test_a_forest_answers_as_lightgbm(k, missing, boosting):
     own = model.booster_.predict(x)
     own = np.column_stack([1 - own, own]) if k == 2 else own
     np.testing.assert_allclose(values.softmax(dim=1).numpy(), own, rtol=0, atol=1e-12)
-    if boosting == "gbdt":  # raw scores of a random forest are sums, and its answers means
+    if boosting == "gbdt":  # raw scores of a random forest are sums, its predictions means
         raw = model.booster_.predict(x, raw_score=True)
         np.testing.assert_allclose(values[:, 1] if k == 2 else values, raw, rtol=0, atol=1e-12)
 
