@@ -17,12 +17,12 @@ rows = x_test[pf.predict(model, x_test) != WANTED].double()
 near = closest.explain(rows, of_class(rows)).x_cf
 real = plausible.explain(rows, of_class(rows)).x_cf
 with torch.no_grad():
-    scores = plausible.scored_by().score(near.double(), of_class(rows))
+    scores = plausible.fitted_plausibility().score(near.double(), of_class(rows))
 shown = int(scores.nan_to_num(nan=0.0).argmin())  # the row whose closest answer is the least plausible
 
 first, second, points = plane()
 with torch.no_grad():
-    score = plausible.scored_by().score(points, of_class(points)).view(first.shape)
+    score = plausible.fitted_plausibility().score(points, of_class(points)).view(first.shape)
     logits = model.logits(points)
 gap = (logits[:, WANTED] - logits[:, 1 - WANTED]).view(first.shape)
 

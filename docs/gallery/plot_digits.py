@@ -83,7 +83,7 @@ for axes, name in zip(panels, ("closest", "closest and dense"), strict=True):
 # negative is plausible. The flows that guided PPCEF say it here; that an independent flow often
 # disagrees with *one* guide is why there are several (:doc:`/plausibility`).
 
-plausibility = methods["closest and dense"].scored_by()
+plausibility = methods["closest and dense"].fitted_plausibility()
 pd.DataFrame.from_dict(
     {
         name: {
