@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from plausiflow_bench.batch import study
-from plausiflow_bench.commands.options import Json, Page, Reuse, Seed, benchmark, report, split_names
-from plausiflow_bench.harness.rows import read_json
+from plausiflow_bench.commands.options import Json, Page, Reuse, Seed, benchmark, run_study, split_names
 
 Device = Literal["cpu", "cuda"]
 
@@ -51,11 +51,7 @@ def benchmark_batch(
         rows=rows, many=many, workers=workers, kills=kills, engines=split_names(engines), device=device,
         seed=seed, folder=folder,
     )  # fmt: skip
-    kept = report(
-        read_json(*reuse) if reuse else study.run(selection),
-        study.COLUMNS,
-        "Batch runs",
-        json,
-    )
-    if page is not None:
-        study.write_page(kept, page, price)
+    run_study(
+        study.run(selection), study.COLUMNS, "Batch runs",
+        json=json, reuse=reuse, page=page, write_page=partial(study.write_page, price=price),
+    )  # fmt: skip

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from plausiflow_bench.harness.printing import print_table
-from plausiflow_bench.harness.rows import Row, write_json
+from plausiflow_bench.harness.rows import Row, read_json, write_json
 from plausiflow_bench.harness.selection import PAPER_DATASETS, Selection
 
 benchmark = typer.Typer(
@@ -75,6 +75,23 @@ def make_selection(names: str, models: str, folds: str, seed: int, rows: int | N
 def split_names(names: str) -> tuple[str, ...]:
     """Split names at commas."""
     return tuple(name.strip() for name in names.split(",") if name.strip())
+
+
+def run_study(
+    rows: Iterable[Row],
+    columns: Sequence[str],
+    title: str,
+    *,
+    json: Path | None,
+    reuse: list[Path] | None,
+    page: Path | None,
+    write_page: Callable[[list[Row], Path], None],
+) -> None:
+    """Report the rows of a study, or those of earlier runs, and write its page if there is one."""
+    collected = report(read_json(*reuse) if reuse else rows, columns, title, json)
+    if page is not None:
+        write_page(collected, page)
+        typer.echo(f"Written: {page}")
 
 
 def report(rows: Iterable[Row], columns: Sequence[str], title: str, json: Path | None) -> list[Row]:

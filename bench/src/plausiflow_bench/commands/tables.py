@@ -17,10 +17,9 @@ from plausiflow_bench.commands.options import (
     TableRows,
     TrainingRows,
     benchmark,
-    report,
+    run_study,
     split_names,
 )
-from plausiflow_bench.harness.rows import read_json
 from plausiflow_bench.models import trees as models
 from plausiflow_bench.serving import study as serving
 from plausiflow_bench.tables import labels, mixed, peers, sparsity
@@ -49,9 +48,10 @@ def benchmark_tables(
     Example: plausiflow benchmark tables --datasets loans --rows 100 --train 1000
     """
     selection = TableSelection(tables=split_names(names), rows=rows, train=train, seed=seed)
-    kept = report(read_json(*reuse) if reuse else mixed.run(selection), mixed.COLUMNS, "Mixed tables", json)
-    if page is not None:
-        mixed.write_page(kept, page)
+    run_study(
+        mixed.run(selection), mixed.COLUMNS, "Mixed tables",
+        json=json, reuse=reuse, page=page, write_page=mixed.write_page,
+    )  # fmt: skip
 
 
 @benchmark.command("sparsity")
@@ -69,10 +69,10 @@ def benchmark_sparsity(
     Example: plausiflow benchmark sparsity --datasets loans --rows 50 --train 1000
     """
     selection = TableSelection(tables=split_names(names), rows=rows, train=train, seed=seed)
-    rows_ = read_json(*reuse) if reuse else sparsity.run(selection)
-    kept = report(rows_, sparsity.COLUMNS, "Fewer changes, several answers", json)
-    if page is not None:
-        sparsity.write_page(kept, page)
+    run_study(
+        sparsity.run(selection), sparsity.COLUMNS, "Fewer changes, several answers",
+        json=json, reuse=reuse, page=page, write_page=sparsity.write_page,
+    )  # fmt: skip
 
 
 @benchmark.command("labels")
@@ -95,10 +95,10 @@ def benchmark_labels(
     selection = labels.LabelSelection(
         tables=split_names(names), rows=rows, train=train, labelled=labelled, seed=seed
     )
-    rows_ = read_json(*reuse) if reuse else labels.run(selection)
-    kept = report(rows_, labels.COLUMNS, "Scarce labels", json)
-    if page is not None:
-        labels.write_page(kept, page)
+    run_study(
+        labels.run(selection), labels.COLUMNS, "Scarce labels",
+        json=json, reuse=reuse, page=page, write_page=labels.write_page,
+    )  # fmt: skip
 
 
 @benchmark.command("peers")
@@ -113,7 +113,7 @@ def benchmark_peers(
     python: Annotated[
         Path, typer.Option("--python", help="The interpreter that has the peers installed.")
     ] = Path(sys.executable),
-    methods: Annotated[str, typer.Option("--methods", help="PeerSettings, separated by commas.")] = PEERS,
+    methods: Annotated[str, typer.Option("--methods", help="Peers, separated by commas.")] = PEERS,
     row_limit: Annotated[float, typer.Option("--seconds-per-row", help="Time limit per row.")] = 20.0,
     method_limit: Annotated[
         float, typer.Option("--seconds-per-method", help="Time limit per peer.")
@@ -130,10 +130,10 @@ def benchmark_peers(
         seconds_per_row=row_limit,
         seconds_per_method=method_limit,
     )
-    rows_ = read_json(*reuse) if reuse else peers.run(selection, setting)
-    kept = report(rows_, peers.COLUMNS, "PeerSettings", json)
-    if page is not None:
-        peers.write_page(kept, page)
+    run_study(
+        peers.run(selection, setting), peers.COLUMNS, "Peers",
+        json=json, reuse=reuse, page=page, write_page=peers.write_page,
+    )  # fmt: skip
 
 
 @benchmark.command("models")
@@ -163,14 +163,10 @@ def benchmark_models(
         numbers_train=train or models.NUMBERS_TRAINING,
         seed=seed,
     )
-    kept = report(
-        read_json(*reuse) if reuse else models.run(selection),
-        models.COLUMNS,
-        "Models without gradients",
-        json,
-    )
-    if page is not None:
-        models.write_page(kept, page)
+    run_study(
+        models.run(selection), models.COLUMNS, "Models without gradients",
+        json=json, reuse=reuse, page=page, write_page=models.write_page,
+    )  # fmt: skip
 
 
 @benchmark.command("serving")
@@ -196,11 +192,7 @@ def benchmark_serving(
     selection = serving.ServingSelection(
         tables=split_names(names), clients=clients, requests=requests, alone=alone, seed=seed
     )
-    kept = report(
-        read_json(*reuse) if reuse else serving.run(selection),
-        serving.COLUMNS,
-        "The service under load",
-        json,
-    )
-    if page is not None:
-        serving.write_page(kept, page)
+    run_study(
+        serving.run(selection), serving.COLUMNS, "The service under load",
+        json=json, reuse=reuse, page=page, write_page=serving.write_page,
+    )  # fmt: skip

@@ -220,14 +220,14 @@ def published_sheet(results: Results) -> Sheet:
             if name == "l2":
                 cells += [Cell(format_number(value / there, 3)) for value in ours]
         lines.append(tuple(cells))
-    values_of = [
+    headings = [
         f"{name}, {who}"
         for name in ("Validity", "Prob. plaus.", "L2")
         for who in ("published", "PPCEF (paper)", "PPCEF")
     ]
     return Sheet(
         title="PPCEF beside its published row, logistic regression",
-        header=("Dataset", *values_of, "L2 ratio, PPCEF (paper)", "L2 ratio, PPCEF"),
+        header=("Dataset", *headings, "L2 ratio, PPCEF (paper)", "L2 ratio, PPCEF"),
         lines=tuple(lines) if results.published is not None else (),
     )
 

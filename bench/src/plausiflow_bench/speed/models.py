@@ -115,7 +115,7 @@ class ModelRecipe:
 
 
 class ModelCache:
-    """ModelCache that are trained once and cached in memory and, optionally, in files.
+    """Models that are trained once and cached in memory and, optionally, in files.
 
     Args:
         folder: Where files are stored. None means in memory only.

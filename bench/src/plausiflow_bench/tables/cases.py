@@ -1,4 +1,4 @@
-"""Cases of the studies on mixed tables: a table, a fit_case explainer, and the test rows that are explained.
+"""Cases of the studies on mixed tables: a table, a fitted explainer, and the test rows that are explained.
 
 The explainer has the rules that hold in the table. The target of each test row is the opposite decision.
 """
@@ -62,19 +62,19 @@ class TableSelection:
             raise InvalidInputError(". ".join(problems) + ".")
 
     def case(self, name: str, *, judges: int = 3) -> Case:
-        """Return a table with an explainer fit_case to it. The explainer is cached."""
+        """Return a table with an explainer fitted to it. The explainer is cached."""
         case = fit_case(name, self.train, self.seed, judges)
         return case if self.rows is None else case.first_rows(self.rows)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Case:
-    """A table with a fit_case explainer.
+    """A table with a fitted explainer.
 
     Attributes:
         train: Training rows.
         test: Test rows, which are explained.
-        explainer: The fit_case explainer.
+        explainer: The fitted explainer.
         fit_cpu_seconds: Processor seconds of the explainer's ``fit``, worker processes included.
     """
 

@@ -82,14 +82,16 @@ def _measure_diversity(case: Case) -> Row:
     row, result = _explain(case, case.explainer, N_ANSWERS)
     distinct, spreads = [], []
     assert result.encoded is not None
-    x_cf, weights = result.encoded[1], case.engine.weights
+    layout, x_cf = case.encoder.layout, result.encoded[1]
+    codes = layout.codes(x_cf)
     costs = result.figures["cost"].to_numpy(np.float64)
     for i in range(len(result)):
         positions = result.answer_range(i)
         distinct.append(int((~result.answers.iloc[positions.start : positions.stop].duplicated()).sum()))
         pairs = torch.tensor(list(combinations(positions, 2)), dtype=torch.long).reshape(-1, 2)
         if len(pairs):
-            apart = change_costs(case.encoder.layout, weights, x_cf[pairs[:, 1]], x_cf[pairs[:, 0]])
+            first, second = ((x_cf[rows], codes[rows]) for rows in pairs.T)
+            apart = change_costs(layout, case.engine.weights, second, first)
             spreads.append(mean(apart) / float(costs[positions.start : positions.stop].mean()))
     return {
         "method": f"{N_ANSWERS}_answers",
