@@ -42,7 +42,7 @@ def test_a_value_that_no_training_row_misses_makes_a_row_invalid(by_income, fram
     result = by_income.explain(rows)
     assert result.status["status"].tolist() == ["invalid_input", "found"]
     reason = result.status["reason"].iloc[0]
-    assert "`age` is nan, which no training row misses" in reason
+    assert "`age` is nan, but no training row has a missing value" in reason
     assert 'missing="impute" fills it with' in reason
 
 
@@ -62,7 +62,7 @@ def test_imputed_values_are_the_median_and_the_most_common_level(gaps):
 def test_columns_that_lack_and_columns_too_many_are_one_error(by_income, frame):
     with pytest.raises(InvalidInputError) as raised:
         by_income.explain(frame.drop(columns=["age", "job"]).assign(height=1))
-    assert "are not there: 'age', 'job'" in str(raised.value)
+    assert "are missing: 'age', 'job'" in str(raised.value)
     assert "did not have the columns 'height'; drop them" in str(raised.value)
 
 

@@ -1,4 +1,4 @@
-"""Rules for one question only, questions without a second opinion, and how plausible rows are."""
+"""Rules for one request only, requests without a second opinion, and plausibility scores."""
 
 from dataclasses import replace
 
@@ -9,10 +9,10 @@ import torch
 
 import plausiflow as pf
 from explaining import stand_in
+from plausiflow.core import Targets
 from plausiflow.densities import mixed
 from plausiflow.errors import InvalidInputError
-from plausiflow.search.criterion import Targets
-from plausiflow.search.requests import scores
+from plausiflow.search import plausibility_scores
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def poor(frame, explainer):
     return frame[explainer.predict(frame) == "no"].iloc[:8]
 
 
-def test_a_rule_of_one_question_is_kept_there_and_nowhere_else(explainer, poor):
+def test_a_rule_of_one_request_is_kept_there_and_nowhere_else(explainer, poor):
     free = explainer.explain(poor, "yes").counterfactuals
     assert (free["debt"] != poor["debt"]).any()
     held = explainer.explain(poor, "yes", constraints=[pf.Range("debt", 40, None)])
@@ -45,7 +45,7 @@ def test_a_rule_of_one_question_is_kept_there_and_nowhere_else(explainer, poor):
     pd.testing.assert_frame_equal(explainer.explain(poor, "yes").counterfactuals, free)
 
 
-def test_a_rule_of_one_question_is_as_one_of_the_explainer(frame, explainer, poor):
+def test_a_rule_of_one_request_is_as_one_of_the_explainer(frame, explainer, poor):
     rule = pf.Increasing("debt")
     other = stand_in(frame, [pf.Immutable("job"), rule], push={"income": 1.0, "debt": -1.0})
     pd.testing.assert_frame_equal(
@@ -54,7 +54,7 @@ def test_a_rule_of_one_question_is_as_one_of_the_explainer(frame, explainer, poo
     )
 
 
-def test_a_rule_of_one_question_that_blocks_is_named(explainer, poor):
+def test_a_rule_of_one_request_that_blocks_is_named(explainer, poor):
     rules = [pf.Range("income", 0, 1), pf.Increasing("debt")]
     status = explainer.explain(poor.iloc[1:2], "yes", constraints=rules).status
     assert status["status"].tolist() == ["infeasible"]
@@ -62,7 +62,7 @@ def test_a_rule_of_one_question_that_blocks_is_named(explainer, poor):
 
 
 @pytest.mark.parametrize(
-    ("constraints", "said"),
+    ("constraints", "message"),
     [
         ([pf.Immutable("debt")], "locked"),
         ([pf.Range("wealth", 0, 1)], "wealth"),
@@ -70,8 +70,8 @@ def test_a_rule_of_one_question_that_blocks_is_named(explainer, poor):
         (["income >= 0"], "income >= 0"),
     ],
 )
-def test_rules_of_one_question_that_cannot_be_used_are_refused(explainer, poor, constraints, said):
-    with pytest.raises(InvalidInputError, match=said):
+def test_rules_of_one_request_that_cannot_be_used_are_rejected(explainer, poor, constraints, message):
+    with pytest.raises(InvalidInputError, match=message):
         explainer.explain(poor, "yes", constraints=constraints)
 
 
@@ -81,24 +81,26 @@ def test_second_opinion_is_true_or_false(explainer, poor):
 
 
 @pytest.mark.parametrize("device", ["tpu", "mps", "cuda:99", 3, None, "meta"])
-def test_a_device_that_is_not_there_is_refused(explainer, poor, device):
-    with pytest.raises(InvalidInputError, match=r"`device` must be 'auto', 'cpu', or a CUDA device"):
+def test_a_device_that_is_not_available_is_rejected(explainer, poor, device):
+    with pytest.raises(
+        InvalidInputError, match=r"`device` must be 'auto', 'cpu', or an available CUDA device"
+    ):
         explainer.explain(poor, "yes", device=device)
 
 
-def test_the_processor_may_be_named(explainer, poor):
+def test_the_cpu_may_be_chosen(explainer, poor):
     expected = explainer.explain(poor, "yes").counterfactuals
     pd.testing.assert_frame_equal(explainer.explain(poor, "yes", device="cpu").counterfactuals, expected)
 
 
 def test_a_task_that_is_moved_is_the_same_task(explainer, poor):
-    finder, x = explainer.engine_, explainer.encoder_.encode(poor).x
-    task = finder.task(x, torch.ones(len(x)).long(), frame=poor)
+    engine, x = explainer.engine_, explainer.encoder_.encode(poor).x
+    task = engine.task(x, torch.ones(len(x)).long(), frame=poor)
     moved = task.to(torch.device("cpu"))
     rows = torch.arange(len(x))
     assert torch.equal(moved.constraint_values(x, rows), task.constraint_values(x, rows))
     assert torch.equal(moved.allowance.lower, task.allowance.lower)
-    assert torch.equal(moved.guide.at(rows[:2]).bar, task.guide.bar[:2])
+    assert torch.equal(moved.scores.at(rows[:2]).threshold, task.scores.threshold[:2])
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +147,6 @@ def test_scores_are_missing_where_a_row_cannot_be_read(explainer, frame):
 
 def test_scores_need_one_outcome_for_each_row(explainer, frame):
     encoded = explainer.encoder_.encode(frame)
-    wish = Targets(torch.zeros(len(frame), dtype=torch.long))
+    targets = Targets(torch.zeros(len(frame), dtype=torch.long))
     with pytest.raises(InvalidInputError, match="'other' leaves it open"):
-        scores(explainer.engine_, encoded, [wish, wish])
+        plausibility_scores(explainer.engine_, encoded, [targets, targets])

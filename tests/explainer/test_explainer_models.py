@@ -81,7 +81,7 @@ def test_outcomes_keep_the_models_order(parts):
 def test_a_model_that_cannot_be_converted_is_refused_with_the_reason(parts):
     train, _ = parts
     model = pipeline(RandomForestClassifier(5, random_state=0)).fit(train.x, train.y)
-    with pytest.raises(InvalidInputError, match=r"to be converted exactly.*RandomForestClassifier"):
+    with pytest.raises(InvalidInputError, match=r"can be converted exactly.*RandomForestClassifier"):
         Explainer(model, model_type="exact").fit(train.x, train.y)
 
 

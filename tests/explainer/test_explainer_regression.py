@@ -176,10 +176,10 @@ def test_predictions_are_those_of_the_model(explained, frame, name):
     predicted = explainer.predict(rows)
     assert predicted.index.equals(rows.index)
     np.testing.assert_allclose(predicted, ask(model, rows), rtol=1e-6)
-    with pytest.raises(InvalidInputError, match=r"it predicts a number. Use `predict`"):
+    with pytest.raises(InvalidInputError, match=r"this one predicts a number\. Use `predict`"):
         explainer.predict_proba(rows)
     with pytest.raises(
-        InvalidInputError, match=r"`min_probability` must be .*None where a number is predicted"
+        InvalidInputError, match=r"`min_probability` must be .*None for a model that predicts a number"
     ):
         explainer.explain(rows, (5, 6), min_probability=0.9)
 

@@ -14,9 +14,9 @@ from pandas.testing import assert_frame_equal
 from explaining import broken, broken_rules, cells, same, stand_in, survives, unlike_training
 from plausiflow.constraints import Allowed, Decreasing, Immutable, Increasing, Linear, MaxChanges, Range
 from plausiflow.errors import InvalidInputError
-from plausiflow.search import engine as finder
+from plausiflow.search import diagnose
+from plausiflow.search.candidates import Candidates
 from plausiflow.search.mixed import MixedSearch
-from plausiflow.search.task import Candidates
 from searching import applicants
 
 ORDER = {"rank": ["low", "mid", "high", "top"]}
@@ -25,9 +25,9 @@ SIZES = {"a": 60, "b": 5000, "c": 3, "gain": 40, "kids": 3}
 
 @pytest.fixture(scope="module", autouse=True)
 def no_reasons_asked():
-    """Which rule blocks is not looked for: it takes most of the time, and other tests ask."""
+    """Blocking rules are not looked for: that takes most of the time, and other tests do it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finder, "RULES_ASKED", 0)
+        patch.setattr(diagnose, "MOST_RULES", 0)
         yield
 
 
@@ -155,7 +155,7 @@ def test_where_only_categories_change_no_setting_is_cheaper(seed):
     ][seed % 4]
     push = {name: random.normal() for name in levels}
     explainer = stand_in(
-        frame, rules, push=push, radius=[1.3, 9.0][seed % 2], orders=ORDER, search=MixedSearch(sparsity=0.1)
+        frame, rules, push=push, radius=[1.3, 9.0][seed % 2], orders=ORDER, strategy=MixedSearch(sparsity=0.1)
     )
     result = explainer.explain(frame.iloc[:6])
     for i in range(6):
@@ -166,7 +166,7 @@ def test_where_only_categories_change_no_setting_is_cheaper(seed):
 
 @dataclass(frozen=True)
 class Careless:
-    """A search that calls a fixed row the answer for every row."""
+    """A search that returns a fixed row as the answer for every row."""
 
     answer: torch.Tensor
     finalists: int = 1
@@ -199,7 +199,7 @@ def test_what_a_careless_search_finds_is_checked_once_decoded(answer, locked, st
     rules = [Range("income", 0, 7500), Linear("savings >= 1")]
     explainer = stand_in(frame, rules, push={"income": 4.0}, radius=0.5)
     answer = pd.DataFrame([answer])
-    explainer.engine_ = replace(explainer.engine_, search=Careless(explainer.encoder_.encode(answer).x))
+    explainer.engine_ = replace(explainer.engine_, strategy=Careless(explainer.encoder_.encode(answer).x))
     rows = frame[(explainer.predict(frame) == "no").to_numpy()].head(2)
     result = explainer.explain(rows, "yes", locked=locked)
     assert result.status["status"].tolist() == [status] * 2

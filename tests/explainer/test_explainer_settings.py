@@ -11,7 +11,7 @@ from explaining import survives
 from plausiflow import Explainer, LinearClassifier, MLPClassifier, TorchClassifier, Training
 from plausiflow.constraints import Decreasing, Immutable, Increasing, Range
 from plausiflow.errors import InvalidInputError, ModelError, PlausiflowError
-from plausiflow.models.encoded import EncodedModel
+from plausiflow.models import EncodedModel
 from searching import applicants
 
 pytestmark = pytest.mark.usefixtures("no_reasons_asked")

@@ -1,4 +1,4 @@
-"""Any outcome of the model may be asked for, by its label or by a policy, and nothing else."""
+"""Targets: any outcome of the model, by its label or by a policy."""
 
 import numpy as np
 import pandas as pd
@@ -30,6 +30,8 @@ def test_any_labels_may_be_asked_for(frame, labels):
         pd.Categorical(opposite),
         pd.Series(opposite).convert_dtypes().array,
     ]
+    if not isinstance(labels[0], str):
+        ways.append(torch.tensor(opposite))
     for target in ways:
         asked = explainer.explain(rows, target, time_limit=0).status
         assert asked["target"].tolist() == opposite
@@ -61,13 +63,24 @@ def test_a_label_that_is_called_like_a_policy_is_the_label(frame):
         ((0, 1), True, InvalidInputError, "got True"),
         ((False, True), 1, InvalidInputError, "got 1"),
         ((0, 1), "1", InvalidInputError, "got '1'"),
-        ((0, 1), torch.tensor([0, 1]), InvalidInputError, r"got tensor\(\[0, 1\]\)"),
-        ((0, 1), pd.DataFrame({"a": [0, 1]}), InvalidInputError, "a list of one of them for each row"),
+        (
+            ("no", "yes"),
+            torch.tensor([0, 1]),
+            InvalidInputError,
+            "outcomes of the model, 'no', 'yes'; got 0, 1",
+        ),
+        ((False, True), torch.tensor([0, 1]), InvalidInputError, "got 0, 1"),
+        (("no", "yes"), torch.tensor(1), InvalidInputError, "got 1"),
+        ((0, 1), torch.tensor([0, 2]), InvalidInputError, "between 0 and 1, the model's classes; got 0 to 2"),
+        ((0, 1), torch.tensor([0.0, 1.0]), InvalidInputError, "whole class numbers; got torch.float"),
+        ((0, 1), torch.tensor([0, 1, 1]), ShapeError, r"shape \(2,\), one class per row; got \(3,\)"),
+        ((0, 1), pd.DataFrame({"a": [0, 1]}), InvalidInputError, "a list with one outcome for each row"),
+        (("no", "yes"), "paper", InvalidInputError, "'opposite', 'runner_up', 'other'.*got 'paper'"),
         ((0, 1), pd.NA, InvalidInputError, "got <NA>"),
     ],
     ids=str,
 )
-def test_what_cannot_be_wanted_is_refused(frame, labels, target, error, message):
+def test_invalid_targets_are_rejected(frame, labels, target, error, message):
     explainer = stand_in(frame, push={"income": 4.0}, labels=labels, orders=ORDERS)
     with pytest.raises(error, match=message):
         explainer.explain(frame.iloc[:2], target)

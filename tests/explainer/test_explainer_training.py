@@ -119,17 +119,21 @@ TRAINING = {
 }
 
 
+NO_CHANGE = "The table must have a column that can change; all are constants or identifiers. Give rows"
+
+
 @pytest.mark.parametrize("kind", NO_TRAINING)
-@pytest.mark.filterwarnings("ignore:`.*` is taken for an identifier")
-def test_what_cannot_be_learned_from_is_an_error_about_the_table(kind):
-    with pytest.raises(InvalidInputError, match="The table cannot be used:"):
+@pytest.mark.filterwarnings("ignore:`.*` is treated as an identifier")
+def test_a_table_that_cannot_be_learned_from_is_an_error(kind):
+    expected = NO_CHANGE if kind in ("the same row", "an identifier only") else "The table cannot be used:"
+    with pytest.raises(InvalidInputError, match=expected):
         fitted(NO_TRAINING[kind], TEXT[: 0 if kind == "no rows" else 120])
 
 
 @pytest.mark.parametrize("kind", TRAINING)
-@pytest.mark.filterwarnings("ignore:`.*` is taken for an identifier")
+@pytest.mark.filterwarnings("ignore:`.*` is treated as an identifier")
 @pytest.mark.filterwarnings("ignore:The model decides none")
-def test_odd_tables_are_learned_from(hardly_trained, kind):
+def test_explainers_can_be_fitted_to_unusual_tables(hardly_trained, kind):
     x = TRAINING[kind]
     explainer = fitted(x, [f"{i % 2}" for i in range(len(x))])
     rows = x.iloc[:2]

@@ -24,7 +24,7 @@ def test_the_cost_is_the_distance_to_the_hyperplane():
     draw = np.random.default_rng(0)
     frame = pd.DataFrame(draw.uniform(0, 1, (200, 3)), columns=list("abc"))
     frame.iloc[0], frame.iloc[1] = 0.0, 1.0  # encoded numbers are the numbers
-    explainer = stand_in(frame, push={"a": 2.0, "b": -1.0, "c": 0.5}, search=MixedSearch(sparsity=None))
+    explainer = stand_in(frame, push={"a": 2.0, "b": -1.0, "c": 0.5}, strategy=MixedSearch(sparsity=None))
     rows = frame.iloc[((frame - 0.5).abs().max(axis=1) < 0.3).to_numpy()].head(6)
     result = explainer.explain(rows)
     logits = np.log(explainer.predict_proba(rows)["yes"] / explainer.predict_proba(rows)["no"])
@@ -96,17 +96,18 @@ def test_when_the_time_is_over_nothing_more_is_searched(frame, monkeypatch):
     explainer = stand_in(frame, [Range("income", None, 2000)], push={"income": 8.0})  # no row has an answer
     clock = iter(range(1000))
     monkeypatch.setattr("plausiflow.explainer.time.monotonic", lambda: next(clock))
-    asked = []
-    search = type(explainer.engine_.search).run
+    searched = []
+    strategy = type(explainer.engine_.strategy)
+    run = strategy.run
 
     def noted(self, task, bank, *, keep=1):
-        asked.append(len(task))
-        return search(self, task, bank, keep=keep)
+        searched.append(len(task))
+        return run(self, task, bank, keep=keep)
 
-    monkeypatch.setattr(type(explainer.engine_.search), "run", noted)
+    monkeypatch.setattr(strategy, "run", noted)
     # Each look at the clock takes a second: the first search, then the one without a margin, are in time.
     result = explainer.explain(frame.iloc[:4], time_limit=3)
-    assert len(asked) == 2
+    assert len(searched) == 2
     assert (result.status["status"] == "infeasible").all()
     assert result.status["reason"].str.contains("the time was over before the reason was looked for").all()
 
@@ -186,7 +187,7 @@ def test_the_nearest_miss_is_kept_and_says_how_much_it_lacks(frame, tight):
     assert (result.misses["savings"] == 9.9).all()
     score = tight.engine_.plausibility.score(tight.encoder_.encode(result.misses).x, torch.ones(2))
     for i, (short, said) in enumerate(zip((-score).tolist(), result.misses_why, strict=True)):
-        assert said.endswith(f"is {short:.2f} nats short of plausible")
+        assert said.endswith(f"is {short:.2f} below the plausibility threshold")
         assert result[i].misses[0][1] == said
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the explainer share: explainers in closed form, and rules as plain loops over cells."""
+"""Shared by the tests of the explainer: explainers in closed form, and rules as plain loops over cells."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from plausiflow.constraints import (
     Allowed,
+    CompiledRules,
     Decreasing,
     Immutable,
     Increasing,
@@ -17,27 +18,25 @@ from plausiflow.constraints import (
     MaxChanges,
     Range,
     Rule,
-    Rules,
 )
+from plausiflow.core import TargetCriterion, ValidityConstraint
 from plausiflow.errors import PlausiflowError
 from plausiflow.explainer import Explainer
-from plausiflow.models import LinearClassifier
-from plausiflow.models.encoded import EncodedModel
-from plausiflow.search.candidates import RealRows
-from plausiflow.search.criterion import TargetCriterion, ValidityConstraint
+from plausiflow.models import EncodedModel, LinearClassifier
+from plausiflow.search.bank import Bank
 from plausiflow.search.engine import Engine
-from plausiflow.search.fit import weights_of
+from plausiflow.search.fit import feature_weights
 from plausiflow.search.mixed import MixedSearch
 from plausiflow.tables.encoder import Encoder
 from plausiflow.tables.schema import Schema
 
 STATUSES = {"found", "already", "relaxed", "infeasible", "not_reached", "invalid_input"}
-QUICK = MixedSearch(real_rows=2, finalists=1)
+QUICK = MixedSearch(bank_rows=2, finalists=1)
 
 
 @dataclass(frozen=True, eq=False)
 class Ball:
-    """Plausible is what lies within a distance of a centre, in encoded units; a huge one holds everything."""
+    """Rows within a distance of a centre are plausible, in encoded units."""
 
     centre: Tensor
     radius: float
@@ -57,21 +56,21 @@ def stand_in(
     orders: Mapping[str, Sequence[object]] | None = None,
     missing: str = "keep",
     weights: Mapping[str, float] | None = None,
-    search: MixedSearch = QUICK,
+    strategy: MixedSearch = QUICK,
 ) -> Explainer:
-    """An explainer as after ``fit``, with a linear model and a ball instead of what is trained.
+    """Return an explainer as after ``fit``, with a given linear model and a ball instead of trained ones.
 
     Args:
         frame: Training rows.
         constraints: The rules.
-        push: How much each feature speaks for "yes", in encoded units (for levels: from the first to the
-            last); the others do not count. The boundary is half-way between the most extreme rows.
-        radius: Of the ball about the mean row.
-        labels: Of the two outcomes.
+        push: Weight of each feature towards "yes", in encoded units (for levels: from the first to the last);
+            default 0. The decision boundary is half-way between the most extreme rows.
+        radius: Radius of the ball around the mean row.
+        labels: Labels of the two outcomes.
         orders: As for an explainer.
         missing: As for an explainer.
         weights: As for an explainer.
-        search: How thoroughly to search.
+        strategy: How rows are searched.
     """
     explainer = Explainer(
         LinearClassifier(), constraints=constraints, confidence=None, judges=0, weights=weights
@@ -90,31 +89,31 @@ def stand_in(
     bias = 0.0123 - (decision.min() + decision.max())[None] / 2  # no row on the boundary
     model = EncodedModel(LinearClassifier.from_weights(weight[None], bias), tuple(labels))
     validity, ball = ValidityConstraint(model.outputs, TargetCriterion()), Ball(x.mean(dim=0), radius)
-    bank = {}
+    rows = {}
     for k in range(2):
-        wanted = torch.full((len(x),), k)
-        bank[k] = torch.unique(x[(validity(x, wanted) >= 0) & (ball.score(x, wanted) >= 0)], dim=0)
+        target = torch.full((len(x),), k)
+        rows[k] = torch.unique(x[(validity(x, target) >= 0) & (ball.score(x, target) >= 0)], dim=0)
     explainer.encoder_, explainer.model_ = encoder, model
     explainer.engine_ = Engine(
-        rules=Rules(constraints, encoder.schema, encoder.layout),
+        rules=CompiledRules(constraints, encoder.schema, encoder.layout),
         validity=validity,
         plausibility=ball,
-        bank=RealRows(bank, *RealRows.free_numbers(encoder.layout, x)),
-        weights=weights_of(weights, encoder.layout),
-        search=search,
+        bank=Bank(rows, *Bank.free_numbers(encoder.layout, x)),
+        weights=feature_weights(weights, encoder.layout),
+        strategy=strategy,
     )
     return explainer
 
 
 def same(before: object, after: object) -> bool:
-    """Whether two cells hold the same value; missing is missing."""
+    """Return whether two cells hold the same value; two missing values are the same."""
     return (pd.isna(before) and pd.isna(after)) or (not pd.isna(before) and before == after)
 
 
 def broken(
     rule: Rule, before: pd.Series, after: pd.Series, orders: Mapping[str, Sequence[object]] = {}
 ) -> bool:
-    """Whether a row that became another breaks a rule, read cell by cell."""
+    """Return whether the change from one row to another breaks a rule, cell by cell."""
 
     def rank(name: str, value: object) -> float:
         if pd.isna(value):
@@ -135,7 +134,7 @@ def broken(
             listed = values if values is not None else dict(moves).get(before[name], ())
             return not same(before[name], after[name]) and after[name] not in listed
         case Linear(text=text):
-            left, right = text.split("<=")  # the tests write no others
+            left, right = text.split("<=")  # the only operator in the tests
             cells = {name: rank(name, after[name]) for name in after.index if name in text}
             return eval(left, {}, cells) > eval(right, {}, cells) + 1e-9 * sum(map(abs, cells.values()))
         case MaxChanges(limit=limit):
@@ -144,12 +143,12 @@ def broken(
 
 
 def cells(frame: pd.DataFrame, position: int) -> pd.Series:
-    """One row, its cells as Python's own values."""
+    """Return one row with its cells as Python values."""
     return pd.Series({name: frame[name].iloc[position] for name in frame}, dtype=object)
 
 
 def broken_rules(explainer: Explainer, result, orders: Mapping[str, Sequence[object]] = {}) -> list[str]:
-    """Which rules the answers of a result break, by name, with the row."""
+    """Return the rules that the answers of a result break, with the row."""
     return [
         f"{rule} in row {i}"
         for answer, i in enumerate(result.of.tolist())
@@ -159,7 +158,7 @@ def broken_rules(explainer: Explainer, result, orders: Mapping[str, Sequence[obj
 
 
 def unlike_training(frame: pd.DataFrame, result) -> list[str]:
-    """Changed cells that no training row could hold: levels unknown, numbers off the grid or out of range."""
+    """Return changed cells that no training row could have: unknown levels, numbers off the grid or range."""
     wrong = []
     for answer, i in enumerate(result.of.tolist()):
         before, after = cells(result.rows, i), cells(result.answers, answer)
@@ -171,7 +170,7 @@ def unlike_training(frame: pd.DataFrame, result) -> list[str]:
                 wrong.append(f"{name}: {before[name]!r} became {own!r}")
             elif known.nunique() <= 10 or not pd.api.types.is_numeric_dtype(known):
                 if own not in set(known):
-                    wrong.append(f"{name}: {own!r} is no level")
+                    wrong.append(f"{name}: {own!r} is not a known level")
             else:
                 whole = bool((known == known.round()).all())
                 low, high = min(known.min(), before[name]), max(known.max(), before[name])
@@ -181,7 +180,7 @@ def unlike_training(frame: pd.DataFrame, result) -> list[str]:
 
 
 def survives(ask, n_rows):
-    """An error of ours that says something, or a result with a verdict for each row that can be passed on."""
+    """Return a PlausiflowError with a useful message, or a result with a verdict for each row."""
     try:
         result = ask()
     except PlausiflowError as error:

@@ -1,4 +1,4 @@
-"""What the base of all methods does by itself, and what only PPCEF does."""
+"""The base class of methods, and settings of PPCEF alone."""
 
 from dataclasses import dataclass
 
@@ -14,23 +14,23 @@ from plausiflow.solvers import PenaltyAdam
 
 @dataclass(kw_only=True, eq=False)
 class Given(Method):
-    """Returns what it is given, for the rows it is asked about."""
+    """A method that returns given counterfactuals."""
 
     label = "Given"
     answer: torch.Tensor
     path: torch.Tensor | None = None
 
-    def _search(self, x, y_target):
-        self.asked = x
+    def search(self, x, y_target):
+        self.searched = x
         return Solution(x=self.answer, gradients=torch.ones(len(x), dtype=torch.long), path=self.path)
 
 
 def test_a_method_without_a_search_cannot_be_made(two_classes):
-    with pytest.raises(TypeError, match="_search"):
+    with pytest.raises(TypeError, match="search"):
         Method(classifier=two_classes.classifier)
 
 
-def test_an_answer_with_one_entry_that_is_not_a_number_is_no_answer():
+def test_a_counterfactual_with_an_entry_that_is_not_finite_counts_as_not_found():
     classifier = LinearClassifier.from_weights(torch.tensor([[1.0, 0.0]]), torch.tensor([0.0]))
     answer = torch.tensor([[1.0, 0.0], [torch.nan, 0.0], [1.0, torch.inf], [-1.0, 0.0]])
     found = Given(classifier=classifier, answer=answer).explain(torch.full((4, 2), -1.0))
@@ -40,7 +40,7 @@ def test_an_answer_with_one_entry_that_is_not_a_number_is_no_answer():
     assert_consistent(found)
 
 
-def test_without_a_plausibility_nothing_is_called_plausible():
+def test_without_a_plausibility_no_row_is_plausible():
     classifier = LinearClassifier.from_weights(torch.tensor([[1.0, 0.0]]), torch.tensor([0.0]))
     found = Given(classifier=classifier, answer=torch.ones(3, 2)).explain(-torch.ones(3, 2))
     assert found.valid.all()
@@ -48,19 +48,19 @@ def test_without_a_plausibility_nothing_is_called_plausible():
     assert torch.isnan(found.log_prob).all()
 
 
-def test_a_search_is_only_asked_about_usable_rows_and_its_path_is_spread_over_all():
+def test_only_usable_rows_are_searched_and_paths_have_a_place_for_every_row():
     classifier = LinearClassifier.from_weights(torch.tensor([[1.0, 0.0]]), torch.tensor([0.0]))
     x = torch.tensor([[-1.0, 0.0], [torch.nan, 0.0], [-2.0, 0.0]])
     path = torch.rand(5, 2, 2)
     method = Given(classifier=classifier, answer=torch.ones(2, 2), path=path)
     found = method.explain(x)
-    assert torch.equal(method.asked, x[[0, 2]])
+    assert torch.equal(method.searched, x[[0, 2]])
     assert found.path.shape == (5, 3, 2)
     assert torch.equal(found.path[:, [0, 2]], path)
     assert torch.isnan(found.path[:, 1]).all()
 
 
-def test_fitting_a_method_that_learns_nothing_returns_it():
+def test_fit_of_a_method_that_learns_nothing_returns_the_method():
     classifier = LinearClassifier.from_weights(torch.tensor([[1.0, 0.0]]), torch.tensor([0.0]))
     method = Given(classifier=classifier, answer=torch.ones(1, 2))
     assert method.fit(torch.rand(4, 2), torch.zeros(4, dtype=torch.long)) is method

@@ -125,6 +125,8 @@ class Method(ABC):
 
 def _part(target: Target, some: slice, n: int) -> Target:
     """Return the part of a target for some rows; a target for all rows stays as it is."""
+    if hasattr(target, "to_numpy"):  # a column of pandas
+        target = target.to_numpy()
     if isinstance(target, Tensor | np.ndarray):
         if target.ndim == 0:
             return target

@@ -290,8 +290,8 @@ def feature_weights(weights: Mapping[str, float] | None, layout: Layout) -> Tens
     ]
     if problems:
         raise InvalidInputError(
-            "`weights` is not valid: " + "; ".join(problems) + ". Put features that may not change into "
-            "`Immutable`."
+            f"`weights` must be positive numbers for features that can change: {'; '.join(problems)}. Put "
+            "features that may not change into `Immutable`."
         )
     return torch.tensor([float(given.get(name, 1.0)) for name in names], dtype=torch.float64)
 

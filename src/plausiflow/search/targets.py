@@ -20,6 +20,8 @@ Target: TypeAlias = Hashable | Sequence[Any] | npt.NDArray[Any] | Tensor | pd.Da
 """``"opposite"``, ``"runner_up"``, ``"other"``, a label, or one label for each row. For a predicted number:
 an interval, or one interval for each row."""
 
+METHOD_POLICIES = ("opposite", "runner_up", "paper")
+TABLE_POLICIES = ("opposite", "runner_up", "other")
 LONGEST = 80
 BINS = 5
 
@@ -58,7 +60,7 @@ def parse_target(
     if isinstance(target, str) and target == "other" and target not in labels:
         order = outputs.argsort(dim=1, descending=True, stable=True)
         return [Targets(order[:, place], minimum) for place in range(1, len(labels))]
-    return [Targets(target_classes(target, outputs, labels), minimum)]
+    return [Targets(target_classes(target, outputs, labels, TABLE_POLICIES), minimum)]
 
 
 def _interval_targets(target: Target, values: Tensor, criterion: TargetCriterion) -> Targets:
@@ -104,17 +106,22 @@ def _bound(cell: Any) -> float:  # noqa: ANN401
     return np.nan if pd.isna(cell) else float(cell)
 
 
-def target_classes(target: Target, outputs: Tensor, labels: tuple[Any, ...]) -> Tensor:
+def target_classes(
+    target: Target, outputs: Tensor, labels: tuple[Any, ...], policies: tuple[str, ...] = METHOD_POLICIES
+) -> Tensor:
     """Return the target class of each row, long, shape ``(n,)``.
 
     Args:
         target: What the user asks for. A label that has the name of a policy is the label.
         outputs: The model's logits or log-probabilities, shape ``(n, k)``.
         labels: Labels of the classes.
+        policies: The names of policies that may be asked for.
     """
     n = len(outputs)
     if isinstance(target, Tensor):
-        return _from_tensor(target, n, labels).to(outputs.device)
+        if all(label == k and not isinstance(label, bool) for k, label in enumerate(labels)):
+            return _from_tensor(target, n, labels).to(outputs.device)
+        target = target.tolist()  # labels, not class numbers
     known = {label: k for k, label in enumerate(labels)}
     if isinstance(target, np.ndarray) and target.ndim == 0:
         target = target.item()
@@ -123,7 +130,7 @@ def target_classes(target: Target, outputs: Tensor, labels: tuple[Any, ...]) -> 
     one = _class_number(target, known)
     if one is not None:
         return torch.full((n,), one, dtype=torch.long, device=outputs.device)
-    policy = target if isinstance(target, str) else ""
+    policy = target if isinstance(target, str) and target in policies else ""
     predicted = outputs.argmax(dim=1)
     if policy == "opposite" and len(labels) == 2:
         return 1 - predicted
@@ -137,11 +144,11 @@ def target_classes(target: Target, outputs: Tensor, labels: tuple[Any, ...]) -> 
     if policy == "opposite":
         raise InvalidInputError(
             f"`target='opposite'` needs two outcomes; this model has {len(labels)}: {listed}. Use "
-            "'runner_up', 'other', one of the outcomes, or one per row."
+            f"{', '.join(map(repr, policies[1:]))}, one of the outcomes, or one per row."
         )
     raise InvalidInputError(
-        f"`target` must be 'opposite', 'runner_up', 'other', one of the outcomes {listed}, or a list with one "
-        f"outcome for each row; got {_shown(target)}."
+        f"`target` must be {', '.join(map(repr, policies))}, one of the outcomes {listed}, or a list with "
+        f"one outcome for each row; got {_shown(target)}."
     )
 
 

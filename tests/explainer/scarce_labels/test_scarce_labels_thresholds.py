@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 
+from plausiflow.core import MovingColumns
 from plausiflow.densities import CrossFitEnsemble
 from plausiflow.densities.calibration import calibrate
 from plausiflow.densities.context import ContextThreshold
 from plausiflow.densities.ensemble import split_by_class
 from plausiflow.densities.mixed import MixedDensity
-from plausiflow.densities.row_scores import RowScores, assembled, columns_index
 from plausiflow.densities.thresholds import effective_rows, quantile_of, weighted_quantile
 from plausiflow.errors import InvalidInputError
 from plausiflow.tables.layout import Block, Layout
@@ -106,20 +106,21 @@ def of_table(x):
 
 @pytest.mark.parametrize("columns", [[0], [0, 4]])
 def test_the_score_of_numbers_alone_is_the_score_of_the_whole_candidate(columns):
-    base = replace(MixedDensity.of(LAYOUT, ["age"]), transforms=2, hidden=(8,), training=BRIEF)
+    base = replace(MixedDensity.from_layout(LAYOUT, ["age"]), transforms=2, hidden=(8,), training=BRIEF)
     base = replace(base, levels_training=BRIEF)
-    context = ContextThreshold.of(LAYOUT, immutable=["age"])
+    context = ContextThreshold.from_layout(LAYOUT, immutable=["age"])
     x = table(160, 3)
     made = CrossFitEnsemble(members=2, base=base, context=context, outcome=of_table)
     made.fit(x, torch.zeros(160).long())
     assert made.rule_.given == base.given == (4,)
-    guide = RowScores(made, x[:30], torch.arange(30) % 2, left_out=torch.arange(30) % 2)
+    scores = made.for_rows(x[:30], torch.arange(30) % 2, left_out=torch.arange(30) % 2)
     rows, x_cf, which = torch.randint(30, (50,)), table(50, 5), torch.randint(50, (20,))
     numbers = torch.rand(20, len(columns), requires_grad=True)
-    score, slope = guide.of_numbers(x_cf, rows, columns)
-    assert slope is None  # the rule has a graph of its own
+    moving = MovingColumns.of(x_cf, columns)
+    score, value_and_grad = scores.of_columns(moving, rows)
+    assert value_and_grad is None  # Bayes' rule needs an autograd graph
     quick = score(numbers, which)
-    plain = guide.score(assembled(x_cf[which], columns_index(columns, x), numbers), rows[which])
+    plain = scores.score(moving.encoded(numbers, which), rows[which])
     torch.testing.assert_close(quick, plain, rtol=1e-10, atol=1e-10)
     found, expected = (torch.autograd.grad(part.sum(), numbers)[0] for part in (quick, plain))
     torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
@@ -131,7 +132,7 @@ def test_margins_are_calibrated_by_members_left_out(by_bayes):
     def validity(x, y):
         return outcome(x).gather(1, y[:, None])[:, 0] - math.log(0.5)
 
-    def search(x, y_target, guide, bank):  # any real row of the class that is plausible without the member
+    def search(x, y_target, scores, bank):  # any real row of the class that is plausible without the member
         return torch.stack([bank[int(k)][i % len(bank[int(k)])] for i, k in enumerate(y_target)])
 
     found = calibrate(
