@@ -164,8 +164,8 @@ class Explainer:
         rules = CompiledRules(self.constraints, schema, encoder.layout)
         if not encoder.layout.blocks:
             raise InvalidInputError(
-                "The table has no column that can change: all are constants or identifiers. Give rows that "
-                "differ, or name the kinds of the columns with `kinds`."
+                "The table must have a column that can change; all are constants or identifiers. Give rows "
+                "that differ, or name the kinds of the columns with `kinds`."
             )
         weights = feature_weights(self.weights, encoder.layout)
         encoded = encoder.encode(x).x
@@ -249,7 +249,8 @@ class Explainer:
             device=device,
             regression=not model.labels,
         )
-        engine = replace(engine.with_rules(constraints), device=str(device))
+        if constraints or str(device) != engine.device:
+            engine = replace(engine.with_rules(constraints), device=str(device))
         calls, asked = model.n_calls, model.n_rows_asked
         encoded, outputs = read_rows(encoder, model, rows)
         frame = rows.copy(deep=False).set_flags(allows_duplicate_labels=True)  # answers repeat rows
@@ -268,18 +269,24 @@ class Explainer:
             second_opinion=second_opinion,
         )
         request, found = search_targets(engine, encoder, request, choices)
-        result = self._explanations(engine, request, found, outputs)
-        return replace(result, model_calls=model.n_calls - calls, model_rows=model.n_rows_asked - asked)
+        return self._explanations(engine, request, found, outputs, calls, asked)
 
     def _explanations(
-        self, engine: Engine, request: SearchRequest, found: SearchResult, before: Tensor
+        self,
+        engine: Engine,
+        request: SearchRequest,
+        found: SearchResult,
+        before: Tensor,
+        calls: int,
+        asked: int,
     ) -> Explanations:
         _, model, _ = self._fitted()
+        figures = measure_counterfactuals(request, found, model, engine, self.judges_)
         return Explanations(
             rows=request.frame,
             answers=found.decoded,
             of=found.of.numpy(),
-            figures=measure_counterfactuals(request, found, model, engine, self.judges_),
+            figures=figures,
             verdicts=verdict_table(request, found, before, model.labels),
             misses=found.misses,
             misses_of=found.misses_of,
@@ -290,6 +297,8 @@ class Explainer:
             encoded=(request.encoded.x, found.x_cf, request.targets.y),
             context=self.context_,
             held_out=held_out_percentiles(engine.plausibility),
+            model_calls=model.n_calls - calls,
+            model_rows=model.n_rows_asked - asked,
         )
 
     def predict_proba(self, rows: pd.DataFrame) -> pd.DataFrame:

@@ -120,19 +120,29 @@ class Allowance:
         values = torch.stack(columns, dim=1)
         return torch.where(own.binding, values, torch.ones_like(values))
 
-    def contains(self, x_cf: Tensor, rows: Tensor | None = None) -> Tensor:
+    def contains(
+        self,
+        x_cf: Tensor,
+        rows: Tensor | None = None,
+        *,
+        max_changes: bool = True,
+        codes: Tensor | None = None,
+    ) -> Tensor:
         """Return whether points are allowed, shape ``(k,)``; arguments as for :meth:`linear_values`.
 
-        Relations may be missed by the rounding of a few operations. Grids are not checked.
+        Relations may be missed by the rounding of a few operations. Grids are not checked, and with
+        ``max_changes=False`` neither is the number of changed features. ``codes`` are the levels of the points,
+        if they are known.
         """
         own = self if rows is None else self.at(rows)
-        codes = self.layout.codes(x_cf)
-        free = self.layout.free(codes)
+        codes = self.layout.codes(x_cf) if codes is None else codes
+        free = self.layout.always_free
+        free = self.layout.free(codes) if free is None else free.to(x_cf.device)
         inside = (((x_cf >= own.lower) & (x_cf <= own.upper)) | ~free).all(dim=1)
         for j, block in enumerate(self.layout.with_levels):
             inside &= own.levels[:, block.level_slice].gather(1, codes[:, j : j + 1])[:, 0]
         inside &= (own.linear_values(x_cf) >= -8 * torch.finfo(x_cf.dtype).eps).all(dim=1)
-        if self.max_changes is not None:
+        if max_changes and self.max_changes is not None:
             inside &= self.layout.changed(x_cf, own.x).sum(dim=1) <= self.max_changes
         return inside & own.possible
 

@@ -64,7 +64,7 @@ class CompiledRules:
         """The rules as people write them."""
         return tuple(map(str, self.constraints))
 
-    @property
+    @cached_property
     def immutable(self) -> tuple[str, ...]:
         """Features that no row may change, in the table's order."""
         named = {name for rule in self.constraints if isinstance(rule, Immutable) for name in rule.features}

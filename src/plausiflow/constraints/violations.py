@@ -19,7 +19,7 @@ from plausiflow.tables import (
     FloatArray,
     IntArray,
     Mask,
-    is_missing,
+    missing_cells,
     read_level_codes,
     read_numbers,
 )
@@ -38,13 +38,17 @@ class RowChanges:
         before: The factual rows.
         after: The changed rows, in the same order.
         mask: Which cells differ, shape ``(n, features)``.
+        missing: Which cells are missing in one of both tables only, shape ``(n, features)``.
     """
 
     def __init__(self, features: Mapping[str, Feature], before: pd.DataFrame, after: pd.DataFrame) -> None:
         self.features, self.before, self.after = features, before, after
         self.mask: Mask = np.zeros((len(after), len(features)), dtype=bool)
+        absent = missing_cells(before[list(features)]), missing_cells(after[list(features)])
+        self.missing: Mask = absent[0] != absent[1]
         for j, name in enumerate(features):
-            self.mask[:, j] = _differ(before[name], after[name])
+            both = ~absent[0][:, j] & ~absent[1][:, j]
+            self.mask[:, j] = self.missing[:, j] | _differ(before[name], after[name], both)
 
     def changed(self, *names: str) -> Mask:
         """Return which rows change one of these features, shape ``(n,)``."""
@@ -80,10 +84,10 @@ class RowChanges:
         kept = [name for name, f in self.features.items() if not (f.is_number or f.has_levels)]
         nobody = np.zeros(len(self.after), dtype=bool)
         beyond, unknown, missing = nobody.copy(), nobody.copy(), nobody.copy()
-        for name, feature in self.features.items():
+        for j, (name, feature) in enumerate(self.features.items()):
             if name in kept:
                 continue
-            missing |= is_missing(self.before[name]) != is_missing(self.after[name])
+            missing |= self.missing[:, j]
             if feature.is_number:
                 beyond |= self._beyond(feature)
             else:
@@ -104,11 +108,12 @@ class RowChanges:
         return self.changed(feature.name) & (outside | unreadable)
 
 
-def _differ(before: pd.Series, after: pd.Series) -> Mask:
-    """Return which cells differ; two missing cells are equal."""
-    missing_before, missing_after = is_missing(before), is_missing(after)
-    differ, both = np.asarray(missing_before != missing_after), ~missing_before & ~missing_after
+def _differ(before: pd.Series, after: pd.Series, present: Mask) -> Mask:
+    """Return which of the cells that are present in both columns differ."""
+    differ = np.zeros(len(after), dtype=bool)
     same_dtype = before.dtype == after.dtype and isinstance(before.dtype, np.dtype)
-    left, right = (column.to_numpy(dtype=None if same_dtype else object)[both] for column in (before, after))
-    differ[both] = left != right
+    left, right = (
+        column.to_numpy(dtype=None if same_dtype else object)[present] for column in (before, after)
+    )
+    differ[present] = left != right
     return differ

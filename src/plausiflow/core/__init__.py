@@ -12,7 +12,14 @@ from plausiflow.core.batches import (
     table_rows_per_search,
 )
 from plausiflow.core.counterfactuals import Counterfactuals, concatenate
-from plausiflow.core.criterion import TargetCriterion, Targets, ValidityConstraint, ValidityLoss
+from plausiflow.core.criterion import (
+    TargetCriterion,
+    Targets,
+    ValidityConstraint,
+    ValidityLoss,
+    plausibility_constraint,
+)
+from plausiflow.core.evaluation import Evaluated, Evaluation
 from plausiflow.core.frozen import Frozen
 from plausiflow.core.losses import (
     cross_entropy,
@@ -66,6 +73,8 @@ __all__ = [
     "Context",
     "Counterfactuals",
     "Density",
+    "Evaluated",
+    "Evaluation",
     "Frozen",
     "HasValueAndGrad",
     "ImprovingSolver",
@@ -101,6 +110,7 @@ __all__ = [
     "multiclass_validity_hinge",
     "negative_log_likelihood",
     "penalised",
+    "plausibility_constraint",
     "plausibility_hinge",
     "plausibility_value",
     "predict",

@@ -20,6 +20,8 @@ from plausiflow.core.losses import (
     cross_entropy,
     interval_value,
     multiclass_validity_hinge,
+    plausibility_hinge,
+    plausibility_value,
     probability_value,
     published_logit_hinge,
     validity_hinge,
@@ -27,9 +29,13 @@ from plausiflow.core.losses import (
     validity_value_and_grad,
     value_and_grad,
 )
-from plausiflow.core.protocols import Classifier, HasValueAndGrad, Pullback
+from plausiflow.core.problem import Constraint, MovingColumns, RowFunction
+from plausiflow.core.protocols import Classifier, HasValueAndGrad, Pullback, RowScores
 from plausiflow.errors import InvalidInputError
 from plausiflow.validation import to_float
+
+VALIDITY_BUFFER, PLAUSIBILITY_BUFFER = 1e-3, 5e-3
+"""How far inside validity (in logits) and plausibility (in nats) a solver aims."""
 
 ValidityLoss = Literal["hinge", "cross_entropy", "published"]
 """The validity loss of penalty solvers: the paper's hinge (Eqs. 7 and 8), the cross entropy of its ablation,
@@ -160,7 +166,7 @@ class TargetCriterion:
         if not self.edges:
             return outputs.argmax(dim=1)
         inner = torch.tensor(self.edges[1:-1], dtype=outputs.dtype, device=outputs.device)
-        return torch.bucketize(outputs, inner, right=True)
+        return torch.bucketize(outputs.contiguous(), inner, right=True)
 
     def met(self, outputs: Tensor, targets: Targets) -> Tensor:
         """Return whether rows meet the target without any margin, shape ``(n,)`` bool; False for NaN."""
@@ -222,9 +228,15 @@ class ValidityConstraint:
         known = classifier.value_and_grad if isinstance(classifier, HasValueAndGrad) else None
         return cls(classifier.logits, TargetCriterion(margin), known, loss_kind)
 
-    def __call__(self, x: Tensor, targets: Targets | Tensor) -> Tensor:
-        """Return the constraint value of encoded rows, shape ``(n,)``; keeps the graph."""
-        return self.criterion.value(self.outputs(x), targets)
+    def __call__(self, x: Tensor, targets: Targets | Tensor, rows: Tensor | None = None) -> Tensor:
+        """Return the constraint value of encoded rows, shape ``(n,)``; keeps the graph.
+
+        Args:
+            x: Encoded rows, shape ``(n, d)``.
+            targets: Their targets, or classes alone.
+            rows: Which of the targets belong to the rows, shape ``(n,)``; None for one after the other.
+        """
+        return self.criterion.value(self.outputs(x), targets if rows is None else targets[rows])
 
     def value_and_grad(self, x: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
         """Return the value and its gradient in the rows ``(n, d)``; needs ``model_value_and_grad``."""
@@ -233,6 +245,56 @@ class ValidityConstraint:
         value, grad = self.criterion.value_and_grad(outputs, targets)
         return value, pullback(grad)
 
-    def loss(self, x: Tensor, targets: Targets) -> Tensor:
-        """Return the validity loss of penalty solvers, shape ``(n,)``; keeps the graph."""
-        return self.criterion.loss(self.outputs(x), targets, self.loss_kind)
+    def constraint(
+        self, targets: Targets, rows: Tensor, moving: MovingColumns
+    ) -> tuple[Constraint, RowFunction]:
+        """Return the constraint of a problem that moves some columns, and the loss of penalty solvers.
+
+        Args:
+            targets: Targets of some rows.
+            rows: Which of the targets belongs to each of the problem's rows, shape ``(p,)``.
+            moving: The columns that move.
+        """
+        targets = targets[rows]
+
+        def value(z: Tensor, which: Tensor) -> Tensor:
+            return self(moving.encoded(z, which), targets[which])
+
+        def value_and_grad(z: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+            own, gradient = self.value_and_grad(moving.encoded(z, which), targets[which])
+            return own, moving.gradient(gradient)
+
+        def loss(z: Tensor, which: Tensor) -> Tensor:
+            return self.criterion.loss(self.outputs(moving.encoded(z, which)), targets[which], self.loss_kind)
+
+        known = self.model_value_and_grad is not None
+        return Constraint(value, VALIDITY_BUFFER, value_and_grad if known else None), loss
+
+
+def plausibility_constraint(
+    scores: RowScores, moving: MovingColumns, rows: Tensor, extra: float = 0.0
+) -> tuple[Constraint, RowFunction]:
+    """Return the plausibility constraint of a problem, and the loss of penalty solvers. [PPCEF Eq. 9]
+
+    Args:
+        scores: Plausibility of candidates.
+        moving: The columns that move.
+        rows: The row of ``scores`` that each of the problem's rows belongs to, shape ``(p,)``.
+        extra: How much more plausible than needed an answer must be, in nats.
+    """
+    excess, excess_and_grad = scores.of_columns(moving, rows)
+    threshold = scores.threshold[rows]
+
+    def value(z: Tensor, which: Tensor) -> Tensor:
+        return plausibility_value(excess(z, which), threshold[which].to(z)) - extra
+
+    def value_and_grad(z: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+        assert excess_and_grad is not None
+        own, gradient = excess_and_grad(z, which)
+        return plausibility_value(own, threshold[which].to(z)) - extra, gradient
+
+    def loss(z: Tensor, which: Tensor) -> Tensor:
+        return plausibility_hinge(excess(z, which), threshold[which].to(z) + extra)
+
+    known = excess_and_grad is not None
+    return Constraint(value, PLAUSIBILITY_BUFFER, value_and_grad if known else None), loss

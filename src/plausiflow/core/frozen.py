@@ -31,12 +31,12 @@ class Frozen(Generic[M]):
     def __init__(self, module: M, finish: Callable[[M], None] | None = None) -> None:
         self.module = module
         self.finish = finish
-        self._copies: dict[tuple[torch.dtype, torch.device], M] = {}
+        self.copies: dict[tuple[torch.dtype, torch.device], M] = {}
 
     def __call__(self, like: Tensor) -> M:
-        """The copy in the dtype and on the device of ``like``, made when it is first asked for."""
+        """Return the copy in the dtype and on the device of ``like``; it is made on first use."""
         key = (like.dtype, like.device)
-        if key not in self._copies:
+        if key not in self.copies:
             frozen = (
                 copy.deepcopy(self.module)
                 .to(dtype=like.dtype, device=like.device)
@@ -45,8 +45,8 @@ class Frozen(Generic[M]):
             )
             if self.finish is not None:
                 self.finish(frozen)
-            self._copies[key] = frozen
-        return self._copies[key]
+            self.copies[key] = frozen
+        return self.copies[key]
 
     def __getstate__(self) -> dict[str, object]:
-        return {"module": self.module, "finish": self.finish, "_copies": {}}
+        return {"module": self.module, "finish": self.finish, "copies": {}}

@@ -87,12 +87,6 @@ class Problem:
     upper: Tensor | None = None
     weights: Tensor | None = None
 
-    def weights_of(self, rows: Tensor) -> Tensor:
-        """Return the cost per feature of some rows, shape ``(d,)`` or ``(m, d)``."""
-        if self.weights is None:
-            return self.x.new_ones(self.x.shape[1])
-        return self.weights if self.weights.ndim == 1 else self.weights[rows]
-
     def values(self, x_cf: Tensor, rows: Tensor) -> Tensor:
         """Return the value of every constraint, shape ``(m, number of constraints)``."""
         columns = [c.value(x_cf, rows) for c in self.constraints.values()]

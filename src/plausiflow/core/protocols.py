@@ -78,11 +78,13 @@ class RowScores(Protocol):
     """The plausibility of candidates for given factual rows, each with its own threshold.
 
     Attributes:
-        threshold: What the score of each factual row's candidates is compared with, in addition to the
-            thresholds of the classes, shape ``(n,)``: margin and context threshold.
+        threshold: What the candidates of each factual row are compared with, beyond the thresholds of the
+            classes, shape ``(n,)``: margin and context threshold.
+        margin: The part of the threshold that is the margin, shape ``(n,)``.
     """
 
     threshold: Tensor
+    margin: Tensor
 
     def at(self, rows: Tensor) -> RowScores:
         """Select rows, shape ``(k,)``; a row may occur more than once."""
@@ -97,7 +99,9 @@ class RowScores(Protocol):
         ...
 
     def of_columns(self, moving: MovingColumns, rows: Tensor) -> tuple[RowFunction, RowValueAndGrad | None]:
-        """Return the score as a function of the moving columns, and with its gradient if that is cheap.
+        """Return the score before its threshold as a function of the moving columns.
+
+        The second function also returns the gradient; None leaves that to autograd.
 
         Args:
             moving: The columns that move, of one encoded candidate for each of the problem's rows.

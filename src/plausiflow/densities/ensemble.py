@@ -192,11 +192,11 @@ class CrossFitEnsemble:
             margin: Margins of the classes instead of the calibrated ones, shape ``(k,)``.
             left_out: The member that is left out for each row, shape ``(n,)``; it can judge afterwards.
         """
-        check_classes(y_target, self.n_classes)
+        if len(y_target) and not 0 <= int(y_target.min()) <= int(y_target.max()) < self.n_classes:
+            check_classes(y_target, self.n_classes)
         margin = self.margin_ if margin is None else margin
         margin = margin if with_margin else torch.zeros_like(margin)
-        threshold = margin.to(x)[y_target] + self.context_threshold(x, y_target)
-        return EnsembleRowScores(self, x, y_target, threshold, left_out)
+        return EnsembleRowScores(self, x, y_target, margin.to(x)[y_target], left_out)
 
     def context_threshold(self, x: Tensor, y: Tensor) -> Tensor:
         """The part of the threshold that depends on what a row is given, shape ``(n,)``."""
@@ -273,7 +273,8 @@ class CrossFitEnsemble:
             raise NotFittedError(
                 "This ensemble has not been fitted. Call `fit(x, y)` first, or `load_state(state)`."
             )
-        return self._stacked(like)
+        known = self._stacked.copies.get((like.dtype, like.device))
+        return self._stacked(like) if known is None else known
 
     def _untrained(self) -> list[Member]:
         return [copy_with_seed(self.base, self.seed * 1000 + m) for m in range(self.members)]
@@ -293,11 +294,12 @@ class EnsembleRowScores(PlainRowScores):
         ensemble: CrossFitEnsemble,
         x: Tensor,
         y_target: Tensor,
-        threshold: Tensor,
+        margin: Tensor,
         left_out: Tensor | None,
     ) -> None:
         super().__init__(ensemble, x, y_target)
-        self.ensemble, self.threshold, self.left_out = ensemble, threshold, left_out
+        self.ensemble, self.margin, self.left_out = ensemble, margin, left_out
+        self.threshold = margin + ensemble.context_threshold(x, y_target)
 
     def at(self, rows: Tensor) -> Self:
         """Select rows, shape ``(k,)``; a row may occur more than once."""
@@ -312,56 +314,53 @@ class EnsembleRowScores(PlainRowScores):
         return other
 
     def score(self, x_cf: Tensor, rows: Tensor) -> Tensor:
-        """Return the scores ``(m,)`` of candidates ``(m, d)`` for the rows ``(m,)``; keeps the graph."""
-        y = self.y_target[rows]
-        thresholds = self.ensemble.thresholds_.to(x_cf)[:, y]
-        return self._aggregate(
-            plausibility_value(self.ensemble.unchecked_log_probs(x_cf, y), thresholds), rows
-        )
+        """Return the scores of candidates ``(m, d)`` for the rows ``(m,)``, shape ``(m,)``; keeps the graph."""
+        return plausibility_value(self._excess(x_cf, rows), self.threshold[rows].to(x_cf))
 
     def of_columns(self, moving: MovingColumns, rows: Tensor) -> tuple[RowFunction, RowValueAndGrad | None]:
-        """Return the score as a function of the moving columns, with its gradient for flows.
+        """Return the score before its threshold as a function of the moving columns.
 
         If only the numbers of a mixed density move, the part of the categories is computed once.
         """
-        stacked = self.ensemble.stacked(moving.template)
+        ensemble, stacked = self.ensemble, self.ensemble.stacked(moving.template)
         flow = stacked if isinstance(stacked, StackedMAF) else getattr(stacked, "flow", None)
         columns = list(range(moving.template.shape[1])) if moving.columns is None else moving.columns.tolist()
         if not isinstance(flow, StackedMAF) or flow.modelled != columns:
-            return super().of_columns(moving, rows)
-        y, known = self.y_target[rows], self.ensemble.known(self.y_target[rows])
-        constant = -self.ensemble.thresholds_.to(moving.template)[:, y]
+            return lambda z, which: self._excess(moving.encoded(z, which), rows[which]), None
+        y, known, rule = self.y_target[rows], ensemble.known(self.y_target[rows]), ensemble.rule_
+        left_out = None if self.left_out is None else self.left_out[rows]
+        constant = -ensemble.thresholds_.to(moving.template)[:, y]
         if isinstance(stacked, StackedMixed) and stacked.levels is not None:
             constant = constant + stacked.levels(moving.template, known)
         given = flow.conditions(moving.template, known) if flow.given else None
-        rule = self.ensemble.rule_
 
-        def conditions(which: Tensor) -> Tensor:
-            return flow.conditions(moving.template, known[which]) if given is None else given[:, :, which]
+        def prepared(which: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+            conditions = (
+                flow.conditions(moving.template, known[which]) if given is None else given[:, :, which]
+            )
+            return conditions, constant[:, which], None if left_out is None else left_out[which]
 
-        def score(z: Tensor, which: Tensor) -> Tensor:
-            scores = flow.log_prob(z, conditions(which)) + constant[:, which]
+        def excess(z: Tensor, which: Tensor) -> Tensor:
+            conditions, own, out = prepared(which)
+            scores = flow.log_prob(z, conditions) + own
             if rule is not None:
                 scores = scores + rule(moving.encoded(z, which), y[which])
-            return self._aggregate(scores, rows[which])
+            return ensemble.aggregated(scores, out)
 
-        def value_and_grad(z: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-            own, left_out = constant[:, which], self._left_out(rows[which])
+        def excess_and_grad(z: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+            conditions, own, out = prepared(which)
             log_probs, gradient = flow.value_and_grad(
-                z, conditions(which), lambda found: self.ensemble.shares(found + own, left_out)
+                z, conditions, lambda found: ensemble.shares(found + own, out)
             )
-            return self._aggregate(log_probs + own, rows[which]), gradient
+            return ensemble.aggregated(log_probs + own, out), gradient
 
-        return score, value_and_grad if rule is None else None
+        return excess, excess_and_grad if rule is None else None
 
-    def _aggregate(self, scores: Tensor, rows: Tensor) -> Tensor:
-        """Aggregate members' scores ``(M, m)`` and compare them with the rows' thresholds."""
-        return plausibility_value(
-            self.ensemble.aggregated(scores, self._left_out(rows)), self.threshold[rows].to(scores)
-        )
-
-    def _left_out(self, rows: Tensor) -> Tensor | None:
-        return None if self.left_out is None else self.left_out[rows]
+    def _excess(self, x_cf: Tensor, rows: Tensor) -> Tensor:
+        """Aggregate the members' log-densities minus their thresholds, shape ``(m,)``."""
+        y = self.y_target[rows]
+        scores = self.ensemble.unchecked_log_probs(x_cf, y) - self.ensemble.thresholds_.to(x_cf)[:, y]
+        return self.ensemble.aggregated(scores, None if self.left_out is None else self.left_out[rows])
 
 
 def split_by_class(y: Tensor, parts: int, seed: int) -> Tensor:

@@ -33,18 +33,21 @@ class PlainRowScores:
     """
 
     def __init__(self, plausibility: Plausibility, x: Tensor, y_target: Tensor) -> None:
-        self.plausibility, self.y_target, self.threshold = plausibility, y_target, x.new_zeros(len(x))
+        self.plausibility, self.y_target = plausibility, y_target
+        self.threshold = self.margin = x.new_zeros(len(x))
 
     def at(self, rows: Tensor) -> Self:
         """Select rows, shape ``(k,)``; a row may occur more than once."""
         other = copy.copy(self)
         other.y_target, other.threshold = self.y_target[rows], self.threshold[rows]
+        other.margin = self.margin[rows]
         return other
 
     def to(self, device: torch.device) -> Self:
         """Move to a device."""
         other = copy.copy(self)
         other.y_target, other.threshold = self.y_target.to(device), self.threshold.to(device)
+        other.margin = self.margin.to(device)
         return other
 
     def score(self, x_cf: Tensor, rows: Tensor) -> Tensor:
@@ -53,7 +56,8 @@ class PlainRowScores:
 
     def of_columns(self, moving: MovingColumns, rows: Tensor) -> tuple[RowFunction, RowValueAndGrad | None]:
         """Return the score as a function of the moving columns; autograd computes the gradient."""
-        return lambda z, which: self.score(moving.encoded(z, which), rows[which]), None
+        y, score = self.y_target[rows], self.plausibility.score
+        return lambda z, which: score(moving.encoded(z, which), y[which]), None
 
 
 def row_scores(

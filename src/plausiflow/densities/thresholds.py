@@ -150,17 +150,18 @@ class ThresholdedRowScores(PlainRowScores):
 
     def of_columns(self, moving: MovingColumns, rows: Tensor) -> tuple[RowFunction, RowValueAndGrad | None]:
         """Return the score as a function of the moving columns, with its gradient for a plain MAF."""
-        score, _ = super().of_columns(moving, rows)
-        density = self.density
-        if not getattr(density, "has_gradient", False):
-            return score, None
+        density, y, log_delta = self.density, self.y_target[rows], self.log_delta[rows]
+        log_prob = getattr(density, "unchecked_log_prob", density.log_prob)
+
+        def score(z: Tensor, which: Tensor) -> Tensor:
+            own = log_prob(moving.encoded(z, which), y[which])
+            return plausibility_value(own, log_delta[which].to(z))
 
         def value_and_grad(z: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-            own = rows[which]
-            log_prob, gradient = density.value_and_grad(moving.encoded(z, which), self.y_target[own])  # type: ignore[attr-defined]
-            return plausibility_value(log_prob, self.log_delta[own].to(z)), moving.gradient(gradient)
+            own, gradient = density.value_and_grad(moving.encoded(z, which), y[which])  # type: ignore[attr-defined]
+            return plausibility_value(own, log_delta[which].to(z)), moving.gradient(gradient)
 
-        return score, value_and_grad
+        return score, value_and_grad if getattr(density, "has_gradient", False) else None
 
 
 def quantile_of(values: Tensor, q: float) -> Tensor:

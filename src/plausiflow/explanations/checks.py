@@ -22,7 +22,10 @@ def table_problems(
 ) -> Iterator[str]:
     """Yield the problems of the tables and their columns."""
     tables = {"rows": rows, "answers": answers} | ({} if misses is None else {"misses": misses})
-    problems = [f"`{name}`: {text}" for name, table in tables.items() for text in frame_problems(table)]
+    # Tables with the columns of the schema, or of the rows, need no further look.
+    checked = isinstance(rows, pd.DataFrame) and list(rows.columns) == list(schema.names)
+    named = {n: t for n, t in tables.items() if (t is rows and not checked) or not _same_columns(t, rows)}
+    problems = [f"`{name}`: {text}" for name, table in named.items() for text in frame_problems(table)]
     yield from problems
     if problems:
         return
@@ -32,6 +35,12 @@ def table_problems(
         if list(table.columns) != list(rows.columns):
             names = ", ".join(map(str, table))
             yield f"`{name}` must have the columns of `rows`, in their order; got {names}"
+
+
+def _same_columns(table: object, rows: object) -> bool:
+    if not isinstance(table, pd.DataFrame) or not isinstance(rows, pd.DataFrame):
+        return False
+    return list(table.columns) == list(rows.columns)
 
 
 def answer_problems(of: IntArray, figures: pd.DataFrame, n: int, m: int) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -122,7 +123,8 @@ class NetworkClassifier(ABC):
         if self._frozen is None:
             raise _not_fitted(self)
         check_columns(x, self.n_features, "as when this classifier was fitted")
-        return self._frozen(x)
+        known = self._frozen.copies.get((x.dtype, x.device))
+        return self._frozen(x) if known is None else known
 
     def state(self) -> dict[str, Tensor]:
         """Return a copy of the weights by name, for ``load_state``."""
@@ -182,6 +184,9 @@ class _AffineReLU(NetworkClassifier):
             inputs = activations[-1] if activations else x
             activations.append(F.linear(inputs, layer.weight, layer.bias).relu_())
         logits = F.linear(activations[-1] if activations else x, maps[-1].weight, maps[-1].bias)
+
+        if len(maps) == 1:
+            return logits, partial(torch.matmul, other=maps[0].weight)
 
         def pullback(output_gradient: Tensor) -> Tensor:
             gradient = output_gradient @ maps[-1].weight

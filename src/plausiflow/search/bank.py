@@ -42,6 +42,13 @@ class Bank:
     rows: dict[int, Tensor]
     typical: dict[int, float] = field(default_factory=dict)
     least: dict[int, float] = field(default_factory=dict)
+    _codes: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
+
+    def codes(self, y: int, layout: Layout) -> Tensor:
+        """Return the levels of the rows of a class, shape ``(n, features with levels)``; computed once."""
+        if y not in self._codes:
+            self._codes[y] = layout.codes(self.rows[y])
+        return self._codes[y]
 
     @classmethod
     def of(cls, x: Tensor, n_classes: int, feasible: Feasible) -> Bank:
@@ -124,7 +131,8 @@ class Bank:
             bank = self.rows.get(y, task.x[:0]).to(task.x)
             for some in rows[task.y_target[rows] == y].split(_TABLE_BLOCK):
                 if len(bank):
-                    closest = _approximate_costs(task, some, bank).topk(min(among, len(bank)), largest=False)
+                    costs = _approximate_costs(task, some, bank, self.codes(y, task.layout).to(some.device))
+                    closest = costs.topk(min(among, len(bank)), largest=False)
                     owners = some[:, None].expand_as(closest.indices).reshape(-1)
                     moved = transplant(task, bank[closest.indices.reshape(-1)], owners)
                     parts.append(task.candidates(owners, moved))
@@ -185,11 +193,11 @@ def _nearest(
     return chosen.masked_fill(~torch.isfinite(order.values)[..., None], float("nan"))
 
 
-def _approximate_costs(task: SearchTask, rows: Tensor, bank: Tensor) -> Tensor:
+def _approximate_costs(task: SearchTask, rows: Tensor, bank: Tensor, codes: Tensor) -> Tensor:
     """Return about what it costs each row to become each bank row, ``(n, bank)``; immutables do not count."""
 
-    def split(x: Tensor) -> tuple[Tensor, Tensor]:
-        codes = dict(zip((b.name for b in task.layout.with_levels), task.layout.codes(x).T, strict=True))
+    def split(x: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
+        codes = dict(zip((b.name for b in task.layout.with_levels), levels.T, strict=True))
         ordered, nominal = [x[:, :0]], [x[:, :0]]
         for block in task.mutable:
             weight = task.weight_of[block.name]
@@ -203,18 +211,19 @@ def _approximate_costs(task: SearchTask, rows: Tensor, bank: Tensor) -> Tensor:
                 nominal.append(weight / 2 * x[:, block.levels.start : block.levels.stop])
         return torch.cat(ordered, dim=1), torch.cat(nominal, dim=1)
 
-    (ordered, nominal), (bank_ordered, bank_nominal) = split(task.x[rows]), split(bank)
+    ordered, nominal = split(task.x[rows], task.codes[rows])
+    bank_ordered, bank_nominal = split(bank, codes)
     distance = torch.cdist(ordered, bank_ordered, compute_mode="donot_use_mm_for_euclid_dist")
     return distance + torch.cdist(nominal, bank_nominal, p=1.0)
 
 
 def transplant(task: SearchTask, x: Tensor, rows: Tensor) -> Tensor:
     """Put what the rules fix for each row, levels and bounds, into real rows ``(p, width)``."""
-    codes, own = task.layout.codes(x), task.layout.codes(task.x[rows])
+    codes, own = task.layout.codes(x), task.codes[rows]
     for j, block in enumerate(task.layout.with_levels):
         allowed = task.allowance.levels[rows][:, block.levels.start : block.levels.stop]
         codes[:, j] = torch.where(allowed.gather(1, codes[:, j : j + 1])[:, 0], codes[:, j], own[:, j])
     lower, upper = task.allowance.lower[rows], task.allowance.upper[rows]
-    free = task.layout.free(codes)
+    free = task.free_numbers(codes)
     moved = torch.where(free, torch.minimum(torch.maximum(x, lower), upper), x)
     return task.layout.with_codes(moved, codes)

@@ -25,11 +25,12 @@ def beam(task: SearchTask, rows: Tensor, typical: dict[int, float]) -> Candidate
     if not columns:
         return task.candidates(rows[:0], task.x[:0])
     sizes = torch.tensor([len(block.levels) for block in layout.with_levels], device=task.x.device)
-    allowed, own = task.allowance.levels.clone(), layout.codes(task.x)
+    allowed, own = task.allowance.levels.clone(), task.codes
     states, kept = task.candidates(rows, task.x[rows]), []
     for depth in range(min(DEPTH, task.allowance.max_changes or DEPTH)):
         # A category changes at most once.
-        unchanged = (layout.codes(states.x) == own[states.rows]).repeat_interleave(sizes, dim=1)
+        codes = layout.codes(states.x) if depth else own[rows]
+        unchanged = (codes == own[states.rows]).repeat_interleave(sizes, dim=1)
         options = allowed[states.rows][:, columns] & unchanged & (states.x[:, columns] == 0)
         which, flip = options.nonzero(as_tuple=True)
         if len(which) == 0:

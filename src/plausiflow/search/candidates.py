@@ -83,19 +83,22 @@ def cheapest(rows: Tensor, cost: Tensor, count: int) -> Tensor:
     return order[place < count]
 
 
-def change_costs(layout: Layout, weights: Tensor, x: Tensor, x_cf: Tensor) -> Tensor:
+def change_costs(
+    layout: Layout, weights: Tensor, before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]
+) -> Tensor:
     """Return the cost of changing rows ``(p, width)`` into others, shape ``(p,)``.
 
     Args:
         layout: Layout of encoded rows.
         weights: Cost of each feature, in the order of the layout's blocks.
-        x: Factual rows.
-        x_cf: Changed rows.
+        before: Factual rows, shape ``(p, width)``, and their levels (``layout.codes``).
+        after: Changed rows and their levels.
     """
+    (x, codes), (x_cf, codes_cf) = before, after
     weight_of = {block.name: weight for block, weight in zip(layout.blocks, weights.tolist(), strict=True)}
     numbers = {b.number: weight_of[b.name] for b in layout.blocks if b.number is not None}
     gap = x_cf[:, list(numbers)] - x[:, list(numbers)]
-    steps = (layout.codes(x_cf) - layout.codes(x)).to(x)
+    steps = (codes_cf - codes).to(x)
     flat, graded = torch.zeros_like(steps[:1]), torch.zeros_like(steps[:1])
     for j, block in enumerate(layout.with_levels):
         if block.nominal:

@@ -119,8 +119,8 @@ class Engine:
         """
         bank = self.wider_bank if wider and self.wider_bank is not None else self.bank
         strategy, home = self.strategy.quicker() if quick else self.strategy, task.x.device
-        on_cpu = self.true_model is not None
-        task = task.to(torch.device("cpu") if on_cpu else search_device(self.device, len(task)))
+        if self.true_model is None and torch.cuda.is_available():
+            task = task.to(search_device(self.device, len(task)))
         if k == 1 or isinstance(strategy, MethodSearch):
             return strategy.run(task, bank, keep=max(k, strategy.finalists)).to(home)
         return search_diverse(task, bank, strategy, k).to(home)

@@ -58,11 +58,14 @@ def search_in_batches(
     """Search the rows of a task that can have an answer, batch by batch."""
     parts = []
     size = table_rows_per_search(task.x, black_box=black_box)
+    everyone = torch.arange(len(task), device=task.x.device)
+    if len(task) <= size:
+        return search(everyone[task.allowance.possible])
     with progress_bar("Searching rows", len(task)) as advance:
-        for rows in torch.arange(len(task), device=task.x.device).split(size):
+        for rows in everyone.split(size):
             parts.append(search(rows[task.allowance.possible[rows]]))
             advance(len(rows), "")
-    return Candidates.concat(*parts) if parts else task.candidates(task.y_target[:0], task.x[:0])
+    return Candidates.concat(*parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +126,9 @@ class MixedSearch:
         if not self.flips:
             return Candidates.concat(task.solve(first), real).feasible.unique()
         flipped = beam(task, rows, bank.typical)
-        alone = task.layout.with_codes(task.x[flipped.rows], task.layout.codes(flipped.x))
-        flip_costs = task.costs(alone, flipped.rows)
+        codes = task.layout.codes(flipped.x)
+        alone = task.layout.with_codes(task.x[flipped.rows], codes)
+        flip_costs = task.costs(alone, flipped.rows, codes)
         # A flip that alone costs more than an answer in hand is not solved. Few rows do not wait for that
         # answer: one search of all candidates costs less than two.
         few = len(rows) <= FEW_ROWS

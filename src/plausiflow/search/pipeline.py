@@ -174,14 +174,12 @@ def _search(
     quick: bool = False,
 ) -> _Answers:
     x, targets, frame, locked = request.part(rows)
-    thresholds = row_scores(engine.plausibility, x, targets.y, with_margin=False)
-    scores = None if margin else thresholds
+    scores = None if margin else row_scores(engine.plausibility, x, targets.y, with_margin=False)
     task = engine.task(x, targets, frame=frame, locked=locked, scores=scores)
     found = engine.search(task, request.k, wider=not margin, quick=quick)
     verified = _verify(engine, encoder, request, found, rows)
-    needed = task.scores.threshold - thresholds.threshold
     place = torch.searchsorted(rows, verified.of)
-    holds = (verified.score >= needed[place]).nonzero()[:, 0]
+    holds = (verified.score >= task.scores.margin[place]).nonzero()[:, 0]
     return verified.select(holds[cheapest(verified.of[holds], verified.cost[holds], request.k)])
 
 
@@ -199,8 +197,10 @@ def _verify(
     score = scores.score(again.x, torch.arange(len(of)))
     holds = torch.from_numpy(again.usable & ~broken)
     index = holds.nonzero()[:, 0]
-    verified = engine.verify(again.x[index], decoded.iloc[index.numpy()], targets[index], score[index])
-    cost = change_costs(engine.rules.layout, engine.weights, x, again.x)
+    holding = targets if len(index) == len(of) else targets[index]
+    verified = engine.verify(again.x[index], decoded.iloc[index.numpy()], holding, score[index])
+    layout = engine.rules.layout
+    cost = change_costs(layout, engine.weights, (x, layout.codes(x)), (again.x, layout.codes(again.x)))
     return _Answers(of, again.x, decoded, cost, score).select(index[verified.safely_valid])
 
 

@@ -19,11 +19,11 @@ from plausiflow.core import (
     RowScores,
     Targets,
     ValidityConstraint,
-    plausibility_hinge,
+    plausibility_constraint,
 )
 
-VALIDITY_BUFFER, PLAUSIBILITY_BUFFER, RULE_BUFFER = 1e-3, 5e-3, 1e-6
-"""How far inside its constraints a solver aims, in logits, nats and units of a rule."""
+RULE_BUFFER = 1e-6
+"""How far inside a rule a solver aims, in units of the rule."""
 
 
 def build_problem(
@@ -44,7 +44,7 @@ def build_problem(
 
     Args:
         x: Moving columns of the factuals, shape ``(p, d)``.
-        targets: Target of each program.
+        targets: Targets of the rows of ``scores``.
         validity: Whether the model meets a target.
         scores: Plausibility of candidates.
         moving: The columns that move, and the encoded rows they belong to.
@@ -55,39 +55,11 @@ def build_problem(
         rules: Further constraints on encoded rows by name, such as linear relations.
         extra_plausibility: How much more plausible than needed an answer must be, in nats.
     """
-    score, score_and_grad = scores.of_columns(moving, rows)
-
-    def validity_value(z: Tensor, which: Tensor) -> Tensor:
-        return validity(moving.encoded(z, which), targets[which])
-
-    def validity_value_and_grad(z: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-        value, gradient = validity.value_and_grad(moving.encoded(z, which), targets[which])
-        return value, moving.gradient(gradient)
-
-    def plausibility(z: Tensor, which: Tensor) -> Tensor:
-        return score(z, which) - extra_plausibility
-
-    def plausibility_and_grad(z: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-        assert score_and_grad is not None
-        value, gradient = score_and_grad(z, which)
-        return value - extra_plausibility, gradient
-
-    deeper = extra_plausibility != 0
-    plausible = plausibility if deeper else score
-    known = validity.model_value_and_grad is not None
-    constraints = {
-        "validity": Constraint(validity_value, VALIDITY_BUFFER, validity_value_and_grad if known else None),
-        "plausibility": Constraint(
-            plausible,
-            PLAUSIBILITY_BUFFER,
-            plausibility_and_grad if deeper and score_and_grad is not None else score_and_grad,
-        ),
-    }
-    penalties: dict[str, RowFunction] = {
-        "validity": lambda z, which: validity.loss(moving.encoded(z, which), targets[which]),
-        # A score is the log-density minus its threshold, so the threshold that is left is zero.
-        "plausibility": lambda z, which: plausibility_hinge(plausible(z, which), z.new_zeros(())),
-    }
+    constraints, penalties = {}, {}
+    constraints["validity"], penalties["validity"] = validity.constraint(targets, rows, moving)
+    constraints["plausibility"], penalties["plausibility"] = plausibility_constraint(
+        scores, moving, rows, extra_plausibility
+    )
     for name, rule in (rules or {}).items():
         constraints[name] = Constraint(_of_encoded(rule, moving), RULE_BUFFER)
         penalties[name] = _violation(constraints[name].value)

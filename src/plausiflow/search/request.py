@@ -130,7 +130,10 @@ def check_request(
 ) -> None:
     """Raise unless the arguments of ``explain`` are valid; every invalid one is named."""
     fine = {
-        "k": (f"a whole number from 1 to {MOST_ANSWERS}", is_whole(k) and 1 <= to_float(k) <= MOST_ANSWERS),
+        "k": (
+            f"a whole number from 1 to {MOST_ANSWERS}",
+            _is_count(k),
+        ),
         "time_limit": ("seconds, 0 or more, or None", time_limit is None or to_float(time_limit) >= 0),
         "relaxed": ("True or False", isinstance(relaxed, bool | np.bool_)),
         "second_opinion": ("True or False", isinstance(second_opinion, bool | np.bool_)),
@@ -151,6 +154,11 @@ def check_request(
     raise_unless(fine, given)
 
 
+def _is_count(k: object) -> bool:
+    whole = isinstance(k, int | np.integer) and not isinstance(k, bool)
+    return whole and 1 <= int(k) <= MOST_ANSWERS  # type: ignore[call-overload]
+
+
 def is_device(name: object) -> bool:
     """Return whether searches can run on a device."""
     if name in ("auto", "cpu"):
@@ -165,15 +173,16 @@ def is_device(name: object) -> bool:
 def read_rows(encoder: Encoder, model: TableModel, rows: pd.DataFrame) -> tuple[Encoded, Tensor]:
     """Return encoded rows and the model's outputs; a row without an output gets a problem."""
     encoded = encoder.encode(rows)
+    readable = encoded.usable
     shape = (len(rows), len(model.labels)) if model.labels else (len(rows),)
     outputs = torch.full(shape, torch.nan, dtype=torch.float64)
-    usable = torch.from_numpy(encoded.usable)
-    own = rows[encoded.usable]
+    usable = torch.from_numpy(readable)
+    own = rows[readable]
     if encoder.missing == "impute":
         own = encoder.decode(encoded.x[usable], like=own)
     outputs[usable] = model.predict_outputs(encoded.x[usable], own)
     unknown = outputs.isnan() if outputs.ndim == 1 else outputs.isnan().any(dim=1)
-    undecided = encoded.usable & unknown.numpy()
+    undecided = readable & unknown.numpy()
     what = "probabilities" if model.labels else "prediction"
     encoded.problems[undecided] = (
         f"the model gives no {what} for it; a number may be too far from the training range"

@@ -92,7 +92,7 @@ def _directions(moving: Tensor, shifts: Tensor) -> Tensor:
 def on_grid(task: SearchTask, candidates: Candidates, directions: Tensor | None = None) -> Tensor:
     """Return candidates with their changed numbers on the grid, inside bounds: up (1), down (0) or nearest."""
     x, columns = candidates.x, [column for column in task.layout.gridded if column in task.movable]
-    near, below, above = (task.layout.snap(x, shift)[:, columns] for shift in (0, -1, 1))
+    near, below, above = (part[:, columns] for part in task.layout.grid_neighbours(x))
     own, factual = x[:, columns], task.x[candidates.rows][:, columns]
     lower = task.allowance.lower[candidates.rows][:, columns]
     upper = task.allowance.upper[candidates.rows][:, columns]
@@ -105,7 +105,7 @@ def on_grid(task: SearchTask, candidates: Candidates, directions: Tensor | None 
     near = torch.where(near > upper + SLACK, below, near)
     near = torch.where(near < lower - SLACK, above, near)
     near = torch.minimum(torch.maximum(near, lower), upper)
-    free = task.layout.free(task.layout.codes(x))[:, columns]
+    free = task.free_numbers(task.layout.codes(x))[:, columns]
     placed = x.clone()
     placed[:, columns] = torch.where(free & (own != factual), near, own)
     return placed

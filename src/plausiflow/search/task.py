@@ -19,7 +19,6 @@ from plausiflow.core import (
     Solver,
     Targets,
     ValidityConstraint,
-    blocks,
 )
 from plausiflow.search.candidates import Candidates, change_costs
 from plausiflow.search.problem import build_problem
@@ -28,7 +27,7 @@ from plausiflow.tables import Block, Layout
 
 
 def _in_blocks(check: Callable[[Tensor, Tensor], Tensor], x: Tensor, rows: Tensor) -> Tensor:
-    parts = [check(*block) for block in blocks(x, rows, size=CANDIDATES)]
+    parts = [check(x[i : i + CANDIDATES], rows[i : i + CANDIDATES]) for i in range(0, len(x), CANDIDATES)]
     return torch.cat(parts) if len(x) else torch.zeros(0, dtype=torch.bool, device=x.device)
 
 
@@ -69,6 +68,8 @@ class SearchTask:
 
     def to(self, device: torch.device) -> SearchTask:
         """Move to a device; the oracle is not asked there."""
+        if device == self.x.device:
+            return self
         return replace(
             self,
             x=self.x.to(device),
@@ -103,6 +104,21 @@ class SearchTask:
         return self.targets.y
 
     @cached_property
+    def codes(self) -> Tensor:
+        """Levels of the factual rows, shape ``(n, features with levels)``."""
+        return self.layout.codes(self.x)
+
+    @cached_property
+    def free(self) -> Tensor:
+        """Numbers of the factual rows that their levels leave free, shape ``(n, width)``."""
+        return self.free_numbers(self.codes)
+
+    def free_numbers(self, codes: Tensor) -> Tensor:
+        """Return which numbers are free at these levels, shape ``(n, width)``."""
+        free = self.layout.always_free
+        return self.layout.free(codes) if free is None else free.to(codes.device).expand(len(codes), -1)
+
+    @cached_property
     def mutable(self) -> tuple[Block, ...]:
         """Blocks of the features that may change."""
         return tuple(block for block in self.layout.blocks if block.name not in self.immutable)
@@ -127,17 +143,19 @@ class SearchTask:
         """Return candidates that are not checked yet."""
         return Candidates(rows=rows, x=x, cost=x.new_full((len(x),), torch.inf))
 
-    def costs(self, x_cf: Tensor, rows: Tensor) -> Tensor:
-        """Return the cost of candidates ``(p, width)`` for some rows, shape ``(p,)``."""
-        return change_costs(self.layout, self.weights, self.x[rows], x_cf)
+    def costs(self, x_cf: Tensor, rows: Tensor, codes: Tensor | None = None) -> Tensor:
+        """Return the cost of candidates ``(p, width)`` for some rows, shape ``(p,)``; ``codes``: their levels."""
+        codes = self.layout.codes(x_cf) if codes is None else codes
+        return change_costs(self.layout, self.weights, (self.x[rows], self.codes[rows]), (x_cf, codes))
 
     @torch.no_grad()
     def constraint_values(self, x_cf: Tensor, rows: Tensor) -> Tensor:
         """Return validity, plausibility and linear rules, shape ``(p, 2 + m)``; at least zero if satisfied."""
         parts = []
-        for own, chosen in blocks(x_cf, rows, size=CANDIDATES):
-            values = [self.validity(own, self.targets[chosen]), self.scores.score(own, chosen)]
-            parts.append(torch.cat([torch.stack(values, 1), self.allowance.linear_values(own, chosen)], 1))
+        for own, chosen in zip(x_cf.split(CANDIDATES), rows.split(CANDIDATES), strict=True):
+            values = [self.validity(own, self.targets, chosen), self.scores.score(own, chosen)]
+            linear = self.allowance.linear_values(own, chosen) if self.allowance.inequalities else own[:, :0]
+            parts.append(torch.cat([torch.stack(values, 1), linear], 1))
         return torch.cat(parts) if parts else x_cf.new_zeros(0, 2 + len(self.allowance.inequalities))
 
     def check(self, candidates: Candidates, *, max_changes: bool = True) -> Candidates:
@@ -146,8 +164,8 @@ class SearchTask:
         ``max_changes=False`` ignores the limit on the number of changed features.
         """
         x, rows = candidates.x, candidates.rows
-        allowance = self.allowance if max_changes else replace(self.allowance, max_changes=None)
-        feasible = allowance.contains(x, rows)
+        codes = self.layout.codes(x)
+        feasible = self.allowance.contains(x, rows, max_changes=max_changes, codes=codes)
         # The oracle is asked last, and only about what is left.
         checks: list[Callable[[Tensor, Tensor], Tensor]] = [self._plausible]
         if self.oracle is not None:
@@ -157,11 +175,11 @@ class SearchTask:
         for check in checks:
             left = feasible.nonzero()[:, 0]
             feasible[left] = check(x[left], rows[left])
-        return replace(candidates, cost=torch.where(feasible, self.costs(x, rows), torch.inf))
+        return replace(candidates, cost=torch.where(feasible, self.costs(x, rows, codes), torch.inf))
 
     @torch.no_grad()
     def _valid(self, x_cf: Tensor, rows: Tensor) -> Tensor:
-        return _in_blocks(lambda own, of: self.validity(own, self.targets[of]) >= 0, x_cf, rows)
+        return _in_blocks(lambda own, of: self.validity(own, self.targets, of) >= 0, x_cf, rows)
 
     @torch.no_grad()
     def _plausible(self, x_cf: Tensor, rows: Tensor) -> Tensor:
@@ -195,9 +213,9 @@ class SearchTask:
         for start in range(0, len(candidates), CANDIDATES):
             which = torch.arange(start, min(start + CANDIDATES, len(candidates)), device=self.x.device)
             own = candidates[which]
-            moving = MovingColumns.of(own.x, self.numbers)
+            moving, codes = MovingColumns.of(own.x, self.numbers), self.layout.codes(own.x)
             problem, begin = self._problem(
-                own, moving, None if frozen is None else frozen[which], extra_plausibility
+                own, moving, codes, None if frozen is None else frozen[which], extra_plausibility
             )
             if weights is not None:
                 problem = replace(problem, weights=weights[which])
@@ -208,20 +226,20 @@ class SearchTask:
             else:
                 solution = _solve_from(self.solver, problem, begin)
             found = torch.isfinite(solution).all(dim=1)
-            everyone = torch.arange(len(own), device=self.x.device)
-            x = moving.encoded(torch.where(found[:, None], solution, begin), everyone)
+            assert moving.columns is not None
+            x = own.x.index_copy(1, moving.columns, torch.where(found[:, None], solution, begin))
             # If a rule forces a feature to move, a frozen value may not be allowed.
-            found &= replace(self.allowance, max_changes=None).contains(x, own.rows)
-            cost = torch.where(found, self.costs(x, own.rows), torch.inf)
+            found &= self.allowance.contains(x, own.rows, max_changes=False, codes=codes)
+            cost = torch.where(found, self.costs(x, own.rows, codes), torch.inf)
             parts.append(Candidates(rows=own.rows, x=x, cost=cost))
         return Candidates.concat(*parts) if parts else candidates
 
-    def _bounds(self, own: Candidates, frozen: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _bounds(self, own: Candidates, codes: Tensor, frozen: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the smallest and largest allowed numbers of each candidate, shape ``(p, numbers)`` each."""
         rows, numbers = own.rows, self.numbers
         lower, upper = self.allowance.lower[rows][:, numbers], self.allowance.upper[rows][:, numbers]
         factual, begin = self.x[rows][:, numbers], own.x[:, numbers]
-        free = self.layout.free(self.layout.codes(self.x[rows]))
+        free = self.free[rows]
         for column, least in self.least.items():
             if column in numbers:
                 j = numbers.index(column)
@@ -233,14 +251,19 @@ class SearchTask:
             kept = frozen[:, places]
             lower, upper = torch.where(kept, factual, lower), torch.where(kept, factual, upper)
         # A special state pins its number: at zero, or at the filling of a missing value.
-        pinned = ~self.layout.free(self.layout.codes(own.x))[:, numbers]
+        pinned = ~self.free_numbers(codes)[:, numbers]
         return torch.where(pinned, begin, lower), torch.where(pinned, begin, upper)
 
     def _problem(
-        self, own: Candidates, moving: MovingColumns, frozen: Tensor | None, extra_plausibility: float
+        self,
+        own: Candidates,
+        moving: MovingColumns,
+        codes: Tensor,
+        frozen: Tensor | None,
+        extra_plausibility: float,
     ) -> tuple[Problem, Tensor]:
         """Return the problem over the numbers of the candidates, and its starting points."""
-        lower, upper = self._bounds(own, frozen)
+        lower, upper = self._bounds(own, codes, frozen)
         begin = torch.minimum(torch.maximum(own.x[:, self.numbers], lower), upper)
         factual = self.x[own.rows][:, self.numbers]
         weights = factual.new_tensor([self.weight_of[b.name] for b in self.mutable if b.number is not None])
@@ -250,7 +273,7 @@ class SearchTask:
 
         problem = build_problem(
             x=factual,
-            targets=self.targets[own.rows],
+            targets=self.targets,
             validity=self.validity,
             scores=self.scores,
             moving=moving,

@@ -14,7 +14,7 @@ from dataclasses import fields, replace
 import torch
 from torch import Tensor
 
-from plausiflow.solvers.evaluation import Evaluation
+from plausiflow.core import Evaluation
 from plausiflow.solvers.iteration import SQPState, StoppingCriteria
 
 MOST_SEARCHES = 65_536

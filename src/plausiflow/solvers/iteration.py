@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plausiflow.solvers.evaluation import Evaluated, Evaluation
+from plausiflow.core import Evaluated, Evaluation, Problem
 from plausiflow.solvers.qp import Quadratic, Step, product
 
 GRID = 2.0**-20
@@ -89,7 +89,7 @@ class SQPState:
         """Evaluate the starting points; the curvature is the cost's own times a factor."""
         problem = evaluation.problem
         lower, upper = (None if b is None else b[rows] for b in (problem.lower, problem.upper))
-        factual, weights = problem.x[rows], problem.weights_of(rows).expand(start.shape)
+        factual, weights = problem.x[rows], _weights(problem, rows, start)
         free = torch.ones_like(start) if lower is None or upper is None else (upper > lower).to(start)
         cost = _cost(start - factual, weights)
         at = evaluation(start, rows)
@@ -229,3 +229,10 @@ def _on_grid(x: Tensor, step: Tensor) -> Tensor:
 
 def _cost(gap: Tensor, weights: Tensor) -> Tensor:
     return (gap * gap * weights).sum(dim=1)
+
+
+def _weights(problem: Problem, rows: Tensor, start: Tensor) -> Tensor:
+    """Return the cost per feature of some rows, shaped like their starts."""
+    if problem.weights is None:
+        return torch.ones_like(start)
+    return (problem.weights if problem.weights.ndim == 1 else problem.weights[rows]).expand(start.shape)

@@ -20,17 +20,17 @@ the same answer alone and in any batch.
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from plausiflow.core import Problem, Solution, Starts
+from plausiflow.core import Evaluation, Problem, Solution, Starts
 from plausiflow.errors import InvalidInputError
 from plausiflow.progress import progress_bar
 from plausiflow.solvers.cuda_graphs import Running
-from plausiflow.solvers.evaluation import Evaluation
 from plausiflow.solvers.iteration import SQPState, StoppingCriteria
 from plausiflow.solvers.starts import bisect
 
@@ -112,7 +112,7 @@ class SQP:
         evaluation = Evaluation(exact)
         best = BestPoints(exact.x)
         rows = torch.arange(len(exact.x), device=exact.x.device)
-        solver._search(evaluation, rows, start.double(), best, curvature)
+        solver._search(evaluation, rows, start.double(), best, curvature, progress=False)
         return Solution(x=best.x, gradients=best.gradients)
 
     def _checked(self, problem: Problem, exact: Problem, x: Tensor, starts: Starts | None) -> Tensor:
@@ -162,13 +162,15 @@ class SQP:
         *,
         vain: int | None = None,
         path: list[Tensor] | None = None,
+        progress: bool = True,
     ) -> None:
         state = SQPState.begin(evaluation, rows, start, curvature, self.radius)
         stopping = StoppingCriteria(
             tolerance=self.tolerance, patience=self.patience, vain=vain or self.iterations
         )
         running = Running(state, evaluation, stopping, record=path is None)
-        with progress_bar("SQP: rows settled", len(rows)) as advance:
+        bar = progress_bar("SQP: rows settled", len(rows)) if progress else nullcontext(lambda n, text: None)
+        with bar as advance:
             for _ in range(self.iterations):
                 if path is not None:
                     path.append(_spread(running.state, path[-1] if path else start))
@@ -200,6 +202,8 @@ class BestPoints:
 
 
 def _in_double(problem: Problem) -> Problem:
+    if problem.x.dtype == torch.float64:
+        return problem
     tensors = {name: getattr(problem, name) for name in ("x", "lower", "upper", "weights")}
     exact = {name: None if value is None else value.double() for name, value in tensors.items()}
     assert exact["x"] is not None

@@ -45,6 +45,12 @@ def level_key(value: Any) -> Any:  # noqa: ANN401
     return value.strip() if isinstance(value, str) else to_python(value)
 
 
+def missing_cells(frame: pd.DataFrame) -> Mask:
+    """Return which cells of a table are missing, shape ``(n, columns)``."""
+    masks = [is_missing(frame[name]) for name in frame]
+    return np.stack(masks, axis=1) if masks else np.zeros(frame.shape, dtype=bool)
+
+
 def is_missing(column: pd.Series) -> Mask:
     """Return which cells are missing: None, NaN, NaT or NA."""
     missing = column.isna().to_numpy(dtype=bool)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -54,17 +55,17 @@ class Feature:
     can_miss: bool = False
     filling: CellValue | None = None
 
-    @property
+    @cached_property
     def is_number(self) -> bool:
         """Whether an encoded row has a column for its number."""
         return self.kind in ("continuous", "integer")
 
-    @property
+    @cached_property
     def has_levels(self) -> bool:
         """Whether its value is one of its levels."""
         return self.kind in ("boolean", "category", "ordered")
 
-    @property
+    @cached_property
     def is_numeric(self) -> bool:
         """Whether its values are numbers: its own, its levels or its constant. Booleans count as 0 and 1."""
         numbers = all(isinstance(level, bool | int | float) for level in self.levels)

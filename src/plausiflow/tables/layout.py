@@ -97,17 +97,17 @@ class Block:
     pinned: tuple[float | None, ...] = ()
     closed: tuple[bool, ...] = ()
 
-    @property
+    @cached_property
     def columns(self) -> list[int]:
         """All columns, in order."""
         return sorted([*([] if self.number is None else [self.number]), *self.levels])
 
-    @property
+    @cached_property
     def level_slice(self) -> slice:
         """The columns of its levels."""
         return slice(self.levels.start, self.levels.stop)
 
-    @property
+    @cached_property
     def nominal(self) -> bool:
         """Whether it is a category without an order: every change costs the same."""
         return self.number is None and not self.ordered
@@ -189,6 +189,19 @@ class Layout:
             if block.scale is not None and block.scale.log:
                 x[:, block.number] = block.scale.snap(x[:, block.number], shift)
         return x
+
+    def grid_neighbours(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return copies with every number at its nearest grid point, one point below, and one above."""
+        return self.snap(x), self.snap(x, -1), self.snap(x, 1)
+
+    @cached_property
+    def always_free(self) -> Tensor | None:
+        """The columns of numbers, shape ``(width,)``, if none has special states; else None, see ``free``."""
+        if any(block.number is not None for block in self.with_levels):
+            return None
+        mask = torch.zeros(self.width, dtype=torch.bool)
+        mask[self.numbers] = True
+        return mask
 
     @cached_property
     def gridded(self) -> list[int]:

@@ -40,7 +40,8 @@ class _ConvertedModel:
 
     def _outputs(self, x: Tensor) -> Tensor:
         check_encoded(x, self.n_features)
-        outputs: Tensor = self._frozen(x)(x)
+        known = self._frozen.copies.get((x.dtype, x.device))
+        outputs: Tensor = (self._frozen(x) if known is None else known)(x)
         return outputs
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from plausiflow.core import Problem
+from plausiflow.core.problem import Problem
 
 
 @dataclass(frozen=True)
