@@ -77,11 +77,11 @@ def test_scores_prepared_for_rows_are_the_score_and_its_gradient(ensemble, aggre
     point = x[which].requires_grad_()
     expected = ensemble.score(point, y[which])
     scores = ensemble.for_rows(x, y)
-    score, value_and_grad = scores.of_columns(MovingColumns(x), torch.arange(8))
-    for found in (scores.score(point, which), score(point, which)):
-        torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(scores.score(point, which), expected)
+    excess, value_and_grad = scores.of_columns(MovingColumns(x), torch.arange(8))
+    torch.testing.assert_close(excess(point, which) - scores.threshold[which], expected)
     value, gradient = value_and_grad(point.detach(), which)
-    torch.testing.assert_close(value, expected.detach())
+    torch.testing.assert_close(value - scores.threshold[which], expected.detach())
     torch.testing.assert_close(gradient, torch.autograd.grad(expected.sum(), point)[0])
 
 
@@ -90,8 +90,11 @@ def test_scores_without_the_margin_are_larger_by_the_margin_of_the_class(ensembl
     margin = torch.tensor([0.5, 0.25, 0.0], dtype=torch.float64)
     ensemble = changed(ensemble, margin_=margin)
     which = torch.arange(8)
-    without = ensemble.for_rows(x, y, with_margin=False).score(x, which)
-    torch.testing.assert_close(without, ensemble.score(x, y) + margin[y])
+    scores, without = (ensemble.for_rows(x, y, with_margin=with_margin) for with_margin in (True, False))
+    torch.testing.assert_close(without.score(x, which), ensemble.score(x, y) + margin[y])
+    assert torch.equal(scores.margin, margin[y])
+    assert not without.margin.any()
+    assert torch.equal(scores.at(which[2:]).margin, scores.margin[2:])
 
 
 @pytest.mark.parametrize("k", [-1, 3])

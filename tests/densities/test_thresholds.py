@@ -158,6 +158,7 @@ def test_scores_prepared_for_rows_are_the_score_and_its_gradient(name):
     point = x[rows].requires_grad_()
     expected = plausibility.score(point, y[rows])
     scores = plausibility.for_rows(x, y)
+    assert not scores.threshold.any()  # the thresholds of the classes are part of the score
     score, value_and_grad = scores.of_columns(MovingColumns(x), torch.arange(60))
     for found in (scores.score(point, rows), score(point, rows)):
         torch.testing.assert_close(found, expected)

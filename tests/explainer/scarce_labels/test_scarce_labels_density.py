@@ -123,7 +123,7 @@ def test_with_nothing_given_the_prior_is_the_mean_probability():
     ("wrong", "message"),
     [
         (lambda x: outcome(x)[:, 0], r"shape \(300, k\)"),
-        (lambda x: outcome(x)[:, :1], "two classes or more"),
+        (lambda x: outcome(x)[:, :1], "at least two classes; got"),
         (lambda x: exact_classifier().logits(x), "sum to one"),
         (lambda x: outcome(x) * math.nan, "300 of 300 rows"),
     ],
