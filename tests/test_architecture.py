@@ -43,14 +43,10 @@ LAYER = {package: layer for layer, packages in LAYERS.items() for package in pac
 ONLY_IN = {
     "zuko": {"densities/flows.py"},
     "matplotlib": {"plots.py"},
-    "cvxpy": {"methods/reference/artelt.py"},
     "ray": {"workers/ray.py"},
     "fastapi": {"service/app.py"},
     "uvicorn": {"service/server.py"},
-    "typer": {
-        f"cli/{name}.py"
-        for name in ("__init__", "options", "fit", "explain", "batch", "serve")
-    },
+    "typer": {f"cli/{name}.py" for name in ("__init__", "options", "fit", "explain", "batch", "serve")},
 }
 
 # A distribution's name and the name it is imported by, where these differ.

@@ -8,24 +8,11 @@ import torch
 
 from plausiflow.core.training import Training
 from plausiflow.densities import GMM, ConditionalFlow, Thresholded
-from plausiflow.methods import (
-    CBCE,
-    CEGP,
-    CEM,
-    FACE,
-    PPCEF,
-    Artelt,
-    CeFlow,
-    DiCE,
-    Diffeomorphic,
-    Method,
-    Nearest,
-    NearestDense,
-    Wachter,
-)
-from plausiflow.methods.reference.fista import FISTA
+from plausiflow.methods import FACE, PPCEF, DiCE, Method, Nearest, NearestDense, Wachter
 from plausiflow.models import LinearClassifier
 from plausiflow.solvers import SQP, PenaltyAdam
+from plausiflow_bench.methods import CBCE, CEGP, CEM, Artelt, CeFlow, Diffeomorphic
+from plausiflow_bench.methods.fista import FISTA
 
 QUICK_FISTA = FISTA(rounds=3, steps=60)
 QUICK_ADAM = PenaltyAdam(steps=120, patience=120, learning_rate=0.02)

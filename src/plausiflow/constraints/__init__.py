@@ -17,20 +17,7 @@ from plausiflow.constraints.rules import (
 from plausiflow.constraints.violations import RowChanges
 
 __all__ = [
-    "Allowance",
-    "Allowed",
-    "CompiledRules",
-    "Decreasing",
-    "Immutable",
-    "Increasing",
-    "Limits",
-    "Linear",
-    "LockedFeatures",
-    "MaxChanges",
-    "Range",
-    "RowChanges",
-    "Rule",
-    "locked_mask",
-    "rule_from_dict",
+    "Allowance", "Allowed", "CompiledRules", "Decreasing", "Immutable", "Increasing", "Limits", "Linear",
+    "LockedFeatures", "MaxChanges", "Range", "RowChanges", "Rule", "locked_mask", "rule_from_dict",
     "rules_from_dicts",
-]
+]  # fmt: skip

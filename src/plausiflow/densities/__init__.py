@@ -14,23 +14,7 @@ from plausiflow.densities.row_scores import PlainRowScores, row_scores
 from plausiflow.densities.thresholds import Thresholded, quantile_of
 
 __all__ = [
-    "ARCHITECTURES",
-    "FLOW_TRAINING",
-    "GMM",
-    "KDE",
-    "Architecture",
-    "Calibratable",
-    "ClassLogProba",
-    "ConditionalFlow",
-    "ContextThreshold",
-    "CrossFitEnsemble",
-    "Judges",
-    "MixedDensity",
-    "PlainRowScores",
-    "PlausibilityWarning",
-    "Thresholded",
-    "calibrate",
-    "fit_plausibility",
-    "quantile_of",
-    "row_scores",
-]
+    "ARCHITECTURES", "FLOW_TRAINING", "GMM", "KDE", "Architecture", "Calibratable", "ClassLogProba",
+    "ConditionalFlow", "ContextThreshold", "CrossFitEnsemble", "Judges", "MixedDensity", "PlainRowScores",
+    "PlausibilityWarning", "Thresholded", "calibrate", "fit_plausibility", "quantile_of", "row_scores",
+]  # fmt: skip

@@ -14,18 +14,7 @@ from plausiflow.explanations.result import Explanations
 from plausiflow.explanations.summary import Summary
 
 __all__ = [
-    "ROW",
-    "Explanation",
-    "Explanations",
-    "Summary",
-    "answer_table",
-    "find_changes",
-    "held_out_percentiles",
-    "json_column",
-    "json_parts",
-    "json_value",
-    "measure_counterfactuals",
-    "metrics_context",
-    "verdict_table",
+    "ROW", "Explanation", "Explanations", "Summary", "answer_table", "find_changes", "held_out_percentiles",
+    "json_column", "json_parts", "json_value", "measure_counterfactuals", "metrics_context", "verdict_table",
     "whole_floats_to_integers",
-]
+]  # fmt: skip

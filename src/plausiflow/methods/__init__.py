@@ -1,48 +1,25 @@
-"""Ways to find counterfactuals, all with the same ``explain``."""
+"""Ways to find counterfactuals, all with the same ``explain``; ``plausiflow-bench`` has more, for comparison."""
 
 from plausiflow.methods.base import Method
 from plausiflow.methods.box import BoxedMethod
 from plausiflow.methods.ppcef import PPCEF
-from plausiflow.methods.reference.artelt import Artelt
-from plausiflow.methods.reference.cbce import CBCE
-from plausiflow.methods.reference.cegp import CEGP
-from plausiflow.methods.reference.cem import CEM
 from plausiflow.methods.reference.dice import DiCE
 from plausiflow.methods.reference.face import FACE
-from plausiflow.methods.reference.latent import CeFlow, Diffeomorphic
 from plausiflow.methods.reference.nearest import Nearest, NearestDense
+from plausiflow.methods.reference.statistics import column_medians, feature_spreads, log_odds
 from plausiflow.methods.reference.wachter import Wachter
 
 METHODS: dict[str, type[Method]] = {
     "ppcef": PPCEF,
     "wach": Wachter,
-    "cem": CEM,
-    "cegp": CEGP,
-    "cbce": CBCE,
-    "artelt": Artelt,
     "nnce": Nearest,
     "nnce_dense": NearestDense,
     "face": FACE,
     "dice": DiCE,
-    "diffeomorphic": Diffeomorphic,
-    "ceflow": CeFlow,
 }
-"""Every method by the name that studies and the command line use."""
+"""Every method of this package by name; ``plausiflow_bench.methods.METHODS`` adds those for comparison."""
 
 __all__ = [
-    "CBCE",
-    "CEGP",
-    "CEM",
-    "FACE",
-    "METHODS",
-    "PPCEF",
-    "Artelt",
-    "BoxedMethod",
-    "CeFlow",
-    "DiCE",
-    "Diffeomorphic",
-    "Method",
-    "Nearest",
-    "NearestDense",
-    "Wachter",
-]
+    "FACE", "METHODS", "PPCEF", "BoxedMethod", "DiCE", "Method", "Nearest", "NearestDense", "Wachter",
+    "column_medians", "feature_spreads", "log_odds",
+]  # fmt: skip

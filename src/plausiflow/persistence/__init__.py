@@ -16,22 +16,7 @@ from plausiflow.persistence.synthetic_rows import TrainingSummary
 from plausiflow.persistence.tree_checks import strip_lightgbm_parameters
 
 __all__ = [
-    "DOCUMENT",
-    "ArtefactError",
-    "SavedExplainer",
-    "StoredEstimator",
-    "TensorDict",
-    "TrainingSummary",
-    "add_prefix",
-    "as_artefact_error",
-    "fingerprint",
-    "get_settings",
-    "get_state",
-    "load",
-    "read_folder",
-    "restore",
-    "restore_estimator",
-    "save",
-    "strip_lightgbm_parameters",
-    "to_json_bytes",
-]
+    "DOCUMENT", "ArtefactError", "SavedExplainer", "StoredEstimator", "TensorDict", "TrainingSummary",
+    "add_prefix", "as_artefact_error", "fingerprint", "get_settings", "get_state", "load", "read_folder",
+    "restore", "restore_estimator", "save", "strip_lightgbm_parameters", "to_json_bytes",
+]  # fmt: skip

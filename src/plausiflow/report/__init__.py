@@ -5,8 +5,5 @@ from plausiflow.report.notebook import explainer_table, notebook_table
 from plausiflow.report.page import render_report
 
 __all__ = [
-    "ReportContent",
-    "explainer_table",
-    "notebook_table",
-    "render_report",
-]
+    "ReportContent", "explainer_table", "notebook_table", "render_report",
+]  # fmt: skip

@@ -11,16 +11,6 @@ from plausiflow.workers.ray import Ray
 from plausiflow.workers.tasks import Executor, Inline, Lost, Returned, Started, WorkerError
 
 __all__ = [
-    "Executor",
-    "Inline",
-    "LockedError",
-    "Lost",
-    "Processes",
-    "Ray",
-    "Returned",
-    "Started",
-    "WorkerError",
-    "hold_lock",
-    "keep_memory",
-    "memory_used",
-]
+    "Executor", "Inline", "LockedError", "Lost", "Processes", "Ray", "Returned", "Started", "WorkerError",
+    "hold_lock", "keep_memory", "memory_used",
+]  # fmt: skip

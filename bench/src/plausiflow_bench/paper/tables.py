@@ -14,10 +14,10 @@ from pathlib import Path
 import pandas as pd
 
 from plausiflow.errors import DataNotFoundError
-from plausiflow.methods import METHODS
 from plausiflow_bench.harness.rows import Row
 from plausiflow_bench.harness.selection import CLASSIFIERS, PAPER_DATASETS
 from plausiflow_bench.harness.sheets import Cell, Sheet, format_number, mark_best, mean_and_std
+from plausiflow_bench.methods import METHODS
 from plausiflow_bench.paper.selection import (
     ESTIMATORS,
     EXTRA_METHODS,

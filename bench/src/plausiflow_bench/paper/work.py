@@ -17,13 +17,14 @@ from torch import Tensor
 from plausiflow.core import Context, evaluate, predict
 from plausiflow.datasets import Fold
 from plausiflow.densities import ConditionalFlow, CrossFitEnsemble, Judges, Thresholded
-from plausiflow.methods import METHODS, PPCEF, Artelt, BoxedMethod, Method
+from plausiflow.methods import PPCEF, BoxedMethod, Method
 from plausiflow.models import NODE, LinearClassifier, MLPClassifier, NetworkClassifier
 from plausiflow.solvers import PenaltyAdam
 from plausiflow_bench.harness.rows import CpuTimer, Row, out_of_box
 from plausiflow_bench.harness.runner import StudyTask
 from plausiflow_bench.harness.selection import ignore_plausibility_warnings, load_fold
 from plausiflow_bench.harness.store import Store
+from plausiflow_bench.methods import METHODS, Artelt
 from plausiflow_bench.numeric import densities
 from plausiflow_bench.paper.selection import JUDGED_FOLD
 

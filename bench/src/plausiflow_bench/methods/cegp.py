@@ -1,6 +1,6 @@
 r"""CEGP: counterfactuals guided by prototypes (Van Looveren and Klaise, ECML PKDD 2021).
 
-CEM's objective (:mod:`plausiflow.methods.reference.cem`) with unrestricted features and one more term:
+CEM's objective (:mod:`plausiflow_bench.methods.cem`) with unrestricted features and one more term:
 
 .. math:: \theta \lVert E(x') - \mathrm{proto} \rVert_2^2
 
@@ -24,10 +24,10 @@ from torch import Tensor
 
 from plausiflow.core import Classifier, Plausibility, RowFunction, Solution, predict
 from plausiflow.errors import NotFittedError
-from plausiflow.methods.reference.cem import ElasticNetMethod
-from plausiflow.methods.reference.elastic_net import ElasticNet
-from plausiflow.methods.reference.fista import FISTA
 from plausiflow.validation import is_whole, raise_unless, to_float
+from plausiflow_bench.methods.cem import ElasticNetMethod
+from plausiflow_bench.methods.elastic_net import ElasticNet
+from plausiflow_bench.methods.fista import FISTA
 
 _EPSILON = 1e-10  # keeps the trust score finite at a training row
 

@@ -10,11 +10,11 @@ from plausiflow.core.losses import l2_distance
 from plausiflow.core.prediction import predict, predict_proba
 from plausiflow.core.training import Training
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
-from plausiflow.methods.reference.autoencoder import Autoencoder
-from plausiflow.methods.reference.cem import CEM
-from plausiflow.methods.reference.elastic_net import decision_gap
-from plausiflow.methods.reference.fista import FISTA
 from plausiflow.models import LinearClassifier, TorchClassifier
+from plausiflow_bench.methods.autoencoder import Autoencoder
+from plausiflow_bench.methods.cem import CEM
+from plausiflow_bench.methods.elastic_net import decision_gap
+from plausiflow_bench.methods.fista import FISTA
 from published_counterfactuals import BANDS, against_the_stored
 from published_fista import published_loop
 

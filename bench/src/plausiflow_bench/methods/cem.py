@@ -7,7 +7,7 @@ For a row x of predicted class o, with a weight c that a bisection finds,
         + \lVert x' - x \rVert_2^2 + \gamma \lVert x' - \mathrm{AE}(x') \rVert_2^2
 
 with AE an autoencoder of the training rows. For a target class t the hinge is on
-:math:`\max_{j \ne t} p_j - p_t` instead. :class:`~plausiflow.methods.reference.fista.FISTA` solves the
+:math:`\max_{j \ne t} p_j - p_t` instead. :class:`~plausiflow_bench.methods.fista.FISTA` solves the
 problem, for CEGP as well.
 """
 
@@ -21,12 +21,11 @@ from torch import Tensor
 
 from plausiflow.core import Classifier, Plausibility, RowFunction, Solution, predict
 from plausiflow.errors import NotFittedError
-from plausiflow.methods.box import BoxedMethod
-from plausiflow.methods.reference.autoencoder import Autoencoder
-from plausiflow.methods.reference.elastic_net import ElasticNet, GapScale, decision_gap
-from plausiflow.methods.reference.fista import FISTA
-from plausiflow.methods.reference.statistics import column_medians
+from plausiflow.methods import BoxedMethod, column_medians
 from plausiflow.validation import raise_unless, to_float
+from plausiflow_bench.methods.autoencoder import Autoencoder
+from plausiflow_bench.methods.elastic_net import ElasticNet, GapScale, decision_gap
+from plausiflow_bench.methods.fista import FISTA
 
 
 @dataclass(kw_only=True, eq=False)

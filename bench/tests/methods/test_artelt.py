@@ -13,9 +13,9 @@ from sklearn.model_selection import KFold, cross_val_score
 from plausiflow.core.losses import l1_distance, l2_distance
 from plausiflow.densities import Thresholded
 from plausiflow.errors import InvalidInputError, MissingExtraError, NotFittedError
-from plausiflow.methods.reference.artelt import Artelt
-from plausiflow.methods.reference.artelt_program import DenseRegion, choose_components, learn_region
 from plausiflow.models import LinearClassifier, MLPClassifier
+from plausiflow_bench.methods.artelt import Artelt
+from plausiflow_bench.methods.artelt_program import DenseRegion, choose_components, learn_region
 from plausiflow_bench.published.maf import PublishedMAF
 from plausiflow_bench.published.runs import PublishedRun
 

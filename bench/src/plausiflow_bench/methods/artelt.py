@@ -10,7 +10,7 @@ component of the target class's mixture, and the closest of the solutions is the
 
 with :math:`\Sigma_j = L_j L_j^\top`, so that no covariance is inverted. The program without the last
 constraint is solved first; if its solution is dense, it is the result. Radii and mixtures are in
-:mod:`plausiflow.methods.reference.artelt_program`. Clarabel solves the programs, through cvxpy, row by row.
+:mod:`plausiflow_bench.methods.artelt_program`. Clarabel solves the programs, through cvxpy, row by row.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from torch import Tensor
 
 from plausiflow.core import Classifier, Plausibility, Solution, check_rows, l1_distance, l2_distance
 from plausiflow.errors import MissingExtraError, NotFittedError
-from plausiflow.methods.base import Method
-from plausiflow.methods.reference.artelt_program import (
+from plausiflow.methods import Method, log_odds
+from plausiflow.models import LinearClassifier
+from plausiflow.validation import raise_unless
+from plausiflow_bench.methods.artelt_program import (
     Array,
     ConvexProgram,
     DenseRegion,
@@ -33,9 +35,6 @@ from plausiflow.methods.reference.artelt_program import (
     Radii,
     learn_region,
 )
-from plausiflow.methods.reference.statistics import log_odds
-from plausiflow.models import LinearClassifier
-from plausiflow.validation import raise_unless
 
 UNCHANGED = 1e-7
 """A feature that an L1 program moves by less keeps its value: interior points only approach corners."""
@@ -230,5 +229,5 @@ def _import_cvxpy() -> Any:  # noqa: ANN401
     try:
         import cvxpy
     except ImportError as error:
-        raise MissingExtraError("cvxpy", "artelt", "ARTELT") from error
+        raise MissingExtraError("cvxpy", None, "ARTELT") from error
     return cvxpy

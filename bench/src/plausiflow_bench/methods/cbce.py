@@ -16,9 +16,7 @@ from torch import Tensor
 
 from plausiflow.core import Classifier, Plausibility, Solution, check_rows, predict
 from plausiflow.errors import NotFittedError
-from plausiflow.methods.base import Method
-from plausiflow.methods.reference.nearest import Nearest
-from plausiflow.methods.reference.statistics import pairwise_distances
+from plausiflow.methods import Method, Nearest, pairwise_distances
 from plausiflow.validation import raise_unless
 
 _PAIRS_AT_ONCE = 2**18

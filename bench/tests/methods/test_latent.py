@@ -11,8 +11,8 @@ from plausiflow.core.training import Training
 from plausiflow.densities import ConditionalFlow
 from plausiflow.densities.flows import ARCHITECTURES
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
-from plausiflow.methods.reference.latent import CeFlow, Diffeomorphic
 from plausiflow.models import LinearClassifier, MLPClassifier
+from plausiflow_bench.methods.latent import CeFlow, Diffeomorphic
 from plausiflow_bench.published.runs import PublishedRun
 
 BRIEF = Training(epochs=3)

@@ -27,7 +27,7 @@ from plausiflow.core import (
 )
 from plausiflow.densities import ARCHITECTURES, Architecture, ConditionalFlow
 from plausiflow.errors import NotFittedError
-from plausiflow.methods.base import Method
+from plausiflow.methods import Method
 from plausiflow.validation import raise_unless
 
 _BETAS = (0.9, 0.999)  # of Adam

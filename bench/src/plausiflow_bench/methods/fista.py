@@ -1,6 +1,6 @@
 r"""The solver of CEM and CEGP: FISTA on an elastic net inside a bisection of the validity weight.
 
-A round minimises the objective of :mod:`plausiflow.methods.reference.elastic_net` for one weight c. It takes
+A round minimises the objective of :mod:`plausiflow_bench.methods.elastic_net` for one weight c. It takes
 a gradient step from y on all terms but :math:`\ell_1`, the proximal step of that term, and momentum from the
 last two results to the next y. A row with an accepted iterate in a round gets a smaller c in the next round,
 any other row a larger one. The closest accepted iterate of all rounds is the result.
@@ -22,14 +22,14 @@ import torch
 from torch import Tensor
 
 from plausiflow.core import Solution
-from plausiflow.methods.reference.elastic_net import (
+from plausiflow.progress import progress_bar
+from plausiflow.validation import is_whole, raise_unless, to_float
+from plausiflow_bench.methods.elastic_net import (
     ClosestAccepted,
     ElasticNet,
     evaluate_in_batches,
     with_gradient,
 )
-from plausiflow.progress import progress_bar
-from plausiflow.validation import is_whole, raise_unless, to_float
 
 _UNBOUNDED = 1e9  # A larger weight is not an upper end of a bracket.
 

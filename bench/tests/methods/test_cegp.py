@@ -11,11 +11,11 @@ from plausiflow.core.losses import l2_distance
 from plausiflow.core.prediction import predict
 from plausiflow.core.training import Training
 from plausiflow.errors import InvalidInputError, NotFittedError
-from plausiflow.methods.reference.autoencoder import Autoencoder
-from plausiflow.methods.reference.cegp import CEGP, ClassRows
-from plausiflow.methods.reference.elastic_net import ElasticNet
-from plausiflow.methods.reference.fista import FISTA
 from plausiflow.models import LinearClassifier
+from plausiflow_bench.methods.autoencoder import Autoencoder
+from plausiflow_bench.methods.cegp import CEGP, ClassRows
+from plausiflow_bench.methods.elastic_net import ElasticNet
+from plausiflow_bench.methods.fista import FISTA
 from plausiflow_bench.published.maf import PublishedMAF
 from plausiflow_bench.published.runs import PublishedRun
 from published_counterfactuals import BANDS, against_the_stored
