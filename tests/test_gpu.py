@@ -1,18 +1,17 @@
-"""The same code on CUDA: answers stay on the device, equal those of the processor, and come as graphs."""
+"""The same code on CUDA: counterfactuals stay on the device, equal those of the CPU, and use CUDA graphs."""
 
 import pytest
 import torch
 
 import plausiflow as pf
+from plausiflow.core import batches
 from plausiflow.core.metrics import Context, evaluate
 from plausiflow.core.training import Training
 from plausiflow.densities import GMM, KDE, ConditionalFlow, CrossFitEnsemble, Thresholded
 from plausiflow.methods import PPCEF
 from plausiflow.models import NODE, LinearClassifier, MLPClassifier
-from plausiflow.search import engine as finder
 from plausiflow.search.mixed import MixedSearch
-from plausiflow.solvers import SQP, PenaltyAdam
-from plausiflow.solvers import cuda_graphs as replay
+from plausiflow.solvers import SQP, PenaltyAdam, cuda_graphs
 
 pytestmark = [
     pytest.mark.gpu,
@@ -51,7 +50,7 @@ def flow(rows):
     "density", [ConditionalFlow(training=BRIEF), KDE(), GMM()], ids=lambda d: type(d).__name__
 )
 @pytest.mark.parametrize("solver", [SQP(), SQP(mode="quality")], ids=["fast", "quality"])
-def test_answers_on_cuda_equal_those_of_the_processor(rows, linear, density, solver):
+def test_answers_on_cuda_equal_those_of_the_cpu(rows, linear, density, solver):
     x, y = rows
     density.fit(x, y)
     answers = {}
@@ -68,7 +67,7 @@ def test_answers_on_cuda_equal_those_of_the_processor(rows, linear, density, sol
     assert (apart < 1e-4).double().mean() >= 0.9
 
 
-def test_an_ensemble_on_cuda_gives_the_answers_of_the_processor(rows, linear):
+def test_an_ensemble_on_cuda_gives_the_answers_of_the_cpu(rows, linear):
     x, y = rows
     ensemble = CrossFitEnsemble(members=3, base=ConditionalFlow(training=BRIEF), workers=1).fit(x, y)
     here = PPCEF(classifier=linear, plausibility=ensemble, lower=0.0, upper=1.0).fit(x, y).explain(x[:50])
@@ -79,7 +78,7 @@ def test_an_ensemble_on_cuda_gives_the_answers_of_the_processor(rows, linear):
 
 
 @pytest.mark.parametrize("model", [LinearClassifier, MLPClassifier, NODE])
-def test_models_densities_and_metrics_live_on_cuda(rows, model):
+def test_models_densities_and_metrics_run_on_cuda(rows, model):
     x, y = (t.cuda() for t in rows)
     classifier = model(training=BRIEF).fit(x, y)
     flow = ConditionalFlow(architecture="realnvp", training=BRIEF).fit(x, y)
@@ -94,19 +93,19 @@ def test_models_densities_and_metrics_live_on_cuda(rows, model):
 def test_few_rows_are_searched_by_graphs(rows, linear, flow, monkeypatch):
     recorded = []
 
-    class Counted(replay.Recorded):
+    class Counted(cuda_graphs.Recorded):
         def __init__(self, *arguments):
             super().__init__(*arguments)
             recorded.append(self)
 
-    monkeypatch.setattr(replay, "Recorded", Counted)
+    monkeypatch.setattr(cuda_graphs, "Recorded", Counted)
     found = on_cuda(rows, linear, flow).explain(rows[0][:50].cuda())
     assert recorded
     assert found.feasible.all()
 
 
-class AsksTheProcessor:
-    """A model that cannot be recorded: it looks at a value on the way."""
+class ReadsAValue:
+    """A model that cannot be recorded as a graph: it copies a value to the CPU."""
 
     n_classes, differentiable = 2, True
 
@@ -115,18 +114,18 @@ class AsksTheProcessor:
 
     def logits(self, x):
         if not torch.isfinite(x.sum()).item():
-            raise ValueError("these are no numbers")
+            raise ValueError("`x` must be finite")
         return self.model.logits(x)
 
 
-def test_a_model_that_asks_the_processor_is_searched_without_graphs(rows, linear, flow, monkeypatch):
-    class Never(replay.Recorded):
+def test_a_model_that_reads_a_value_is_searched_without_graphs(rows, linear, flow, monkeypatch):
+    class Never(cuda_graphs.Recorded):
         def __init__(self, *arguments):
             raise AssertionError("this cannot be recorded")
 
     expected = on_cuda(rows, linear, flow).explain(rows[0][:50].cuda())
-    monkeypatch.setattr(replay, "Recorded", Never)
-    found = on_cuda(rows, AsksTheProcessor(linear), flow).explain(rows[0][:50].cuda())
+    monkeypatch.setattr(cuda_graphs, "Recorded", Never)
+    found = on_cuda(rows, ReadsAValue(linear), flow).explain(rows[0][:50].cuda())
     assert found.feasible.all()
     cost = ((answer.x_cf - answer.x).norm(dim=1) for answer in (found, expected))
     torch.testing.assert_close(*cost, rtol=1e-2, atol=1e-3)
@@ -146,7 +145,7 @@ def test_memory_does_not_grow_from_run_to_run(rows, linear, flow):
 def test_a_chunk_that_does_not_fit_is_halved(rows, linear, flow, monkeypatch):
     method, x = on_cuda(rows, linear, flow), rows[0].cuda().repeat(60, 1)
     whole, sizes = method.explain(x), []
-    inner = type(method)._explain_chunk
+    inner = type(method)._explain_rows
 
     def short(self, x, target):
         sizes.append(len(x))
@@ -154,7 +153,7 @@ def test_a_chunk_that_does_not_fit_is_halved(rows, linear, flow, monkeypatch):
             raise torch.OutOfMemoryError("no memory for so many")
         return inner(self, x, target)
 
-    monkeypatch.setattr(type(method), "_explain_chunk", short)
+    monkeypatch.setattr(type(method), "_explain_rows", short)
     found = method.explain(x)
     assert len(found.x) == len(x)
     assert max(sizes) > 10_000 >= sizes[-1]
@@ -162,7 +161,7 @@ def test_a_chunk_that_does_not_fit_is_halved(rows, linear, flow, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["loans", "german_credit"])
-def test_a_table_is_explained_on_cuda_as_on_the_processor(name):
+def test_a_table_is_explained_on_cuda_as_on_the_cpu(name):
     try:
         train, test = pf.load_table(name).split(500, 60)
     except pf.DataNotFoundError as error:
@@ -175,7 +174,7 @@ def test_a_table_is_explained_on_cuda_as_on_the_processor(name):
     assert there.figures["cost"].mean() == pytest.approx(here.figures["cost"].mean(), rel=0.01)
 
 
-def test_many_rows_of_a_table_go_to_cuda_by_themselves(monkeypatch):
+def test_by_default_many_rows_of_a_table_are_searched_on_cuda(monkeypatch):
     train, test = pf.load_table("loans").split(400, 40)
     explainer = pf.Explainer(LinearClassifier(training=ENOUGH), confidence=None, judges=0)
     explainer.fit(train.x, train.y)
@@ -187,7 +186,7 @@ def test_many_rows_of_a_table_go_to_cuda_by_themselves(monkeypatch):
         return run(self, task, *arguments, **options)
 
     monkeypatch.setattr(MixedSearch, "run", seen)
-    monkeypatch.setattr(finder, "MANY_ROWS", 20)
+    monkeypatch.setattr(batches, "ROWS_WORTH_A_GPU", 20)
     explainer.explain(test.x)
     assert devices[0] == "cuda"
     explainer.explain(test.x.iloc[:3])

@@ -79,9 +79,7 @@ def test_an_outcome_that_the_model_never_decides_is_answered_with_a_verdict(brie
     weight = torch.tensor([[8.0, 0, 0], [-8.0, 0, 0], [0, 0, 0]])
     model = LinearClassifier.from_weights(weight, torch.tensor([-4.0, 4.0, -20.0]))
     settings = {"constraints": [Immutable("age")], "confidence": None, "judges": 1}
-    with pytest.warns(
-        PlausibilityWarning, match="decides none of the .* training rows for 2, so rows can hardly"
-    ):
+    with pytest.warns(PlausibilityWarning, match="decides none of the .* training rows for 2, so rows can"):
         explainer = Explainer(model, labels=labels, **settings).fit(frame)
     assert explainer.explain(frame.iloc[:3], 2).status["status"].tolist() == ["infeasible"] * 3
     assert explainer.judges_.log_delta_.shape == (1, 3)
