@@ -107,7 +107,7 @@ def test_the_maps_follow_precision_and_know_empty_tables(flow):
 def test_a_flow_with_columns_as_context_has_no_map_of_whole_rows():
     x, y, _ = clouds(d=3)
     flow = ConditionalFlow(given=(1,), training=BRIEF).fit(x, y)
-    with pytest.raises(InvalidInputError, match=r"columns \(1,\) as context.*without `given`"):
+    with pytest.raises(InvalidInputError, match=r"context columns.*got `given=\(1,\)`.*without `given`"):
         flow.to_latent(x, y)
 
 
