@@ -26,6 +26,7 @@ from plausiflow.workers import LockedError, hold_lock
 from plausiflow_bench.harness import store as module
 from plausiflow_bench.harness.store import Store, StoreWarning
 from plausiflow_bench.published.maf import PublishedMAF
+from plausiflow_bench.speed.models import CALIBRATION_CODE
 from processes import forked, wait_for
 
 SHORT = Training(epochs=2, batch_size=32)
@@ -123,6 +124,19 @@ def test_tensors_of_any_kind_and_words_about_them_are_kept(tmp_path):
     for name, value in made.items():
         assert back.value[name].dtype == value.dtype
         assert torch.equal(back.value[name], value)
+
+
+def test_the_fingerprint_covers_the_code_that_fits_and_the_studies():
+    files = [
+        f"{package}/{path.relative_to(folder).as_posix()}"
+        for package, folder in module.PACKAGES.items()
+        for path in folder.rglob("*.py")
+    ]
+    assert {"plausiflow/core/training.py", "plausiflow_bench/harness/store.py"} <= set(files)
+    for prefix in {*module.FITTING_CODE, *CALIBRATION_CODE}:
+        assert any(name.startswith(prefix) for name in files), prefix
+    prints = [module.source_fingerprint(parts) for parts in (("",), module.FITTING_CODE, CALIBRATION_CODE)]
+    assert len(set(prints)) == 3
 
 
 def change_version(monkeypatch):

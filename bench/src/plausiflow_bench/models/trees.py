@@ -222,13 +222,15 @@ class SharedDensities:
         # With one flow, all numbers are on a grid of thousandths.
         self.kinds: dict[str, Kind] = dict.fromkeys(map(str, case.x_train), "integer") if one_flow else {}
 
-    def explainer(self, model: Fitted) -> Explainer:
-        """Return an explainer of a model that uses a copy of the shared plausibility."""
+    def fit_explainer(self, model: Fitted, y: pd.Series) -> Explainer:
+        """Fit an explainer of a model, with a copy of the shared plausibility, to the training rows."""
         plausibility, judges = copy.deepcopy(self._learned)
         shared: dict[str, Any] = {"plausibility": plausibility, "judges": 0, "random_state": self.seed}
         if self.one_flow:
-            return Explainer(model, confidence=None, sparsity=None, kinds=self.kinds, **shared)
-        explainer = Explainer(model, constraints=self.case.rules, orders=self.case.orders, **shared)
+            explainer = Explainer(model, confidence=None, sparsity=None, kinds=self.kinds, **shared)
+        else:
+            explainer = Explainer(model, constraints=self.case.rules, orders=self.case.orders, **shared)
+        explainer.fit(self.case.x_train, y)
         explainer.judges_ = judges
         return explainer
 
@@ -253,7 +255,7 @@ def _explain(densities: SharedDensities, kind: str) -> ExplainedCase:
     case, seed = densities.case, densities.seed
     model, y = fit_model(kind, case, seed), _outcomes(kind, case.y_train)
     with CpuTimer() as fitting, ignore_plausibility_warnings():
-        explainer = densities.explainer(model).fit(case.x_train, y)
+        explainer = densities.fit_explainer(model, y)
     # The class after the decided one, so that all models have the same target.
     labels = sorted(y.unique().tolist())
     decided = explainer.predict(case.x_test).tolist()
