@@ -93,12 +93,12 @@ def test_models_densities_and_metrics_run_on_cuda(rows, model):
 def test_few_rows_are_searched_by_graphs(rows, linear, flow, monkeypatch):
     recorded = []
 
-    class Counted(cuda_graphs.Recorded):
+    class Counted(cuda_graphs.RecordedIteration):
         def __init__(self, *arguments):
             super().__init__(*arguments)
             recorded.append(self)
 
-    monkeypatch.setattr(cuda_graphs, "Recorded", Counted)
+    monkeypatch.setattr(cuda_graphs, "RecordedIteration", Counted)
     found = on_cuda(rows, linear, flow).explain(rows[0][:50].cuda())
     assert recorded
     assert found.feasible.all()
@@ -119,12 +119,12 @@ class ReadsAValue:
 
 
 def test_a_model_that_reads_a_value_is_searched_without_graphs(rows, linear, flow, monkeypatch):
-    class Never(cuda_graphs.Recorded):
+    class Never(cuda_graphs.RecordedIteration):
         def __init__(self, *arguments):
             raise AssertionError("this cannot be recorded")
 
     expected = on_cuda(rows, linear, flow).explain(rows[0][:50].cuda())
-    monkeypatch.setattr(cuda_graphs, "Recorded", Never)
+    monkeypatch.setattr(cuda_graphs, "RecordedIteration", Never)
     found = on_cuda(rows, ReadsAValue(linear), flow).explain(rows[0][:50].cuda())
     assert found.feasible.all()
     cost = ((answer.x_cf - answer.x).norm(dim=1) for answer in (found, expected))

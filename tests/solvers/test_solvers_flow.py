@@ -6,13 +6,13 @@ import pytest
 import torch
 from sklearn.datasets import make_moons
 
+from plausiflow.core import Evaluation
 from plausiflow.core.losses import l2_distance
 from plausiflow.core.training import Training
 from plausiflow.densities import ConditionalFlow, Thresholded, row_scores
 from plausiflow.methods import PPCEF
 from plausiflow.models import MLPClassifier
 from plausiflow.solvers import SQP, PenaltyAdam
-from plausiflow.solvers.evaluation import Evaluation
 from plausiflow.solvers.iteration import SQPState, StoppingCriteria
 
 
@@ -82,11 +82,11 @@ def test_searches_that_all_take_the_same_operations_come_as_close(two_moons):
     problem = method._problem(rows, y_target, row_scores(plausibility, rows, y_target))
     evaluation, rows = Evaluation(problem), torch.arange(40)
     best = {}
-    for whole in (False, True):
+    for uniform in (False, True):
         state = SQPState.begin(evaluation, rows, problem.x, 4.0, 0.3)
         for _ in range(40):
-            state.iterate(evaluation, StoppingCriteria(tolerance=1e-4, patience=10, vain=40, whole=whole))
-        best[whole] = state.best_cost
+            state.iterate(evaluation, StoppingCriteria(1e-4, 10, max_without_answer=40, uniform=uniform))
+        best[uniform] = state.best_cost
     found = torch.isfinite(best[False]) & torch.isfinite(best[True])
     assert found.sum() >= 36
     torch.testing.assert_close(best[True][found], best[False][found], rtol=1e-2, atol=1e-4)

@@ -7,14 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, minimize, nnls
 
-from plausiflow.core import Constraint, Problem
+from plausiflow.core import Constraint, Evaluation, Problem
 from plausiflow.densities import GMM, Thresholded
 from plausiflow.methods import PPCEF
 from plausiflow.models import LinearClassifier
 from plausiflow.search.bank import Bank
 from plausiflow.solvers import SQP
 from plausiflow.solvers.dual import nonnegative_dual
-from plausiflow.solvers.evaluation import Evaluation
 from plausiflow.solvers.qp import Quadratic
 from plausiflow.solvers.starts import bisect
 
@@ -96,7 +95,7 @@ def test_a_program_that_takes_all_operations_satisfies_the_conditions_of_its_opt
     program = Quadratic(
         x, values, jacobian, cost, torch.linalg.inv(curvature), torch.full((n,), 1e9), *bounds
     )
-    answer = program.solve(fixed, whole=True)
+    answer = program.solve(fixed, uniform=True)
     held_ones = answer.fixed & (answer.fixed.cumsum(dim=1) <= 32)
     at = (x + answer.step)[held_ones]
     assert (torch.minimum(at, 1 - at).abs() < 1e-9).all()

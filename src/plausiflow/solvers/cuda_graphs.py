@@ -1,8 +1,8 @@
-"""Iterations on CUDA without the processor in between.
+"""Iterations as CUDA graphs.
 
-An iteration is some four hundred small operations. On few rows the device waits for each of them to be
-launched, so that one iteration is recorded as a graph and then replayed as a whole. What is recorded takes
-every search through the same operations; searches that have ended are only left out every few iterations.
+An iteration is about four hundred small operations. With few rows, launching them takes longer than running
+them, so one iteration is recorded as a graph and replayed. A graph runs the same operations for every search;
+searches that have ended are removed every few iterations.
 """
 
 from __future__ import annotations
@@ -17,56 +17,57 @@ from torch import Tensor
 from plausiflow.core import Evaluation
 from plausiflow.solvers.iteration import SQPState, StoppingCriteria
 
-MOST_SEARCHES = 65_536
-"""More searches at once keep the device busy as they are."""
+MAX_RECORDED = 65_536
+"""More searches at once keep the device busy without a graph."""
 FEW_SEARCHES, MANY_SEARCHES = 1_024, 16_384
-"""So few cost no more than fewer: leaving some out would only cost a recording. So many cost more."""
-BETWEEN_LOOKS = 6
+"""Removing some of few searches saves no time and costs a recording; removing some of many saves time."""
+REMOVE_EVERY = 6
 
 
-class Running:
-    """Searches on their way: one iteration after the other, and those that have ended are left out."""
+class SearchBatch:
+    """A batch of searches that iterate together; searches that have ended are removed."""
 
     def __init__(
         self, state: SQPState, evaluation: Evaluation, stopping: StoppingCriteria, *, record: bool = True
     ) -> None:
         self.state, self.evaluation, self.stopping = state, evaluation, stopping
-        self._recorded: Recorded | None = None
+        self._recorded: RecordedIteration | None = None
         self._record = record and state.x.is_cuda
-        self._since_look = 0
+        self._replays = 0
 
     def iterate(self) -> SQPState | None:
-        """One iteration of all; gives the searches that have ended when it is time to leave them out."""
-        if not self._record or len(self.state.rows) > MOST_SEARCHES or self.evaluation.recordable is False:
+        """Run one iteration; return the ended searches if they were removed after it, else None."""
+        if not self._record or len(self.state.rows) > MAX_RECORDED or self.evaluation.recordable is False:
             self.state.iterate(self.evaluation, self.stopping)
-            return self._without_ended()
+            return self._remove_ended()
         if self.evaluation.recordable is None:
-            self.evaluation.recordable = self._rehearse()
+            self.evaluation.recordable = self._try_uniform()
             return None
         if self._recorded is None:
-            self._recorded = Recorded(self.state, self.evaluation, self.stopping)
+            self._recorded = RecordedIteration(self.state, self.evaluation, self.stopping)
         self._recorded.replay()
-        self._since_look = (self._since_look + 1) % BETWEEN_LOOKS
-        return None if self._since_look else self._without_ended()
+        self._replays += 1
+        return None if self._replays % REMOVE_EVERY else self._remove_ended()
 
-    def _rehearse(self) -> bool:
-        """An iteration as it would be recorded: whether models need no word from the processor on the way.
+    def _try_uniform(self) -> bool:
+        """Run one iteration as it would be recorded; return whether the models never wait for the processor.
 
-        Those that need one leave the state as it was.
+        If one does, the state stays as it was.
         """
         mode = torch.cuda.get_sync_debug_mode()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that this mode may not find everything
+            warnings.simplefilter("ignore")  # torch warns that this mode may miss some cases
             torch.cuda.set_sync_debug_mode("error")
             try:
-                self.state.iterate(self.evaluation, replace(self.stopping, whole=True))
+                self.state.iterate(self.evaluation, replace(self.stopping, uniform=True))
             except RuntimeError:
                 return False
             finally:
                 torch.cuda.set_sync_debug_mode(mode)
         return True
 
-    def _without_ended(self) -> SQPState | None:
+    def _remove_ended(self) -> SQPState | None:
+        """Remove ended searches and return them, if they are enough to be worth it."""
         active, n = int(self.state.active.sum()), len(self.state.rows)
         if self._recorded is None:
             share = 0.95
@@ -76,23 +77,23 @@ class Running:
             share = 0.0
         if active > share * n:
             return None
-        ended = self.state.only((~self.state.active).nonzero()[:, 0])
-        self.state, self._recorded = self.state.only(self.state.active.nonzero()[:, 0]), None
+        ended = self.state.select((~self.state.active).nonzero()[:, 0])
+        self.state, self._recorded = self.state.select(self.state.active.nonzero()[:, 0]), None
         return ended
 
 
-class Recorded:
-    """One iteration of a state as a graph; replaying it changes the state's tensors in place."""
+class RecordedIteration:
+    """One iteration of a state as a graph; a replay changes the tensors of the state in place."""
 
     def __init__(self, state: SQPState, evaluation: Evaluation, stopping: StoppingCriteria) -> None:
-        own: dict[str, Tensor] = {f.name: getattr(state, f.name) for f in fields(state)}
+        tensors: dict[str, Tensor] = {f.name: getattr(state, f.name) for f in fields(state)}
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            state.iterate(evaluation, replace(stopping, whole=True))
-            for name, before in own.items():
+            state.iterate(evaluation, replace(stopping, uniform=True))
+            for name, before in tensors.items():
                 after = getattr(state, name)
                 if after is not before:
                     before.copy_(after)
-        for name, before in own.items():
+        for name, before in tensors.items():
             setattr(state, name, before)
         self.replay: Callable[[], None] = graph.replay

@@ -1,7 +1,7 @@
 r"""The small dual of each SQP step: multipliers of a few constraints, batched over rows.
 
-:math:`\min_{\lambda \ge 0} \tfrac12 \lambda^\top M \lambda + r^\top \lambda`, with M the gradients of the
-constraints seen through the inverse curvature, and r what they have left without forces.
+:math:`\min_{\lambda \ge 0} \tfrac12 \lambda^\top M \lambda + r^\top \lambda`, where M is the Gram matrix
+of the constraints' gradients in the inverse curvature, and r their linearised values without multipliers.
 """
 
 from __future__ import annotations
@@ -10,19 +10,15 @@ import torch
 from torch import Tensor
 
 MAX_MULTIPLIER = 1e4
-MOST_BY_SETS = 6
+MAX_BY_SETS = 6
 
 
 def nonnegative_dual(gram: Tensor, slack: Tensor) -> Tensor:
     r"""Minimise :math:`\tfrac12 \lambda^T M \lambda + r^T \lambda` over :math:`\lambda \ge 0`, batched.
 
-    Two constraints have a closed form over their four active sets. With a few more, that solution is tried
-    first, and where another constraint is broken by it all active sets are; many take cyclic coordinate
-    descent.
-
-    Args:
-        gram: M, positive semi-definite, shape ``(n, m, m)``.
-        slack: r, shape ``(n, m)``.
+    ``gram`` is M, positive semi-definite, shape ``(n, m, m)``; ``slack`` is r, shape ``(n, m)``. Two
+    constraints have a closed form over their four active sets. With more, that solution is tried first; if it
+    breaks another constraint, a few constraints try all active sets, many use cyclic coordinate descent.
     """
     diagonal = gram.diagonal(dim1=1, dim2=2).clamp_min(1e-12)
     m = slack.shape[1]
@@ -35,13 +31,13 @@ def nonnegative_dual(gram: Tensor, slack: Tensor) -> Tensor:
     residual = slack + (gram @ multipliers[..., None])[..., 0]
     broken = (residual[:, 2:] < -1e-12).any(dim=1).nonzero()[:, 0]
     if len(broken):
-        solve = _dual_by_sets if m <= MOST_BY_SETS else _dual_by_descent
+        solve = _dual_by_sets if m <= MAX_BY_SETS else _dual_by_descent
         multipliers[broken] = solve(gram[broken], slack[broken]).clamp(0, MAX_MULTIPLIER)
     return multipliers
 
 
 def _dual_by_sets(gram: Tensor, slack: Tensor) -> Tensor:
-    """The best of the solutions with each set of active constraints and no others, exactly."""
+    """Return the best of the exact solutions of all sets of active constraints."""
     m = slack.shape[1]
     numbers = torch.arange(2**m, device=slack.device)
     sets = ((numbers[:, None] >> torch.arange(m, device=slack.device)) & 1).to(slack)
@@ -49,9 +45,8 @@ def _dual_by_sets(gram: Tensor, slack: Tensor) -> Tensor:
     both = sets[:, :, None] * sets[:, None, :]
     ridge = torch.diag_embed((1 - sets) + 1e-9 * sets)
     system = gram[:, None] / scale * both + ridge
-    found: Tensor = torch.linalg.solve_ex(system, (-slack[:, None] / scale[..., 0] * sets)[..., None])[0][
-        ..., 0
-    ]
+    right = (-slack[:, None] / scale[..., 0] * sets)[..., None]
+    found: Tensor = torch.linalg.solve_ex(system, right)[0][..., 0]
     value = 0.5 * (found * (found @ gram)).sum(dim=2) + (found * slack[:, None]).sum(dim=2)
     wrong = ~torch.isfinite(found).all(dim=2) | (found < 0).any(dim=2)
     best = value.masked_fill(wrong, torch.inf).argmin(dim=1)
@@ -69,7 +64,7 @@ def _dual_by_descent(gram: Tensor, slack: Tensor) -> Tensor:
 
 
 def _dual_of_two(diagonal: Tensor, cross: Tensor, slack: Tensor) -> Tensor:
-    """One constraint alone, where that satisfies the other one too (none is zero of the first); else both."""
+    """Return the multipliers with one active constraint, or none, if that satisfies both; else with both."""
     alone = (slack / diagonal).neg_().clamp_min_(0)
     other, cross = slack.flip(1), cross[:, None]
     enough = torch.addcmul(other, cross, alone) >= -1e-12

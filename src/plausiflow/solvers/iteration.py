@@ -1,4 +1,4 @@
-"""One iteration of the SQP: what each search knows, how it moves, and the closest answer it has seen."""
+"""One iteration of the SQP: the state of each search, its update, and the closest feasible point so far."""
 
 from __future__ import annotations
 
@@ -13,80 +13,51 @@ from plausiflow.core import Evaluated, Evaluation, Problem
 from plausiflow.solvers.qp import Quadratic, Step, product
 
 GRID = 2.0**-20
-"""Iterates lie on multiples of this (features are on a scale of about one). What a matrix product rounds
-differently in another batch is erased at every step instead of growing; single precision holds the answer."""
-LEAST_CURVATURE = 0.05
-"""Learned curvature along a step is at least this share of the cost's own: the inverse may not degenerate."""
+"""Iterates are multiples of this number (features have a scale of about one). A matrix product rounds
+differently in another batch; the grid removes the difference at every step. Single precision holds it."""
+MIN_CURVATURE = 0.05
+"""Minimum curvature along a step, as a share of the cost's own; keeps the inverse well conditioned."""
 
 
 @dataclass(frozen=True)
 class StoppingCriteria:
-    """When a search ends.
-
-    Attributes:
-        tolerance: Relative progress below which an iteration counts as none.
-        patience: Iterations without progress before a search ends; three tenths once it has an answer.
-        vain: Iterations without any answer before a search ends.
-        whole: Let every search take the same operations, whatever it needs, so that a graph can hold them.
-    """
+    """When a search ends, and whether all searches run the same operations; see :class:`SQP`."""
 
     tolerance: float
     patience: int
-    vain: int
-    whole: bool = False
+    max_without_answer: int
+    uniform: bool = False  # the same operations for every search, so that a CUDA graph can record them
 
 
 @dataclass
 class SQPState:
-    """One search each: where it is, what it knows, how far it trusts it. Searches never see each other.
+    """The state of n independent searches of points with d features under m constraints."""
 
-    Attributes:
-        rows: Which row of the problem each search belongs to, shape ``(n,)``.
-        factual: That row, shape ``(n, d)``.
-        weights: What its changes cost, shape ``(n, d)``.
-        lower: Its smallest allowed values, shape ``(n, d)``; none where nothing is bounded.
-        upper: Its largest allowed values, likewise.
-        x: Where it is, shape ``(n, d)``.
-        cost: What that costs, shape ``(n,)``.
-        values: Constraint values there, minus their buffers, shape ``(n, m)``.
-        jacobian: Their gradients, shape ``(n, m, d)``.
-        accepted: Whether the point would do as an answer, shape ``(n,)``.
-        inverse: Inverse curvature of the Lagrangian, shape ``(n, d, d)``; zero for frozen features.
-        penalty: Weights of the constraints in the merit, shape ``(n, m)``.
-        radius: Trust radius, shape ``(n,)``.
-        fixed: Features held on a bound, shape ``(n, d)``.
-        stalled: Iterations without progress, shape ``(n,)``.
-        active: Whether it still searches, shape ``(n,)``.
-        best: The closest feasible point that it has seen, NaN before there is one, shape ``(n, d)``.
-        best_cost: What that costs, infinite before there is one, shape ``(n,)``.
-        evaluations: Values and gradients spent, shape ``(n,)``.
-    """
-
-    rows: Tensor
-    factual: Tensor
-    weights: Tensor
-    lower: Tensor | None
+    rows: Tensor  # row of the problem that a search belongs to, (n,)
+    factual: Tensor  # (n, d)
+    weights: Tensor  # cost per feature, (n, d)
+    lower: Tensor | None  # bounds, (n, d); None if nothing is bounded
     upper: Tensor | None
-    x: Tensor
-    cost: Tensor
-    values: Tensor
-    jacobian: Tensor
-    accepted: Tensor
-    inverse: Tensor
-    penalty: Tensor
-    radius: Tensor
-    fixed: Tensor
-    stalled: Tensor
-    active: Tensor
-    best: Tensor
-    best_cost: Tensor
-    evaluations: Tensor
+    x: Tensor  # current point, (n, d)
+    cost: Tensor  # its cost, (n,)
+    values: Tensor  # its constraint values minus their buffers, (n, m)
+    jacobian: Tensor  # their gradients, (n, m, d)
+    accepted: Tensor  # whether it is feasible, (n,)
+    inverse: Tensor  # inverse curvature of the Lagrangian, (n, d, d); zero for frozen features
+    penalty: Tensor  # weights of the constraints in the merit, (n, m)
+    radius: Tensor  # trust radius, (n,)
+    fixed: Tensor  # features fixed on a bound, (n, d)
+    stalled: Tensor  # iterations without progress, (n,)
+    active: Tensor  # whether the search goes on, (n,)
+    best: Tensor  # closest feasible point so far, (n, d); NaN before there is one
+    best_cost: Tensor  # its cost, (n,); infinite before there is one
+    evaluations: Tensor  # number of evaluations, (n,)
 
     @classmethod
     def begin(
         cls, evaluation: Evaluation, rows: Tensor, start: Tensor, curvature: float, radius: float
     ) -> SQPState:
-        """Evaluate the starting points; the curvature is the cost's own times a factor."""
+        """Evaluate the starting points; ``curvature`` is a multiple of that of the cost."""
         problem = evaluation.problem
         lower, upper = (None if b is None else b[rows] for b in (problem.lower, problem.upper))
         factual, weights = problem.x[rows], _weights(problem, rows, start)
@@ -115,34 +86,34 @@ class SQPState:
             evaluations=torch.ones_like(rows),
         )
 
-    def only(self, which: Tensor) -> SQPState:
-        """Some of the searches, by number."""
-        parts: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+    def select(self, which: Tensor) -> SQPState:
+        """Return some of the searches, by number."""
+        parts = {f.name: getattr(self, f.name) for f in fields(self)}
         chosen: dict[str, Any] = {name: None if part is None else part[which] for name, part in parts.items()}
         return SQPState(**chosen)
 
     def iterate(self, evaluation: Evaluation, stopping: StoppingCriteria) -> None:
-        """One trial of every search."""
+        """Compute and judge one trial point of every search."""
         gap = (self.x - self.factual) * self.weights
         program = Quadratic(
             self.x, self.values, self.jacobian, gap, self.inverse, self.radius, self.lower, self.upper
         )
-        answer = program.solve(self.fixed, whole=stopping.whole)
+        answer = program.solve(self.fixed, uniform=stopping.uniform)
         full_length = torch.linalg.vector_norm(answer.step, dim=1)
         share = (self.radius / full_length.clamp_min(1e-30)).clamp_max(1.0)
         trial = _on_grid(self.x, answer.step * share[:, None])
         if self.lower is not None and self.upper is not None:
             trial = torch.clamp(trial, self.lower, self.upper)
         at, cost = evaluation(trial, self.rows), _cost(trial - self.factual, self.weights)
-        closer = self._keep(trial, cost, at.accepted, stopping.tolerance)
+        closer = self._update_best(trial, cost, at.accepted, stopping.tolerance)
         taken, progress = self._judge(trial - self.x, cost, at, answer, full_length, stopping.tolerance)
         self._move(taken, trial, cost, at, answer)
-        self._retire(closer | progress, full_length, stopping)
+        self._end(closer | progress, full_length, stopping)
 
-    def _keep(self, trial: Tensor, cost: Tensor, accepted: Tensor, tolerance: float) -> Tensor:
-        """Keep trials that are answers and closer; returns where they are so by more than the tolerance.
+    def _update_best(self, trial: Tensor, cost: Tensor, accepted: Tensor, tolerance: float) -> Tensor:
+        """Keep feasible trials that are closer; return which are closer by more than the tolerance.
 
-        A search that has ended keeps nothing while it waits for the others: the batch may not matter.
+        A search that has ended stays as it is, so that its result does not depend on the batch.
         """
         cost = torch.where(accepted & self.active, cost, math.inf)
         closer = cost < self.best_cost * (1 - 2 * tolerance)
@@ -154,7 +125,7 @@ class SQPState:
     def _judge(
         self, step: Tensor, cost: Tensor, at: Evaluated, answer: Step, full_length: Tensor, tolerance: float
     ) -> tuple[Tensor, Tensor]:
-        """Accept the trial if the merit falls as the model promised; adapt radius and curvature.
+        """Accept trials whose merit falls as predicted; update the penalty, the radius and the curvature.
 
         Returns which trials are accepted, and which of them are progress.
         """
@@ -166,7 +137,7 @@ class SQPState:
         left = torch.sub(here, cost, alpha=0.5)
         fall = left - there
         ratio = fall / (left - model).clamp_min(1e-12)
-        # A fall within rounding of nothing is none: its sign would depend on the batch.
+        # A fall of the size of a rounding error does not count: its sign would depend on the batch.
         accepted = (fall > 1e-10 * here) & (ratio > 1e-4)
         length = torch.linalg.vector_norm(step, dim=1)
         grown = torch.where(ratio > 0.6, torch.maximum(self.radius, 2 * length), self.radius)
@@ -175,20 +146,20 @@ class SQPState:
         bent = product(answer.multipliers[:, None], at.jacobian - self.jacobian)[:, 0]
         weighed = step * self.weights
         force = answer.force * (length / full_length.clamp_min(1e-30))[:, None]
-        self._learn(step, weighed, weighed - bent, force)
+        self._update_inverse(step, weighed, weighed - bent, force)
         return accepted, accepted & (fall > tolerance * here.clamp_min(1e-8))
 
-    def _learn(self, step: Tensor, weighed: Tensor, change: Tensor, force: Tensor) -> None:
-        """Damped BFGS update of the inverse curvature, from how the Lagrangian's gradient changes.
+    def _update_inverse(self, step: Tensor, weighed: Tensor, change: Tensor, force: Tensor) -> None:
+        """Update the inverse curvature by damped BFGS, from the change of the Lagrangian's gradient.
 
-        A frozen feature has no part in it: its step is zero, and so are its row and column of the inverse.
+        Frozen features stay at zero: their step is zero, and so are their rows and columns of the inverse.
         """
         products = product(torch.stack([force, change, weighed], dim=1), step[..., None])
         bent, along, squared = products.unbind(dim=1)
         damping = (0.8 * bent / (bent - along).clamp_min(1e-30)).clamp(0, 1)
         damping = torch.where(along < 0.2 * bent, damping, 1.0)
         along = torch.lerp(bent, along, damping)
-        lack = (LEAST_CURVATURE * squared - along).clamp_min(0)
+        lack = (MIN_CURVATURE * squared - along).clamp_min(0)
         change = torch.lerp(force, change, damping)
         change = torch.addcmul(change, lack / squared.clamp_min(1e-30), weighed)
         along = along + lack
@@ -202,7 +173,7 @@ class SQPState:
         self.inverse.baddbmm_(left, torch.stack([step, pulled], dim=1))
 
     def _move(self, taken: Tensor, trial: Tensor, cost: Tensor, at: Evaluated, answer: Step) -> None:
-        """Go where the accepted trials are."""
+        """Move to the accepted trials."""
         self.x = torch.where(taken[:, None], trial, self.x)
         self.cost = torch.where(taken, cost, self.cost)
         self.values = torch.where(taken[:, None], at.values, self.values)
@@ -211,18 +182,18 @@ class SQPState:
         if self.lower is not None and self.upper is not None:
             self.fixed = answer.fixed & ((self.x <= self.lower) | (self.x >= self.upper))
 
-    def _retire(self, progress: Tensor, full_length: Tensor, stopping: StoppingCriteria) -> None:
-        """End searches that stall or that stand still on an answer."""
+    def _end(self, progress: Tensor, full_length: Tensor, stopping: StoppingCriteria) -> None:
+        """End searches that stall, that converged, or that spent their budget without an answer."""
         self.stalled = torch.where(progress, 0, self.stalled + 1)
         answered = torch.isfinite(self.best_cost)
         patience = torch.where(answered, stopping.patience * 3 // 10, stopping.patience)
         settled = (full_length < 0.3 * stopping.tolerance) & self.accepted
-        hopeful = answered | (self.evaluations <= stopping.vain)
+        hopeful = answered | (self.evaluations <= stopping.max_without_answer)
         self.active = self.active & (self.stalled < patience) & hopeful & ~settled
 
 
 def _on_grid(x: Tensor, step: Tensor) -> Tensor:
-    """``x + step`` on the grid; a feature that hardly moves stays exactly where it is."""
+    """Return ``x + step`` on the grid; a feature that moves less than half a grid step stays as it is."""
     moved = torch.round((x + step) / GRID) * GRID
     return torch.where(step.abs() < GRID / 2, x, moved)
 

@@ -1,9 +1,8 @@
 """The paper's solver: Adam on distance plus weighted penalties, all rows in one batch. [PPCEF Eq. 6]
 
-The published runs differ from the text in three ways that matter: the whole batch stops together, on its mean
-loss; the *last* iterate is returned, not the best; nothing checks the constraints at the end.
-``PenaltyAdam.paper()`` repeats that. By default every row stops on its own loss and returns its closest
-feasible iterate.
+The published runs differ from the text in three ways: the batch stops as one, on its mean loss; the *last*
+iterate is returned, not the best; the constraints are not checked at the end. ``PenaltyAdam.paper()`` does
+the same. By default, each row stops on its own loss and returns its closest feasible iterate.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ class PenaltyAdam:
 
     Attributes:
         weight: :math:`\lambda`.
-        learning_rate: Adam's.
-        steps: Most steps.
-        patience: Stop when the loss has had no new minimum for more than this many steps.
-        keep: ``last`` iterate, as published, or each row's ``best`` feasible one (its last where none is).
-        together: Stop all rows at once, on their mean loss, as published; else each row stops on its own.
-        trace: Keep every ``trace``-th iterate for pictures; 0 keeps none.
+        learning_rate: Learning rate of Adam.
+        steps: Maximum number of steps.
+        patience: Stop if the loss has no new minimum for more than this number of steps.
+        keep: ``last`` iterate, as published, or the ``best`` feasible one of each row (the last if none is).
+        together: Stop all rows at once, on their mean loss, as published; else each row on its own loss.
+        trace: Keep every ``trace``-th iterate for figures; 0 keeps none.
     """
 
     weight: float = 100.0
@@ -43,7 +42,7 @@ class PenaltyAdam:
 
     @classmethod
     def paper(cls, *, binary_linear: bool) -> Self:
-        """As published: 1,000 steps, patience 100 for binary logistic regression; else 2,000 and 500."""
+        """Return the published settings: other steps and patience for binary logistic regression."""
         steps, patience = (1000, 100) if binary_linear else (2000, 500)
         return cls(steps=steps, patience=patience, keep="last", together=True)
 
@@ -53,7 +52,7 @@ class PenaltyAdam:
         x = problem.x.detach()
         x_cf = x.clone().requires_grad_(True)
         optimizer = torch.optim.Adam([x_cf], lr=self.learning_rate)
-        watch = _Watch(x, self)
+        tracker = _Tracker(x, self)
         path = []
         with progress_bar("Adam", self.steps) as advance:
             for step in range(self.steps if len(x) else 0):
@@ -61,32 +60,31 @@ class PenaltyAdam:
                     path.append(x_cf.detach().clone())
                 loss, cost, satisfied = self._loss(problem, x, x_cf)
                 optimizer.zero_grad(set_to_none=True)
-                # The published loss is the batch's mean; else the sum, so that no row depends on the others.
+                # The published loss is the mean of the batch; with the sum, no row depends on the others.
                 (loss.mean() if self.together else loss.sum()).backward()
-                watch.see(x_cf.detach(), loss.detach(), cost.detach(), satisfied)
+                tracker.update(x_cf.detach(), loss.detach(), cost.detach(), satisfied)
                 optimizer.step()
                 _project(x_cf, problem)
-                if watch.stop(x_cf):
+                if tracker.stop(x_cf):
                     break
                 advance(1, "")
         last = x_cf.detach()
         if self.trace:
             path.append(last.clone())
-        answer = last
-        if self.keep == "best":
-            answer = torch.where(torch.isfinite(watch.best_cost)[:, None], watch.best, last)
-        return Solution(x=answer, gradients=watch.steps, path=torch.stack(path) if path else None)
+        # Without `keep="best"` every cost stays infinite.
+        answer = torch.where(torch.isfinite(tracker.best_cost)[:, None], tracker.best, last)
+        return Solution(x=answer, gradients=tracker.steps, path=torch.stack(path) if path else None)
 
     def _loss(self, problem: Problem, x: Tensor, x_cf: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Each row's loss and cost, and whether every penalty is zero."""
+        """Return the loss and the cost of each row, and whether every penalty is zero."""
         rows = torch.arange(len(x), device=x.device)
         penalties = torch.stack([penalty(x_cf, rows) for penalty in problem.penalties.values()], dim=1)
         cost = l2_distance(x_cf, x, problem.weights)
         return penalised(cost, penalties, self.weight), cost, (penalties.detach() <= 0).all(dim=1)
 
 
-class _Watch:
-    """What each row has seen: its best iterate, its lowest loss, and whether it still moves."""
+class _Tracker:
+    """The best iterate and the lowest loss of each row, and whether it still moves."""
 
     def __init__(self, x: Tensor, settings: PenaltyAdam) -> None:
         self.settings = settings
@@ -97,8 +95,8 @@ class _Watch:
         self.moving = torch.ones_like(self.idle, dtype=torch.bool)
         self.before = x
 
-    def see(self, x_cf: Tensor, loss: Tensor, cost: Tensor, satisfied: Tensor) -> None:
-        """Take note of an iterate, before the step from it."""
+    def update(self, x_cf: Tensor, loss: Tensor, cost: Tensor, satisfied: Tensor) -> None:
+        """Record an iterate, before the step from it."""
         loss = loss.mean().expand_as(loss) if self.settings.together else loss
         if self.settings.keep == "best":
             better = self.moving & satisfied & (cost < self.best_cost)
@@ -111,7 +109,7 @@ class _Watch:
 
     @torch.no_grad()
     def stop(self, x_cf: Tensor) -> bool:
-        """Hold the rows that had stopped before this step where they were; whether none is left to move."""
+        """Undo the step of rows that had stopped before it; return whether all rows have stopped."""
         if not bool(self.moving.all()):
             x_cf[~self.moving] = self.before[~self.moving]
         self.moving = self.moving & (self.idle <= self.settings.patience)

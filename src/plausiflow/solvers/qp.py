@@ -7,9 +7,9 @@ For one row, with B the curvature of the Lagrangian and W its inverse,
 
 Without bounds the minimiser is :math:`s = W (A^\top \lambda - c)`, where the multipliers of the m constraints
 solve the small dual
-:math:`\min_{\lambda \ge 0} \tfrac12 \lambda^\top (A W A^\top) \lambda + (g - A W c)^\top \lambda`. Bounds are
-met by fixing: features that leave their interval are put on it, the others are solved again with W replaced
-by its Schur complement, and features whose reaction force points inwards are let go.
+:math:`\min_{\lambda \ge 0} \tfrac12 \lambda^\top (A W A^\top) \lambda + (g - A W c)^\top \lambda`. Features
+that leave their interval are fixed on the bound, the others are solved again with the Schur complement of W,
+and features whose reaction force points inwards are released.
 """
 
 from __future__ import annotations
@@ -24,32 +24,26 @@ from torch import Tensor
 from plausiflow.solvers.dual import nonnegative_dual
 
 PASSES = 4
-MOST_HELD = 32
-"""Most features of a row that are held at once where the number of them may not matter."""
+MAX_FIXED = 32
+"""Maximum number of features of a row that are fixed at once if every row runs the same operations."""
 AT_BOUND = 1e-9
 
 
 @dataclass
 class Step:
-    r"""What the program answers, per row.
+    r"""The solution of the program for n rows.
 
-    Attributes:
-        step: The step s, shape ``(n, d)``.
-        multipliers: One per constraint, shape ``(n, m)``.
-        force: The gradient of the quadratic model at s, :math:`B s = A^T \lambda - c + \mu`, shape
-            ``(n, d)``.
-        reaction: Its part :math:`\mu` that holds features where they are, shape ``(n, d)``; none where no
-            feature is held.
-        fixed: Which features ended on a bound, shape ``(n, d)``.
+    ``force`` is the gradient of the quadratic model at s, :math:`B s = A^T \lambda - c + \mu`;
+    ``reaction``, its part :math:`\mu`, keeps fixed features in place.
     """
 
-    step: Tensor
-    multipliers: Tensor
-    force: Tensor
-    reaction: Tensor | None
-    fixed: Tensor
+    step: Tensor  # (n, d)
+    multipliers: Tensor  # one per constraint, (n, m)
+    force: Tensor  # (n, d)
+    reaction: Tensor | None  # (n, d); None if no feature is fixed
+    fixed: Tensor  # features that ended on a bound, (n, d)
 
-    def put(self, rows: Tensor, part: Step) -> None:
+    def overwrite(self, rows: Tensor, part: Step) -> None:
         """Overwrite some rows."""
         self.step[rows], self.multipliers[rows] = part.step, part.multipliers
         self.force[rows], self.fixed[rows] = part.force, part.fixed
@@ -57,73 +51,67 @@ class Step:
 
 @dataclass
 class Quadratic:
-    """The program's data, one row each.
-
-    Constraints ``g + A s >= 0``, cost gradient ``c``, inverse curvature ``W``, bounds.
-    """
+    """The program of n rows, with the symbols of the module's docstring."""
 
     x: Tensor
-    values: Tensor
-    jacobian: Tensor
-    cost_gradient: Tensor
-    inverse: Tensor
+    values: Tensor  # g
+    jacobian: Tensor  # A
+    cost_gradient: Tensor  # c
+    inverse: Tensor  # W
     radius: Tensor
     lower: Tensor | None
     upper: Tensor | None
 
     def __getitem__(self, rows: Tensor) -> Quadratic:
-        parts: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        taken: dict[str, Any] = {name: None if part is None else part[rows] for name, part in parts.items()}
-        return Quadratic(**taken)
+        parts = {f.name: getattr(self, f.name) for f in fields(self)}
+        chosen: dict[str, Any] = {name: None if part is None else part[rows] for name, part in parts.items()}
+        return Quadratic(**chosen)
 
-    def solve(self, fixed: Tensor, *, whole: bool = False) -> Step:
-        """Minimise.
+    def solve(self, fixed: Tensor, *, uniform: bool = False) -> Step:
+        """Minimise, starting with some features ``(n, d)`` fixed on their bound.
 
-        Args:
-            fixed: Features that start on their bound and are held there while the force says so, ``(n, d)``.
-            whole: Take every row through the same operations, whatever it needs.
+        With ``uniform``, every row runs the same operations.
         """
         directions = torch.cat([self.jacobian, -self.cost_gradient[:, None]], dim=1).mT
         moved = torch.bmm(self.inverse, directions)
         if self.lower is None or self.upper is None:
-            return _reduced(self, moved, fixed)
-        size = min(MOST_HELD, self.x.shape[1]) if whole else _most(fixed)
-        answer = _reduced(self, moved, fixed.clone(), size=size)
+            return _solve_reduced(self, moved, fixed)
+        size = min(MAX_FIXED, self.x.shape[1]) if uniform else _max_fixed(fixed)
+        answer = _solve_reduced(self, moved, fixed.clone(), size=size)
         displacement = torch.zeros_like(self.x)
-        if (
-            whole
-        ):  # What still leaves after a second time is cut off, and held from the start in the next step.
-            fixed, displacement, _ = _updated(self, answer, displacement)
-            return _reduced(self, moved, fixed, displacement, size=size)
+        if uniform:  # A feature that still leaves its interval is clamped, and fixed in the next iteration.
+            fixed, displacement, _ = _update_fixed(self, answer, displacement)
+            return _solve_reduced(self, moved, fixed, displacement, size=size)
         part, rows = self, torch.arange(len(self.x), device=self.x.device)
-        own, of = answer, moved
+        latest = answer
         for _ in range(PASSES - 1):
-            fixed, displacement, changed = _updated(part, own, displacement)
+            fixed, displacement, changed = _update_fixed(part, latest, displacement)
             which = changed.nonzero()[:, 0]
             if len(which) == 0:
                 break
             if len(which) < len(rows):
-                part, of, rows = part[which], of[which], rows[which]
+                part, moved, rows = part[which], moved[which], rows[which]
                 fixed, displacement = fixed[which], displacement[which]
-            own = _reduced(part, of, fixed, displacement, size=_most(fixed))
-            answer.put(rows, own)
+            latest = _solve_reduced(part, moved, fixed, displacement, size=_max_fixed(fixed))
+            answer.overwrite(rows, latest)
         return answer
 
 
-def _most(fixed: Tensor) -> int:
-    """The largest number of features that a row holds."""
+def _max_fixed(fixed: Tensor) -> int:
+    """Return the largest number of fixed features of a row."""
     return int(fixed.sum(dim=1).max()) if len(fixed) else 0
 
 
-def _updated(program: Quadratic, answer: Step, displacement: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Fix what leaves its interval, let go what is pushed inwards.
+def _update_fixed(program: Quadratic, answer: Step, displacement: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Fix features that leave their interval, release features that are pushed inwards.
 
-    Returns which features are held, how far each is from where it is put, and which rows have changed.
+    Returns the fixed features, their displacements to the bounds, and the rows that changed.
     """
     assert program.lower is not None
     assert program.upper is not None
     x, lower, upper, held = program.x, program.lower, program.upper, answer.fixed
-    goal = x + shortened(answer.step, program.radius)
+    length = torch.linalg.vector_norm(answer.step, dim=1).clamp_min(1e-30)
+    goal = x + answer.step * torch.clamp_max(program.radius / length, 1.0)[:, None]
     inside = torch.clamp(goal, lower, upper)
     leaves = ((goal - inside).abs() > AT_BOUND) & ~held
     if answer.reaction is None:
@@ -136,10 +124,10 @@ def _updated(program: Quadratic, answer: Step, displacement: Tensor) -> tuple[Te
     return (held | leaves) & ~released, displacement, (leaves | released).any(dim=1)
 
 
-def _reduced(
+def _solve_reduced(
     program: Quadratic, moved: Tensor, fixed: Tensor, displacement: Tensor | None = None, *, size: int = 0
 ) -> Step:
-    """Solve with the fixed features, at most ``size``, at their displacement; ``moved`` is W [A^T, -c]."""
+    """Solve with the fixed features, at most ``size``, at their displacements; ``moved`` is W [A^T, -c]."""
     m = program.jacobian.shape[1]
     forces = None
     if size:
@@ -161,14 +149,14 @@ def _reduced(
 def _schur(
     inverse: Tensor, moved: Tensor, fixed: Tensor, displacement: Tensor | None, size: int
 ) -> tuple[Tensor, Tensor]:
-    """W on the free features given the fixed set S.
+    """Reduce W to the free features, given the fixed set S.
 
-    The reduced directions, the last of which takes S to its displacement, and the forces W_SS^-1 [directions,
-    displacement].
+    Returns the reduced directions, the last of which moves S to its displacement, and the forces
+    W_SS^-1 [directions, displacement].
     """
     sides = moved if displacement is None else torch.cat([moved, displacement[..., None]], dim=2)
     everywhere = size >= inverse.shape[1]
-    if everywhere:  # Every feature has a place of its own.
+    if everywhere:  # Every feature may be fixed: there is nothing to gather.
         held, rows, block, own = fixed.to(inverse), inverse, inverse, sides
     else:
         order = fixed.to(torch.uint8).sort(dim=1, descending=True, stable=True)
@@ -178,7 +166,7 @@ def _schur(
         places = members[..., None].expand(-1, -1, sides.shape[2])
         own = sides.gather(1, places)
     block = block * (held[:, :, None] * held[:, None, :])
-    # Ones fill the places beyond a row's own set, and those of frozen features, whose rows in W are zero.
+    # Unused places, and frozen features, whose rows in W are zero, get a one on the diagonal.
     diagonal = block.diagonal(dim1=1, dim2=2)
     diagonal.add_(diagonal <= 0)
     factor, failed = torch.linalg.cholesky_ex(block)
@@ -194,9 +182,9 @@ def _schur(
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:
-    """``(n, a, k), (n, k, b) -> (n, a, b)`` for a, b and k of which two are a handful.
+    """Multiply matrices, ``(n, a, k), (n, k, b) -> (n, a, b)``, where two of a, b and k are small.
 
-    On CUDA number by number: its matrix products would fill them up to tiles, at several times the cost.
+    On CUDA element by element: its matrix products pad to tiles, at several times the cost.
     """
     if not left.is_cuda:
         return torch.bmm(left, right)
@@ -205,9 +193,3 @@ def product(left: Tensor, right: Tensor) -> Tensor:
     if left.shape[1] == 1:
         return (left.mT * right).sum(dim=1, keepdim=True)
     return (left[..., None] * right[:, None]).sum(dim=2)
-
-
-def shortened(step: Tensor, radius: Tensor) -> Tensor:
-    """The step, no longer than the radius."""
-    length = torch.linalg.vector_norm(step, dim=1).clamp_min(1e-30)
-    return step * torch.clamp_max(radius / length, 1.0)[:, None]

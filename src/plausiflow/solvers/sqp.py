@@ -5,16 +5,16 @@ plausibility, Eq. 3) in a few dozen variables. Each iteration spends one value-a
 classifier and density on every active row:
 
 1. a quadratic model of the Lagrangian
-   :math:`\tfrac12 (x'-x)^\top \mathrm{diag}(w) (x'-x) - \sum_i \lambda_i g_i(x')`, its inverse curvature kept
-   per row and updated by damped BFGS, also from rejected trials;
+   :math:`\tfrac12 (x'-x)^\top \mathrm{diag}(w) (x'-x) - \sum_i \lambda_i g_i(x')`, with an inverse curvature
+   per row, updated by damped BFGS, also from rejected trials;
 2. the quadratic program of that model and the linearised constraints (:mod:`plausiflow.solvers.qp`);
 3. a trust region per row, judged by the :math:`\ell_1` merit
    :math:`\text{cost} + \sum_i \nu_i \max(-g_i, 0)`;
-4. the closest feasible iterate of each search is kept. A search ends when its merit stalls, and those that
-   have ended leave the batch.
+4. the closest feasible iterate of each search is kept. A search ends when its merit stalls, and then leaves
+   the batch.
 
-Rows never see each other, everything runs in double precision, and iterates lie on a fine grid, so a row gets
-the same answer alone and in any batch.
+Rows are independent, everything runs in double precision, and iterates are rounded to a fine grid, so a row
+gets the same answer alone and in any batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ from torch import Tensor
 from plausiflow.core import Evaluation, Problem, Solution, Starts
 from plausiflow.errors import InvalidInputError
 from plausiflow.progress import progress_bar
-from plausiflow.solvers.cuda_graphs import Running
+from plausiflow.solvers.cuda_graphs import SearchBatch
 from plausiflow.solvers.iteration import SQPState, StoppingCriteria
 from plausiflow.solvers.starts import bisect
 
@@ -49,16 +49,16 @@ class SQP:
             neighbours; ``quality`` gives every row all starts and keeps the best.
         iterations: Maximum number of iterations of one search.
         patience: Iterations without progress before a search ends; three tenths once it has an answer.
-        vain: Iterations without an answer before a search ends whose row has other starts.
+        max_without_answer: Maximum number of iterations without an answer if the row has other starts.
         tolerance: Relative progress below which an iteration counts as none.
         radius: First trust radius.
-        trace: Keep every iterate for pictures.
+        trace: Whether to keep every iterate, for figures.
     """
 
     mode: Literal["fast", "quality"] = "fast"
     iterations: int = 80
     patience: int = 10
-    vain: int = 30
+    max_without_answer: int = 30
     tolerance: float = 1e-4
     radius: float = 0.3
     trace: bool = False
@@ -75,8 +75,8 @@ class SQP:
         rows = torch.arange(len(exact.x), device=exact.x.device)
         best = BestPoints(exact.x)
         path: list[Tensor] | None = [] if self.trace else None
-        vain = self.iterations if starts is None else self.vain
-        self._search(evaluation, rows, exact.x, best, FROM_FACTUAL, vain=vain, path=path)
+        limit = None if starts is None else self.max_without_answer
+        self._search(evaluation, rows, exact.x, best, FROM_FACTUAL, max_without_answer=limit, path=path)
         if starts is not None:
             again = rows if self.mode == "quality" else rows[~torch.isfinite(best.cost)]
             if len(again):
@@ -149,7 +149,7 @@ class SQP:
             chosen = torch.zeros_like(usable).scatter_(1, near.indices, True) & usable
             self._search(evaluation, owners[chosen], starts[chosen], best, FROM_NEIGHBOUR)
         alone = rows[~usable.any(dim=1) & ~torch.isfinite(best.cost[rows])]
-        if len(alone) and self.vain < self.iterations:
+        if len(alone) and self.max_without_answer < self.iterations:
             self._search(evaluation, alone, problem.x[alone], best, FROM_FACTUAL)
 
     def _search(
@@ -160,27 +160,27 @@ class SQP:
         best: BestPoints,
         curvature: float,
         *,
-        vain: int | None = None,
+        max_without_answer: int | None = None,
         path: list[Tensor] | None = None,
         progress: bool = True,
     ) -> None:
         state = SQPState.begin(evaluation, rows, start, curvature, self.radius)
         stopping = StoppingCriteria(
-            tolerance=self.tolerance, patience=self.patience, vain=vain or self.iterations
+            self.tolerance, self.patience, max_without_answer=max_without_answer or self.iterations
         )
-        running = Running(state, evaluation, stopping, record=path is None)
+        batch = SearchBatch(state, evaluation, stopping, record=path is None)
         bar = progress_bar("SQP: rows settled", len(rows)) if progress else nullcontext(lambda n, text: None)
         with bar as advance:
             for _ in range(self.iterations):
                 if path is not None:
-                    path.append(_spread(running.state, path[-1] if path else start))
-                if len(running.state.rows) == 0:
+                    path.append((path[-1] if path else start).index_copy(0, batch.state.rows, batch.state.x))
+                if len(batch.state.rows) == 0:
                     break
-                ended = running.iterate()
+                ended = batch.iterate()
                 if ended is not None:
                     best.take(ended)
                     advance(len(ended.rows), "")
-        best.take(running.state)
+        best.take(batch.state)
 
 
 class BestPoints:
@@ -204,20 +204,6 @@ class BestPoints:
 def _in_double(problem: Problem) -> Problem:
     if problem.x.dtype == torch.float64:
         return problem
-    tensors = {name: getattr(problem, name) for name in ("x", "lower", "upper", "weights")}
-    exact = {name: None if value is None else value.double() for name, value in tensors.items()}
-    assert exact["x"] is not None
-    return Problem(
-        x=exact["x"],
-        constraints=problem.constraints,
-        penalties=problem.penalties,
-        lower=exact["lower"],
-        upper=exact["upper"],
-        weights=exact["weights"],
-    )
-
-
-def _spread(state: SQPState, previous: Tensor) -> Tensor:
-    iterate = previous.clone()
-    iterate[state.rows] = state.x
-    return iterate
+    optional = {name: getattr(problem, name) for name in ("lower", "upper", "weights")}
+    exact: dict[str, Any] = {k: None if value is None else value.double() for k, value in optional.items()}
+    return replace(problem, x=problem.x.double(), **exact)
