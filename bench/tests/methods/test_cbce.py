@@ -6,10 +6,10 @@ import torch
 
 from plausiflow.core.prediction import predict
 from plausiflow.errors import InvalidInputError, NotFittedError
-from plausiflow.methods.reference import cbce
 from plausiflow.methods.reference.nearest import Nearest
 from plausiflow.models import LinearClassifier
 from plausiflow_bench.harness.selection import PAPER_DATASETS
+from plausiflow_bench.methods import cbce
 from plausiflow_bench.methods.cbce import CBCE
 from plausiflow_bench.published.runs import PublishedRun
 
