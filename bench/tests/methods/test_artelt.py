@@ -19,7 +19,7 @@ from plausiflow_bench.methods.artelt_program import DenseRegion, choose_componen
 from plausiflow_bench.published.maf import PublishedMAF
 from plausiflow_bench.published.runs import PublishedRun
 
-cp = pytest.importorskip("cvxpy", reason="needs the extra `artelt`")
+cp = pytest.importorskip("cvxpy", reason="needs cvxpy")
 
 
 def linear(d, n_classes=2, scale=3.0, seed=0):
@@ -245,9 +245,9 @@ def test_a_model_that_is_not_linear_gets_no_answers_and_a_reason():
     assert Artelt(classifier=linear(2)).unsupported() is None
 
 
-def test_without_the_extra_the_error_names_it(monkeypatch):
+def test_without_cvxpy_the_error_names_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "cvxpy", None)
-    with pytest.raises(MissingExtraError, match=r"ARTELT needs the package `cvxpy`.*plausiflow\[artelt\]"):
+    with pytest.raises(MissingExtraError, match="ARTELT needs the package `cvxpy`.*pip install cvxpy"):
         Artelt(classifier=linear(2), components=[1]).fit(*rows(20, 2))
 
 
