@@ -8,6 +8,7 @@ from plausiflow.core import batches
 from plausiflow.core.metrics import Context, evaluate
 from plausiflow.core.training import Training
 from plausiflow.densities import GMM, KDE, ConditionalFlow, CrossFitEnsemble, Thresholded
+from plausiflow.errors import DataNotFoundError
 from plausiflow.methods import PPCEF
 from plausiflow.models import NODE, LinearClassifier, MLPClassifier
 from plausiflow.search.mixed import MixedSearch
@@ -164,7 +165,7 @@ def test_a_chunk_that_does_not_fit_is_halved(rows, linear, flow, monkeypatch):
 def test_a_table_is_explained_on_cuda_as_on_the_cpu(name):
     try:
         train, test = pf.load_table(name).split(500, 60)
-    except pf.DataNotFoundError as error:
+    except DataNotFoundError as error:
         pytest.skip(str(error))
     explainer = pf.Explainer(MLPClassifier(hidden=(16,)), confidence=None, judges=0)
     explainer.fit(train.x, train.y)
