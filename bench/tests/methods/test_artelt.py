@@ -247,7 +247,7 @@ def test_a_model_that_is_not_linear_gets_no_answers_and_a_reason():
 
 def test_without_cvxpy_the_error_names_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "cvxpy", None)
-    with pytest.raises(MissingExtraError, match="ARTELT needs the package `cvxpy`.*pip install cvxpy"):
+    with pytest.raises(MissingExtraError, match=r"ARTELT needs the package `cvxpy`.*pip install cvxpy"):
         Artelt(classifier=linear(2), components=[1]).fit(*rows(20, 2))
 
 
