@@ -1,7 +1,7 @@
 """Settings of the documentation: ``make docs``.
 
-Everything works without a network, when the pages are built and when they are read: formulas are MathML,
-styles and scripts are those that the theme brings, and no other project's pages are looked at.
+The site is built and read without a network: formulas are MathML, styles and scripts come with the theme, and
+no pages of other projects are used.
 """
 
 import sys
@@ -34,7 +34,7 @@ exclude_patterns = ["_build", "_ext", "_templates", "figures", "gallery", "image
 templates_path = ["_templates"]
 highlight_language = "text"
 
-# Markdown as GitHub reads it.
+# Markdown as on GitHub.
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 4
 myst_url_schemes = {"http": None, "https": None, "mailto": None, "source": None}
@@ -49,7 +49,7 @@ html_css_files = ["plausiflow.css"]
 html_copy_source = False
 html_show_sourcelink = False
 
-# The reference: types stand in signatures, what fields mean in the docstring of their class.
+# The reference: types are in signatures, fields are described in the docstring of their class.
 autosummary_generate = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
@@ -64,11 +64,11 @@ napoleon_use_rtype = False
 napoleon_attr_annotations = False
 strip_signature_backslash = True  # so that napoleon escapes names that end in an underscore
 
-# Every name of ours must be found; those of other packages are not looked for.
+# Every name of plausiflow must resolve; names of other packages are ignored.
 nitpick_ignore_regex = [
     (r"py:.*", r"(torch|numpy|pandas|sklearn|matplotlib|fastapi|starlette|pyarrow)\..*"),
     (r"py:.*", r"(collections|pathlib|types|typing|os|io|contextlib|dataclasses|abc)(\..*)?"),
-    (r"py:meth", r"of"),  # "build it with `of`", in a table where no class is at hand
+    (r"py:meth", r"of"),  # "build it with `of`", in a table without a current class
 ]
 
 plot_formats = [("png", 140)]
@@ -89,19 +89,19 @@ sphinx_gallery_conf = {
 
 
 def show_factories(*event: object) -> tuple[str | None, str | None]:
-    """Write defaults that a function makes as dots: ``<factory>`` is no Python that could be parsed."""
+    """Replace ``<factory>``, which is not valid Python, with dots."""
     signature, returned = event[-2:]
     return signature and str(signature).replace("<factory>", "..."), returned and str(returned)
 
 
 def keep_first_line(*event: object) -> None:
-    """Keep napoleon from reading "Changed cells: one row each" as a property of the type "Changed cells"."""
+    """Prevent napoleon from reading "Changed cells: one row each" as a property of type "Changed cells"."""
     what, lines = event[1], event[-1]
     if what == "property" and isinstance(lines, list):
         lines[:0] = [".. a property", ""]
 
 
 def setup(app: Sphinx) -> None:
-    """Prepare signatures and docstrings for the reference."""
+    """Connect the functions above."""
     app.connect("autodoc-process-signature", show_factories)
     app.connect("autodoc-process-docstring", keep_first_line, priority=400)

@@ -1,7 +1,6 @@
-"""Formulas as MathML, made when the pages are built.
+"""Formulas as MathML, generated when the pages are built.
 
-Browsers draw MathML themselves: a page needs no script, no font and no network for its formulas. The
-translation is docutils' own.
+Browsers render MathML, so formulas need no script, no font and no network. docutils does the conversion.
 """
 
 from __future__ import annotations
@@ -23,32 +22,32 @@ REWRITTEN = {
     r"(\d)\s*\\log\b": r"\1\\,\\log",
     r"\\(log|det|exp)\b(?!\s*(?:\(|\\[bB]igl|\\left|\\,|[_^]))": r"\\\1\\,",
 }
-"""Commands that docutils knows under another name, and the spaces around functions, which it leaves out."""
+"""Replacements for commands that docutils does not know, and spaces around functions that it omits."""
 
 logger = logging.getLogger(__name__)
 
 
 def mathml(node: nodes.math | nodes.math_block, *, block: bool) -> str:
-    """The formula of a node; what cannot be translated is a warning, and shown as it was written."""
+    """Return the formula of a node; if it cannot be converted, warn and show its source."""
     tex = node.astext()
     for ours, theirs in REWRITTEN.items():
         tex = re.sub(ours, theirs, tex)
     try:
         return tex2mathml(tex, as_block=block)
     except MathError as error:
-        logger.warning("a formula cannot be shown: %s in %r", error, tex, location=node)
+        logger.warning("a formula cannot be converted: %s in %r", error, tex, location=node)
         return f"<code>{node.astext()}</code>"
 
 
 def visit_math(self: HTML5Translator, node: nodes.math) -> None:
-    """A formula in a line of text."""
+    """Write an inline formula."""
     self.body.append(self.starttag(node, "span", "", CLASS="math notranslate nohighlight"))
     self.body.append(mathml(node, block=False) + "</span>")
     raise nodes.SkipNode
 
 
 def visit_math_block(self: HTML5Translator, node: nodes.math_block) -> None:
-    """A formula on its own."""
+    """Write a display formula."""
     self.body.append(self.starttag(node, "div", CLASS="math notranslate nohighlight"))
     if node["number"]:
         self.body.append(f'<span class="eqno">({get_node_equation_number(self, node)})')
@@ -59,6 +58,6 @@ def visit_math_block(self: HTML5Translator, node: nodes.math_block) -> None:
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
-    """Offer the renderer; ``html_math_renderer`` chooses it."""
+    """Register the renderer; ``html_math_renderer`` selects it."""
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,17 +1,16 @@
-"""Pages that read well on GitHub, as pages of the documentation.
+"""Convert links that work on GitHub to links of the documentation.
 
-On GitHub a page links to files of the repository. Here these links go where the same thing stands in the
-documentation:
+On GitHub, a page links to files of the repository. In the documentation these links are converted:
 
-- ``../src/plausiflow/losses.py#validity_hinge``, a file and perhaps a name in it, to that line of the listing
-  that ``sphinx.ext.viewcode`` makes (GitHub opens the file, and does not mind the name);
-- ``gallery/plot_digits.py`` to the example as it was run;
-- files outside of ``docs``, such as ``../CITATION.cff``, to a copy.
+- ``../src/plausiflow/core/losses.py#validity_hinge``, a file and optionally a name in it, to that line of the
+  listing of ``sphinx.ext.viewcode`` (GitHub opens the file and ignores the name);
+- ``gallery/plot_digits.py`` to the example with its output;
+- other files outside of ``docs``, such as ``../CITATION.cff``, to a copy.
 
-Names of ours that docstrings mention and the reference does not list lead to the listings, too.
+Names in docstrings that the reference does not list link to the listings, too.
 
-And a fence ```` ```{plot} figures/some.py ````, which the parser of Markdown cannot hand to matplotlib's
-directive, becomes that directive.
+A fence ```` ```{plot} figures/some.py ````, which the Markdown parser cannot pass to matplotlib's directive,
+becomes that directive.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def read_page(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def rewritten(text: str, folder: Path) -> str:
-    """The text of a page in a folder, with links and figures as the documentation needs them."""
+    """Return the text of a page with converted links and figures."""
     written: list[str] = []
     block: list[str] = []
     closing = ""
@@ -67,7 +66,7 @@ def rewritten(text: str, folder: Path) -> str:
 
 
 def documented(target: str, folder: Path) -> str:
-    """Where a link of a page in a folder goes."""
+    """Return the converted target of a link."""
     name, _, fragment = target.partition("#")
     if not name or re.match(r"[a-z][a-z+.-]*:", target):
         return target
@@ -85,7 +84,7 @@ def documented(target: str, folder: Path) -> str:
 
 
 def drawn(block: list[str]) -> list[str]:
-    """A fence of the plot directive, as reStructuredText that matplotlib can take."""
+    """Return a fence of the plot directive as reStructuredText."""
     script = block[0].split("{plot}", 1)[1].strip()
     inside = block[1:-1]
     options = [line.strip() for line in inside if re.match(r"\s*:[\w-]+:", line)]
@@ -100,20 +99,20 @@ def drawn(block: list[str]) -> list[str]:
 
 
 def link_sources(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """Let links to source files lead to the listings, and back."""
+    """Resolve links to source files, and add links back."""
     for link in doctree.findall(nodes.reference):
         if link.get("refuri", "").startswith(SCHEME):
             module, _, name = link["refuri"].removeprefix(SCHEME).partition("#")
             if not point(app, link, docname, module, name):
-                logger.warning("there is no %s in %s", name or "code", module, location=link)
+                logger.warning("%s does not exist in %s", name or "code", module, location=link)
 
 
 def find_inner(
     app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, text: nodes.TextElement
 ) -> nodes.Element | None:
-    """Resolve names of ours that the reference does not list.
+    """Resolve names of plausiflow that the reference does not list.
 
-    What the reference has under another name is found there, anything else in the listing of its module.
+    A name that the reference has under another path links there, others to the listing of their module.
     """
     target = node.get("reftarget", "")
     if node.get("refdomain") != "py":
@@ -134,9 +133,9 @@ def find_inner(
 def find_bare(
     app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, text: nodes.TextElement
 ) -> nodes.Element | None:
-    """Resolve a name without its module, as signatures have it that could not be evaluated.
+    """Resolve a name without its module, from signatures that could not be evaluated.
 
-    A name of another package, and one that is not the same in all our modules, stays text.
+    A name of another package, or one that is ambiguous, stays text.
     """
     meant = []
     for module in [m for name, m in sys.modules.items() if name.split(".")[0] == PACKAGE]:
@@ -153,7 +152,7 @@ def find_bare(
 def shown(
     app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, text: nodes.TextElement, thing: object
 ) -> nodes.reference | None:
-    """A link to where the documentation has a thing of ours: in the reference, or else in a listing."""
+    """Return a link to an object in the reference, or else in a listing."""
     module, name = getattr(thing, "__module__", None) or "", getattr(thing, "__qualname__", "")
     known = env.domains.python_domain.objects.get(f"{module}.{name}")
     if known is not None:
@@ -164,13 +163,13 @@ def shown(
 def linked(
     app: Sphinx, node: addnodes.pending_xref, text: nodes.TextElement, module: str, name: str = ""
 ) -> nodes.reference | None:
-    """A link to the listing of a module, where there is one."""
+    """Return a link to the listing of a module, or None."""
     link = nodes.reference("", "", text, internal=True)
     return link if point(app, link, node["refdoc"], module, name) else None
 
 
 def point(app: Sphinx, link: nodes.reference, docname: str, module: str, name: str) -> bool:
-    """Point a link of a page to a name in the listing of a module, if there is one."""
+    """Set the target of a link to a name in a listing; return whether it exists."""
     anchor = listed(app.env, module, name, docname)
     if anchor is None:
         return False
@@ -182,18 +181,18 @@ def point(app: Sphinx, link: nodes.reference, docname: str, module: str, name: s
 
 
 def file_of(module: str) -> Path | None:
-    """The file of a module of ours, if there is one."""
+    """Return the file of a module of plausiflow, or None."""
     place = PACKAGES.joinpath(*module.split("."))
     file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
     return file if file.is_file() else None
 
 
 def listed(env: BuildEnvironment, module: str, name: str, docname: str) -> str | None:
-    """Have a listing of the module, with a mark at the name.
+    """Add a listing of the module, with a mark at the name.
 
     Returns:
-        The anchor on the page that the mark links back to, empty where another page has it; nothing where
-        there is no such name.
+        The anchor on the page that the mark links back to, empty if another page has it; None if there is no
+        such name.
     """
     listings = env.__dict__.setdefault("_viewcode_modules", {})
     if not listings.get(module):
@@ -213,7 +212,7 @@ def listed(env: BuildEnvironment, module: str, name: str, docname: str) -> str |
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
-    """Listen to the events."""
+    """Connect to the events."""
     app.setup_extension("sphinx.ext.viewcode")
     app.connect("source-read", read_page)
     app.connect("doctree-resolved", link_sources)

@@ -1,4 +1,4 @@
-"""The closest row that is decided otherwise, and the closest one that could be real."""
+"""The closest row with another decision, and the closest plausible one."""
 
 import matplotlib.pyplot as plt
 import torch

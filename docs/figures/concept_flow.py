@@ -1,4 +1,4 @@
-"""A conditional flow: rows of a class, and the same rows where the flow takes them."""
+"""A conditional flow: rows of a class, and the same rows after the flow."""
 
 import math
 
@@ -14,7 +14,7 @@ flow = pf.ConditionalFlow().fit(x, y)
 own = x[y == WANTED].double()
 angles = torch.linspace(0, 2 * math.pi, 400, dtype=torch.float64)
 circle = torch.stack([angles.cos(), angles.sin()], dim=1)
-# In two dimensions so much of a normal distribution lies within a circle of this radius.
+# Share of a two-dimensional normal distribution inside a circle of this radius.
 radii = {share: math.sqrt(-2 * math.log(1 - share)) for share in (0.25, 0.5, 0.9)}
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4.4), layout="constrained")

@@ -1,4 +1,4 @@
-"""What the figures of the concepts share: the moons, points all over the plane, and a plain look."""
+"""Shared by the figures of the concepts: the moons, a grid of points, and the style."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ DENSE = "#fed7aa"
 
 
 def moons() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Training rows and their classes, then test rows and theirs; features are scaled to [0, 1]."""
+    """Return training rows, their classes, test rows, their classes; features are in [0, 1]."""
     fold = pf.load_dataset("moons").fold(0)
     return fold.x_train, fold.y_train, fold.x_test, fold.y_test
 
 
 def plane(count: int = 160) -> tuple[Tensor, Tensor, Tensor]:
-    """Two coordinates ``(count, count)`` over the plane, and all its points ``(count * count, 2)``."""
+    """Return two coordinates ``(count, count)``, and all points ``(count * count, 2)``."""
     line = torch.linspace(-0.15, 1.15, count, dtype=torch.float64)
     first, second = torch.meshgrid(line, line, indexing="xy")
     return first, second, torch.stack([first.flatten(), second.flatten()], dim=1)
 
 
 def of_class(points: Tensor, k: int = WANTED) -> Tensor:
-    """The same class for every point, shape ``(n,)``."""
+    """Return the same class for every point, shape ``(n,)``."""
     return torch.full((len(points),), k)
 
 
 def draw_rows(axes: Any, x: Tensor, y: Tensor) -> None:  # noqa: ANN401
-    """Rows of the wanted class in orange, others in grey."""
+    """Draw rows of the target class in orange, others in grey."""
     for own, colour in ((y != WANTED, OTHERS), (y == WANTED, ROWS)):
         axes.scatter(*x[own].T, s=6, color=colour, alpha=0.45, linewidths=0)
 
 
 def bare(axes: Any, title: str) -> None:  # noqa: ANN401
-    """No ticks: both features have the same scale, and no unit."""
+    """Remove ticks: both features have the same scale and no unit."""
     axes.set(title=title, xlim=(-0.15, 1.15), ylim=(-0.15, 1.15), xticks=[], yticks=[], aspect="equal")
     axes.title.set_size(10)
     axes.spines[:].set_color(QUIET)

@@ -1,4 +1,4 @@
-"""Answers of a search with one flow, and of one with several and a margin, before three judges: blobs."""
+"""Blobs: answers of a search with one flow, and with several flows and a margin, checked by three judges."""
 
 import warnings
 
@@ -7,10 +7,10 @@ import torch
 from concept_moons import WANTED, bare, draw_rows, of_class, plane
 
 import plausiflow as pf
+from plausiflow.densities import PlausibilityWarning
 from plausiflow.plots import ACCENT, QUIET
-from plausiflow.densities.calibration import PlausibilityWarning
 
-# So few rows may not allow a margin for the confidence of 0.95; it is then as large as it may be.
+# With few rows, the margin may not reach the confidence of 0.95; it then has its maximum.
 warnings.simplefilter("ignore", PlausibilityWarning)
 fold = pf.load_dataset("blobs").fold(0)
 x, y = fold.x_train[:500], fold.y_train[:500]

@@ -1,4 +1,4 @@
-"""A threshold is a quantile of the log-densities of real rows that the density has not seen."""
+"""A threshold is a quantile of the log-densities of held-out real rows."""
 
 import matplotlib.pyplot as plt
 import torch
@@ -23,11 +23,11 @@ for q, at in thresholds.items():
     left.annotate(
         f"{q:g}", (at, 1.01), xycoords=("data", "axes fraction"), ha="center", color=ACCENT, fontsize=8
     )
-left.set(xlabel="log-density of held-out rows (nats)", ylabel="rows of the wanted class")
+left.set(xlabel="log-density of held-out rows (nats)", ylabel="rows of the target class")
 left.set_title("Half of the real rows are right of the thick line", size=10, pad=16)
 left.spines[["top", "right"]].set_visible(False)
 draw_rows(right, x, y)
 widths = [2.2 if q == 0.5 else 1.0 for q in thresholds]
 right.contour(first, second, log_prob, levels=sorted(thresholds.values()), colors=ACCENT, linewidths=widths)
-bare(right, "What each threshold leaves: plausible is inside the line")
+bare(right, "Plausible is inside the line")
 right.spines[:].set_color(QUIET)

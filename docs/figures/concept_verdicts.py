@@ -1,4 +1,4 @@
-"""Which question gives a row which verdict."""
+"""The questions that lead to each verdict."""
 
 import matplotlib.pyplot as plt
 from matplotlib.patches import FancyBboxPatch
@@ -7,19 +7,19 @@ from plausiflow.plots import ACCENT, INK, QUIET
 
 QUESTIONS = (
     ("Can every cell be read?", "no", "invalid_input"),
-    ("Does the model decide as wanted already?", "yes", "already"),
+    ("Does the model already decide as the target?", "yes", "already"),
     ("Was the row searched before the time limit?", "no", "not_reached"),
     ("Does an answer pass the model, the rules and the density?", "yes", "found"),
-    ("Was a near miss asked for, and is there one?", "yes", "relaxed"),
+    ("Is relaxed=True, and is there a nearest miss?", "yes", "relaxed"),
 )
 LEFT, RIGHT = 3.2, 8.4
-"""Middles of the boxes of questions and of verdicts."""
+"""Centres of the boxes of questions and of verdicts."""
 
 figure, axes = plt.subplots(figsize=(8, 4.4), layout="constrained")
 
 
 def draw_box(middle: float, height: float, width: float, text: str, *, verdict: bool) -> None:
-    """A box with a text in its middle; verdicts are blue."""
+    """Draw a box with a text; verdicts are blue."""
     colours = {"facecolor": "#eff6ff" if verdict else "white", "edgecolor": ACCENT if verdict else QUIET}
     corner = (middle - width / 2, height - 0.25)
     axes.add_patch(FancyBboxPatch(corner, width, 0.5, boxstyle="round,pad=0.05", **colours))

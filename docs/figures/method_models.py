@@ -1,4 +1,4 @@
-"""What the pictures of the methods page share: moons, a logistic model and a flow, trained once a build."""
+"""Shared by the figures of the methods: moons, a logistic model and a flow, trained once per build."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 import plausiflow as pf
-from plausiflow.models import LinearClassifier
 from plausiflow.datasets.folds import Fold
 from plausiflow.densities import ConditionalFlow, Thresholded
+from plausiflow.models import LinearClassifier
 from plausiflow.plots import INK, WARM, draw_search
 
 M = TypeVar("M", bound=pf.Method)
@@ -22,7 +22,7 @@ M = TypeVar("M", bound=pf.Method)
 
 @dataclass(frozen=True)
 class Moons:
-    """Rows, models, and the row that every picture explains."""
+    """Rows, models, and the row that every figure explains."""
 
     fold: Fold
     classifier: LinearClassifier
@@ -32,7 +32,7 @@ class Moons:
 
 @cache
 def moons() -> Moons:
-    """Fold 0, a logistic model and a masked autoregressive flow; the row is the leftmost test row."""
+    """Return fold 0, a logistic model, a masked autoregressive flow, and the leftmost test row."""
     fold = pf.load_dataset("moons").fold(0)
     classifier = pf.LinearClassifier().fit(fold.x_train, fold.y_train)
     density = pf.ConditionalFlow().fit(fold.x_train, fold.y_train)
@@ -43,19 +43,19 @@ def moons() -> Moons:
 
 @cache
 def latent_flow() -> ConditionalFlow:
-    """The flow of all rows, whatever their class, in whose latent space two of the methods move."""
+    """Return a flow of all rows, without classes, for the two methods that use its latent space."""
     x = moons().fold.x_train
     flow = ConditionalFlow(architecture="realnvp")
     return flow.fit(x, torch.zeros(len(x), dtype=torch.long), n_classes=1)
 
 
 def fitted(method: M) -> M:
-    """The method, fitted to the training rows."""
+    """Fit a method to the training rows."""
     return method.fit(moons().fold.x_train, moons().fold.y_train)
 
 
 def draw(method: pf.Method) -> Axes:
-    """One picture: the row, its answer, the density of the wanted class and the decision line."""
+    """Draw the row, its answer, the density of the target class and the decision boundary."""
     setting = moons()
     found = method.explain(setting.x)
     title = "no answer\n"
@@ -78,6 +78,6 @@ def draw(method: pf.Method) -> Axes:
     return axes
 
 
-def draw_way(axes: Axes, points: Tensor) -> None:
-    """A way through some points ``(m, 2)``."""
+def draw_path(axes: Axes, points: Tensor) -> None:
+    """Draw a path through points ``(m, 2)``."""
     axes.plot(points[:, 0], points[:, 1], color=WARM, linewidth=1, marker="o", markersize=3, zorder=3)

@@ -1,34 +1,35 @@
-"""One picture for each method, all of the same row, the same model and the same density."""
+"""One figure for each method, with the same row, model and density."""
 
 import torch
-from method_models import draw, draw_way, fitted, latent_flow, moons
+from method_models import draw, draw_path, fitted, latent_flow, moons
 
-from plausiflow.methods import (CBCE, CEGP, CEM, FACE, PPCEF, Artelt, CeFlow, DiCE, Diffeomorphic, Nearest, NearestDense, Wachter)
+from plausiflow.methods import FACE, PPCEF, DiCE, Nearest, NearestDense, Wachter
 from plausiflow.solvers import SQP
+from plausiflow_bench.methods import CBCE, CEGP, CEM, Artelt, CeFlow, Diffeomorphic
 
 
 def models() -> dict[str, object]:
-    """What every method gets."""
+    """Return the arguments that every method gets."""
     return {"classifier": moons().classifier, "plausibility": moons().plausibility}
 
 
 def ppcef() -> None:
-    """With the points that the solver went through."""
+    """Draw PPCEF with the iterates of the solver."""
     draw(fitted(PPCEF(**models(), solver=SQP(trace=True), lower=0.0, upper=1.0)))
 
 
 def wach() -> None:
-    """One feature is enough for L1."""
+    """Draw WACH, which changes one feature."""
     draw(fitted(Wachter(**models())))
 
 
 def cem() -> None:
-    """The elastic net."""
+    """Draw CEM."""
     draw(fitted(CEM(**models())))
 
 
 def cegp() -> None:
-    """With the prototype, the nearest row of the wanted class."""
+    """Draw CEGP with the prototype, the nearest row of the target class."""
     axes, setting = draw(fitted(CEGP(**models()))), moons()
     prototype = Nearest(classifier=setting.classifier).fit(setting.fold.x_train, setting.fold.y_train)
     place = prototype.explain(setting.x).x_cf[0].tolist()
@@ -37,35 +38,35 @@ def cegp() -> None:
 
 
 def cbce() -> None:
-    """The row, with what differs in the nearest explanation case."""
+    """Draw CBCE."""
     draw(fitted(CBCE(**models())))
 
 
 def artelt() -> None:
-    """Inside one ellipsoid of a Gaussian mixture."""
+    """Draw ARTELT."""
     draw(fitted(Artelt(**models(), lower=0.0, upper=1.0)))
 
 
 def nnce() -> None:
-    """A training row."""
+    """Draw the nearest training row."""
     draw(fitted(Nearest(**models())))
 
 
 def nnce_dense() -> None:
-    """A dense training row."""
+    """Draw the nearest plausible training row."""
     draw(fitted(NearestDense(**models())))
 
 
 def face() -> None:
-    """With the path, row by row."""
+    """Draw FACE with its path."""
     setting, method = moons(), fitted(FACE(**models()))
     axes = draw(method)
     wanted = 1 - setting.classifier.logits(setting.x).argmax(dim=1)
-    draw_way(axes, torch.cat([setting.x.double(), method.paths(setting.x, wanted)[0].double()]))
+    draw_path(axes, torch.cat([setting.x.double(), method.paths(setting.x, wanted)[0].double()]))
 
 
 def dice() -> None:
-    """With the other three answers."""
+    """Draw DiCE with the other three answers."""
     setting, method = moons(), fitted(DiCE(**models()))
     axes = draw(method)
     wanted = 1 - setting.classifier.logits(setting.x).argmax(dim=1)
@@ -74,12 +75,12 @@ def dice() -> None:
 
 
 def diffeomorphic() -> None:
-    """Downhill in the latent space."""
+    """Draw Diffeomorphic."""
     draw(fitted(Diffeomorphic(**models(), flow=latent_flow())))
 
 
 def ceflow() -> None:
-    """With the curve that the straight move in the latent space is here."""
+    """Draw CeFlow with the curve of the straight line in the latent space."""
     setting, flow = moons(), latent_flow()
     method = fitted(CeFlow(**models(), flow=flow, grid=40, furthest=2.0))
     axes, own = draw(method), setting.classifier.logits(setting.x).argmax(dim=1)
@@ -87,4 +88,4 @@ def ceflow() -> None:
     with torch.no_grad():
         start = flow.to_latent(setting.x.double(), torch.zeros_like(own))
         latents = start + alphas * (means[1 - own] - means[own])
-        draw_way(axes, flow.from_latent(latents, torch.zeros(len(latents), dtype=torch.long)))
+        draw_path(axes, flow.from_latent(latents, torch.zeros(len(latents), dtype=torch.long)))

@@ -2,13 +2,12 @@
 Comparing methods
 =================
 
-All methods of plausiflow have the same ``fit`` and ``explain``, so a fair comparison is short: the
-same model, the same rows, the same judges. This example runs every one of them on breast cancer (30
-measurements of a tumour, two diagnoses), draws up the table and shows where each method stands
-between close and real.
+All methods have the same ``fit`` and ``explain``, so a fair comparison is short: the same model, the
+same rows, the same judges. This example runs all methods on breast cancer (30 measurements of a
+tumour, two diagnoses) and compares how close and how plausible their answers are.
 
-This is one data set, one split and one linear model. The paper's whole evaluation is on
-:doc:`/benchmark`; what each method does is on :doc:`/methods`.
+This is one data set, one split and one linear model. The whole evaluation of the paper is in
+:doc:`/benchmark`; :doc:`/methods` describes the methods, :doc:`/concepts` the terms.
 """
 
 import matplotlib.pyplot as plt
@@ -16,8 +15,8 @@ import pandas as pd
 import torch
 
 import plausiflow as pf
-from plausiflow.methods import METHODS
 from plausiflow.core.metrics import Context, evaluate
+from plausiflow_bench.methods import METHODS
 
 fold = pf.load_dataset("breast_cancer").fold(0)
 model = pf.LinearClassifier().fit(fold.x_train, fold.y_train)
@@ -30,10 +29,9 @@ print(fold)
 # The methods
 # -----------
 #
-# Each gets the model and the density; those that know no density use it for the verdict only. Two
-# of them move in the latent space of a flow of all rows, which is trained once for both. PPCEF
-# comes twice: with the one flow that measures everybody, and as it is by default, with an ensemble
-# of its own and a margin for a second opinion.
+# Each gets the model and the density; methods without a density use it only for the verdict. Two
+# methods use the latent space of a flow of all rows, which is trained once for both. PPCEF runs
+# twice: with the one flow that measures all methods, and with its default, an ensemble and a margin.
 
 flow = pf.ConditionalFlow(architecture="realnvp")
 flow.fit(fold.x_train, torch.zeros_like(fold.y_train), n_classes=1)
@@ -54,11 +52,11 @@ for name, method in methods.items():
 # The table
 # ---------
 #
-# ``plausibility`` is the share of answers that the common flow finds dense enough. It guided PPCEF
-# and chose the rows of ``nnce_dense``, so theirs is high by construction. ``judged`` is the same
-# share under three flows that guided nobody, and the figure to look at. ``sparsity`` is the share
-# of features that change; ``lof_target`` is the local outlier factor among rows of the wanted
-# class, about one for an inlier.
+# ``plausibility`` is the share of answers that are plausible under the common flow. That flow guided
+# PPCEF and chose the rows of ``nnce_dense``, so their share is high by construction. ``judged`` is the
+# same share under three flows that guided no method; compare this one. ``sparsity`` is the share of
+# features that change; ``lof_target`` is the local outlier factor among rows of the target class,
+# about one for an inlier.
 
 context = Context(
     classifier=model, plausibility=plausibility, judges=judges, x_train=fold.x_train, y_train=fold.y_train
@@ -78,12 +76,12 @@ table = pd.DataFrame({name: evaluate(found, context, names=names) for name, foun
 table.sort_values("judged", ascending=False).round(3)
 
 # %%
-# Close, or real
-# --------------
+# Close and plausible
+# -------------------
 #
-# Up and to the left is better: near the row, and accepted by flows that had no part in the search.
-# PPCEF with one flow stops where that flow just agrees, and others often do not; the margin of the
-# ensemble is there for that (:doc:`/plausibility`).
+# Up and to the left is better: close to the row, and accepted by independent flows. PPCEF with one
+# flow stops where that flow just agrees, and other flows often disagree; the margin of the ensemble
+# corrects that (:doc:`/plausibility`).
 
 figure, axes = plt.subplots(figsize=(7.5, 4.6), layout="constrained")
 for name, line in table.iterrows():
@@ -98,7 +96,7 @@ axes.spines[["top", "right"]].set_visible(False)
 # Row by row
 # ----------
 #
-# SearchContext hide much. Each box is the log-density of a method's answers above the threshold, in nats;
+# Means hide details. Each box is the log-density of a method's answers above the threshold, in nats;
 # answers to the right of the line are plausible.
 
 order = table.sort_values("judged").index

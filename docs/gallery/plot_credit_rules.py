@@ -3,11 +3,11 @@ A credit decision, with rules
 =============================
 
 A model rejects a loan application, and the applicant asks what would have to be different. An
-answer helps only if it is allowed (nobody gets younger), fits together (a loan that the income
-carries) and could be real. This example explains rejected applications under such rules, checks the
-answers by hand, and asks again with further wishes.
+answer helps only if it is allowed (nobody gets younger), consistent (a loan that fits the income)
+and plausible. This example explains rejected applications under such rules, checks the answers by
+hand, and explains them again with more rules.
 
-The table is generated, numbers and categories mixed: :doc:`/tables`.
+The table is generated and has numbers and categories: :doc:`/tables`.
 """
 
 import matplotlib.pyplot as plt
@@ -22,9 +22,8 @@ train.x.head()
 # The rules
 # ---------
 #
-# What nobody can change stays as it is. Education may only rise. And no
-# loan may exceed 0.6 of the yearly income. All rules are hard; :doc:`/explainer` lists the kinds
-# there are.
+# Features that nobody can change are immutable. Education may only increase. A loan may not exceed
+# 0.6 of the yearly income. All rules are hard; :doc:`/explainer` lists all of them.
 
 rules = [
     pf.Immutable("age", "sex"),
@@ -35,8 +34,8 @@ explainer = pf.Explainer(pf.MLPClassifier(hidden=(64, 64)), constraints=rules).f
 explainer
 
 # %%
-# ``fit`` has trained the network, four densities that guide searches and three that only judge.
-# Your own model goes in the same place, as it is: :doc:`/models`.
+# ``fit`` has trained the network, four densities that guide searches, and three judges. Pass your own
+# model in the same place: :doc:`/models`.
 
 decided = explainer.predict(test.x)
 print(f"The model decides {(decided == test.y).mean():.0%} of the test rows as they were decided.")
@@ -55,9 +54,8 @@ for label, sentence in result.sentences.iloc[:6].items():
     print(f"{label}: {sentence}")
 
 # %%
-# One answer in a picture. Bars are in units of each feature's range, so that an income and a score
-# can be compared. (``plt.figure`` takes a figure over from matplotlib 3.11 on; in a notebook,
-# ``result.plot(0)`` alone shows it.)
+# One answer as a figure. Bars are shares of each feature's range, so an income and a score can be
+# compared. (In a notebook, ``result.plot(0)`` alone shows it.)
 
 positions = [i for i in range(len(result)) if result[i].status == "found"]
 figure = plt.figure(result.plot(positions[0]))
@@ -66,8 +64,8 @@ figure = plt.figure(result.plot(positions[0]))
 # Check them
 # ----------
 #
-# An answer is called found only after the row, as it stands in the table, has passed the model, the
-# density and every rule. Nothing keeps you from checking that again.
+# An answer is found only after the decoded row has passed the model, the density and every rule. You
+# can check that yourself.
 
 answers = result.alternatives.droplevel("rank")
 rows = rejected.loc[answers.index]
@@ -75,30 +73,30 @@ checks = {
     "the model grants it": explainer.predict(answers) == "granted",
     "age and sex are the same": (answers[["age", "sex"]] == rows[["age", "sex"]]).all(axis=1),
     "education is not lower": answers["education"] >= rows["education"],
-    "the income carries the loan": answers["loan_amount"] <= 0.6 * answers["income"] + 1e-6,
-    "it is dense enough": explainer.score(answers, "granted") >= 0,
+    "the loan fits the income": answers["loan_amount"] <= 0.6 * answers["income"] + 1e-6,
+    "it is plausible": explainer.score(answers, "granted") >= 0,
 }
 pd.DataFrame({"answers": len(answers), "hold": {name: int(holds.sum()) for name, holds in checks.items()}})
 
 # %%
-# What changes, over all applications, and how the two sexes fare:
+# What changes over all applications, by sex:
 
 print(result.summary(by="sex"))
 
 # %%
-# Ask again
-# ---------
+# More rules
+# ----------
 #
-# The same explainer answers other questions without training anew: fewer changes, features that
-# this applicant will not touch, a range that holds today only.
+# The same explainer takes more rules without another training: fewer changes, features that stay, a
+# range.
 
-questions = {
+requests = {
     "as above": {},
     "at most two changes": {"constraints": [pf.MaxChanges(2)]},
     "income and loan stay": {"locked": ["income", "loan_amount"]},
     "score at most 700": {"constraints": [pf.Range("credit_score", None, 700)]},
 }
-asked = {name: explainer.explain(rejected, target="granted", **more) for name, more in questions.items()}
+results = {name: explainer.explain(rejected, target="granted", **more) for name, more in requests.items()}
 pd.DataFrame.from_dict(
     {
         name: {
@@ -107,16 +105,16 @@ pd.DataFrame.from_dict(
             "mean number of changes": one.figures["n_changes"].mean(),
             "judges that accept": one.figures["judged"].mean(),
         }
-        for name, one in asked.items()
+        for name, one in results.items()
     },
     orient="index",
 ).round(2)
 
 # %%
-# The more is forbidden, the fewer rows have an answer. SearchContext are over the rows that have one: they do
-# not compare the same rows. What the answers change:
+# With more rules, fewer rows have an answer. Means are over the rows that have one, so they do not
+# compare the same rows. What the answers change:
 
-shares = pd.DataFrame({name: one.summary().features["share"].droplevel(0) for name, one in asked.items()}).T
+shares = pd.DataFrame({name: one.summary().features["share"].droplevel(0) for name, one in results.items()}).T
 shares = shares.loc[:, shares.max() > 0]
 figure, axes = plt.subplots(figsize=(9, 3), layout="constrained")
 axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
@@ -136,16 +134,15 @@ for i, line in enumerate(shares.to_numpy()):
         )
 
 # %%
-# Several ways
-# ------------
+# Several answers
+# ---------------
 #
-# ``k`` asks for several answers that differ from each other. For the first applicant:
+# ``k`` is the number of answers, which differ from each other. For the first applicant:
 
 several = explainer.explain(rejected.iloc[[positions[0]]], target="granted", k=3)
 several[0].changes.pivot(index="feature", columns="rank", values="to").fillna("")
 
 # %%
-# and what each of them costs, how sure the model is of it, and which share of the judges accepts
-# it:
+# Their cost, the model's probability of the target, and the share of the judges that accept them:
 
 several[0].figures[["cost", "n_changes", "probability", "judged"]].round(3)

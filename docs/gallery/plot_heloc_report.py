@@ -2,13 +2,12 @@
 A report on a portfolio
 =======================
 
-An audit does not ask about one row but about all of them: who gets an answer, what would have to
-change, how far, and how real the answers are. This example explains a portfolio, writes
-the report that people without Python read, and draws its main figures.
+An audit is about all rows of a portfolio: who gets an answer, what would have to change, how much,
+and how plausible the answers are. This example explains a portfolio, writes the report for people
+who do not read code, and draws its main figures.
 
-The portfolio is heloc, lines of credit on homes with 23 numbers each, where its file is found
-(:doc:`/tables` says where it comes from). Otherwise it is the generated table of loans, as the line
-printed below says.
+The portfolio is heloc, lines of credit on homes with 23 numbers each, if its file is available
+(:doc:`/tables`). Otherwise it is the generated table of loans; the first line of the output says so.
 """
 
 import re
@@ -35,7 +34,7 @@ print(f"Targets: {table.target} is {wanted}")
 # The explainer
 # -------------
 #
-# What nobody can change, and what may only rise, the table knows itself. heloc has no such columns.
+# The table knows which columns nobody can change, and which may only increase. heloc has none.
 
 rules = [pf.Immutable(name) for name in table.immutable] + [pf.Increasing(name) for name in table.increasing]
 explainer = pf.Explainer(pf.MLPClassifier(hidden=(64, 64)), constraints=rules, judges=2).fit(train.x, train.y)
@@ -46,8 +45,8 @@ result
 # The report
 # ----------
 #
-# One HTML file: no network, no other file. It opens with the summary, then has a card for every row
-# that can be searched, filtered and sorted. :doc:`/report` shows what it looks like.
+# One HTML file that needs no network and no other file. It has a summary, and a card for every row;
+# cards can be searched, filtered and sorted (:doc:`/report`).
 
 folder = Path(tempfile.mkdtemp())
 result.to_html(folder / "report.html", title="Portfolio")
@@ -64,21 +63,21 @@ print(result.summary())
 # Who gets an answer
 # ------------------
 #
-# A portfolio is not all alike. Here rows are grouped by the model's probability of the wanted outcome.
-# Those above one half are as wanted already, and need no answer.
+# Here rows are grouped by the model's probability of the target outcome. Rows above one half already
+# have that outcome and need no answer.
 
 chance = result.status["probability"]
 bands = pd.cut(
     chance, [0, 0.1, 0.25, 0.5, 1], labels=["below 10 %", "10 to 25 %", "25 to 50 %", "above 50 %"]
 )
-result.summary(by=bands.rename("chance of the wanted outcome")).groups.round(3)
+result.summary(by=bands.rename("probability of the target outcome")).groups.round(3)
 
 # %%
-# What changes, and how far
-# -------------------------
+# What changes, and how much
+# --------------------------
 #
-# Left: the features that answers change most often. Right: what they cost, in units of the
-# features' ranges.
+# Left: the features that answers change most often. Right: the cost of the answers, in units of the
+# ranges of the features.
 
 features = result.summary().features.droplevel(0)
 often = features["share"].sort_values(ascending=False).head(10)[::-1]
@@ -93,14 +92,14 @@ for axes in (left, right):
     axes.spines[["top", "right"]].set_visible(False)
 
 # %%
-# How real the answers are
-# ------------------------
+# How plausible the answers are
+# -----------------------------
 #
-# ``held_out`` has the percentiles of the scores of real rows with the wanted outcome, each under a
-# density that had not seen it; zero is the threshold, here their median. Answers are asked to lie
-# above it, with a margin so that a density which guided nothing agrees. A score of an answer is a
-# mean over several densities and varies less than that of a real row, so this is a comparison, not
-# a test.
+# ``held_out`` has the percentiles of the plausibility scores of real rows with the target outcome,
+# each under a density that had not seen it; zero is the threshold, here their median. Answers are
+# above it by a margin, so that independent densities agree (:doc:`/concepts`). The score of an answer
+# is a mean over several densities and varies less than that of a real row, so this is a comparison,
+# not a test.
 
 real = result.held_out[list(result.labels).index(wanted)]
 answers = np.sort(result.figures["score"])
@@ -108,14 +107,11 @@ figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
 axes.plot(real, np.linspace(0, 1, len(real)), color="#9aa5b1", label=f"real rows that are {wanted}")
 axes.plot(answers, np.linspace(0, 1, len(answers)), color="#2563eb", label="answers")
 axes.axvline(0, color="#dc2626", linewidth=1, linestyle="dashed", label="threshold")
-axes.set(
-    xlabel="nats above the threshold", ylabel="share below", xlim=(real[2], max(real[-1], answers[-1]) + 1)
-)
+axes.set(xlabel="plausibility score", ylabel="share below", xlim=(real[2], max(real[-1], answers[-1]) + 1))
 axes.legend(frameon=False)
 axes.spines[["top", "right"]].set_visible(False)
 
 # %%
-# And the share of independent judges that accept an answer, beside other measures of all answers
-# together:
+# The share of judges that accept an answer, beside other means over all answers:
 
 result.metrics()[["coverage", "plausibility", "judged", "cost", "n_changes", "l2"]].to_frame("mean").round(3)

@@ -2,12 +2,11 @@
 When no counterfactual exists
 =============================
 
-Some questions have no answer: the rules forbid every way out, or what they allow is nothing that
-could be real. Then the verdict must say so, and say why. This example makes questions harder until
-rows run out of answers, and shows what the result tells about them: the verdict, the rule that
-blocks, the nearest miss, and that miss as an answer of last resort.
+Some rows have no answer: the rules forbid every change, or what they allow is not plausible. Then
+the verdict says so, and why. This example adds rules until rows have no answer, and shows what the
+result says about them: the verdict, the rule that blocks, and the nearest miss.
 
-It asks for no second opinion (``confidence=None``, ``judges=0``), to be built in little time.
+``confidence=None`` and ``judges=0`` make this page faster.
 """
 
 import matplotlib.pyplot as plt
@@ -23,10 +22,10 @@ rejected = test.x[explainer.predict(test.x) == "rejected"].iloc[:12]
 print(explainer.explain(rejected, target="granted"))
 
 # %%
-# Harder and harder
-# -----------------
+# Fewer changes
+# -------------
 #
-# The same rejected applications, and fewer and fewer features that may change.
+# The same rejected applications, with fewer and fewer features that may change.
 
 limits = [3, 2, 1]
 results = {m: explainer.explain(rejected, target="granted", constraints=[pf.MaxChanges(m)]) for m in limits}
@@ -47,22 +46,21 @@ axes.spines[["top", "right"]].set_visible(False)
 # Which rule blocks
 # -----------------
 #
-# For a row without an answer the search runs again without each rule in turn. Where that helps, the
-# reason names the rule; where no single rule is to blame, it says how far the nearest allowed row
-# is from plausible.
+# For a row without an answer, the search runs again without each rule. If it then finds an answer, the
+# reason names the rule. Otherwise it says how far the nearest miss is below the threshold.
 
 strict = results[1]
 without = strict.status[strict.status["status"] == "infeasible"]
-without["reason"].str.replace(r"[\d.]+ nats", "some nats", regex=True).value_counts().to_frame("rows")
+without["reason"].str.replace(r"is [\d.]+ below", "is below", regex=True).value_counts().to_frame("rows")
 
 # %%
-# ``infeasible`` means that a thorough search found nothing; it is no proof that there is nothing.
+# ``infeasible`` means that a bounded search found no answer; it is not a proof.
 #
 # The nearest miss
 # ----------------
 #
-# A miss is decided as wanted and keeps every rule; it is only not plausible enough. It is kept
-# beside the row, apart from the answers, with what it lacks.
+# A miss has the target outcome and breaks no rule, but it is not plausible enough. It is stored apart
+# from the answers, with the distance to the threshold.
 
 missed = [i for i in range(len(strict)) if strict[i].misses]
 print(f"{len(missed)} of {len(without)} rows without an answer have a nearest miss.")
@@ -75,8 +73,8 @@ pd.DataFrame({"is": one.factual, "would be": miss})[lambda table: table["is"] !=
 # Relaxed
 # -------
 #
-# Where something is better than nothing, ``relaxed=True`` makes the misses answers. Their verdict
-# is ``relaxed``, never ``found``, and their score, negative, says by how much they fall short.
+# With ``relaxed=True`` the misses are returned as answers. Their verdict is ``relaxed``, never
+# ``found``, and their score is negative.
 
 relaxed = explainer.explain(rejected, target="granted", constraints=[pf.MaxChanges(1)], relaxed=True)
 print(relaxed)
@@ -86,19 +84,19 @@ for name, colour in (("found", "#2563eb"), ("relaxed", "#ea580c")):
     some = relaxed.figures[status == name]
     axes.scatter(some["score"], some["cost"], s=18, color=colour, label=name)
 axes.axvline(0, color="#dc2626", linewidth=1, linestyle="dashed")
-axes.set(xlabel="nats above the threshold", ylabel="cost of the change")
+axes.set(xlabel="plausibility score", ylabel="cost of the change")
 axes.legend(frameon=False)
 axes.spines[["top", "right"]].set_visible(False)
 
 # %%
-# Three ways on: allow more changes; ask for less (``plausibility=0.2``, when the explainer is made,
-# asks for a row denser than a fifth of the real ones); or tell people that there is no honest answer.
+# You can allow more changes, require less (``Explainer(plausibility=0.2)`` requires a row denser than
+# a fifth of the real ones), or say that there is no plausible answer.
 #
 # The other verdicts
 # ------------------
 #
-# A row can also be as wanted already, not readable, or not reached in the time given. None of these
-# raises an error, and the rows beside it are explained.
+# A row can also have the target outcome already, be unreadable, or not be reached in time. None of
+# these raises an error, and the other rows are explained.
 
 odd = rejected.iloc[:2].copy()
 odd["job"] = odd["job"].astype(object)

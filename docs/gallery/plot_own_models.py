@@ -4,12 +4,12 @@ Bring your own density and classifier
 
 Nothing has to be subclassed. A classifier is any object with ``logits(x)``, a density any object
 with ``fit(x, y)`` and ``log_prob(x, y)``, a plausibility any object with ``score(x, y)``. They take
-tensors, treat every row on its own, keep the graph, and follow the precision of their input, for
+tensors, treat rows independently, keep the graph, and follow the dtype of their input, because
 searches run in double precision.
 
-This example brings a support vector machine, a kernel density with a width of its own for every
-row, and a notion of plausible that is no density at all, and lets independent flows judge the
-answers. At the end, a model that is only a function of a table.
+This example defines a support vector machine, a kernel density with one width per row, and a
+plausibility that is not a density. Judges check the answers (:doc:`/concepts`). The last model is a
+function of a table.
 """
 
 import math
@@ -29,12 +29,12 @@ x, y = fold.x_train, fold.y_train
 # A classifier
 # ------------
 #
-# A support vector machine with a radial kernel, trained by scikit-learn and written in torch, so
-# that it has gradients. Its decision value is the difference of two logits.
+# A support vector machine with a radial kernel, trained by scikit-learn and written in torch, so it has
+# gradients. Its decision value is the difference of two logits.
 
 
 class RadialSVM:
-    """``n_classes``, ``differentiable`` and ``logits``: that is all a classifier has to have."""
+    """A classifier needs ``n_classes``, ``differentiable`` and ``logits``."""
 
     n_classes = 2
     differentiable = True
@@ -61,15 +61,15 @@ print(f"It decides {same.mean():.0%} of the test rows as scikit-learn does.")
 # A density
 # ---------
 #
-# A kernel density whose kernels are as wide as the distance to the tenth neighbour: narrow where
-# rows are many, wide where they are few. It integrates to one, as a density must.
+# A kernel density whose kernels are as wide as the distance to the tenth neighbour: narrow where there
+# are many rows, wide where there are few. It integrates to one.
 
 
 class AdaptiveKernels:
-    """``fit`` and ``log_prob``: that is all a density has to have."""
+    """A density needs ``fit`` and ``log_prob``."""
 
     def fit(self, x: torch.Tensor, y: torch.Tensor) -> "AdaptiveKernels":
-        """Keep the rows of each class, and how wide the kernel of each is."""
+        """Store the rows of each class and the widths of their kernels."""
         self.rows = [x[y == k].double() for k in range(int(y.max()) + 1)]
         self.widths = [torch.cdist(rows, rows).kthvalue(11, dim=1).values for rows in self.rows]
         return self
@@ -90,7 +90,7 @@ class AdaptiveKernels:
 
 # %%
 # ``Thresholded`` makes it a plausibility: denser than half of the real rows of the class. A row is
-# dense under its own kernel, so the threshold is taken from rows that the density has not seen.
+# dense under its own kernel, so the threshold is computed on held-out rows.
 
 own, held_out = slice(0, 600), slice(600, None)
 kernels = AdaptiveKernels().fit(x[own], y[own])
@@ -98,23 +98,22 @@ dense = pf.Thresholded(density=kernels).fit(x[held_out], y[held_out])
 print(f"A density: {isinstance(kernels, pf.Density)}; thresholds: {dense.log_delta_.numpy().round(2)}")
 
 # %%
-# Something else
-# --------------
+# A plausibility without a density
+# --------------------------------
 #
-# A plausibility need not be a density. This one asks that the fifth nearest row of the wanted class
-# be no farther than that of the median row. Where the neighbours change its slope jumps; the search
-# can live with that.
+# This plausibility requires that the fifth nearest row of the target class is no farther than that of
+# the median row. Its gradient jumps where the neighbours change; the search tolerates that.
 
 
 class FifthNeighbour:
-    """``score``: that is all a plausibility has to have."""
+    """A plausibility needs ``score``."""
 
     def __init__(self, x: torch.Tensor, y: torch.Tensor) -> None:
         self.rows = [x[y == k].double() for k in range(int(y.max()) + 1)]
         self.most = [torch.cdist(rows, rows).kthvalue(6, dim=1).values.median() for rows in self.rows]
 
     def score(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """``(n, d), (n,) -> (n,)``, not negative where plausible."""
+        """``(n, d), (n,) -> (n,)``, at least zero where plausible."""
         each = [
             1 - (x[:, None] - rows.to(x)).square().sum(dim=2).kthvalue(5, dim=1).values / most.to(x) ** 2
             for rows, most in zip(self.rows, self.most, strict=True)
@@ -129,8 +128,8 @@ print(f"A plausibility: {isinstance(near, pf.Plausibility)}")
 # Explain
 # -------
 #
-# The method takes them as they are. Red is where each finds rows of the wanted class plausible,
-# blue the machine's decision line; the path shows the points of the search.
+# The method takes them as they are. Red: the region where each finds rows of the target class
+# plausible. Blue: the decision boundary. The path shows the iterates of the search.
 
 row = fold.x_test[pf.predict(model, fold.x_test) == 0][:1]
 flows = pf.Thresholded(density=pf.ConditionalFlow().fit(x, y)).fit(x, y)
@@ -156,8 +155,8 @@ for axes, (name, plausibility) in zip(
 # A second opinion
 # ----------------
 #
-# All test rows, each asked for the other moon. Judges are flows that had no part in any search: do
-# they believe what the three call plausible?
+# All test rows, with the other moon as the target. Judges are flows that took no part in any search.
+# How often do they accept what the three call plausible?
 
 judges = pf.Judges().fit(x, y)
 lines = {}
@@ -174,19 +173,18 @@ for name, method in methods.items():
 pd.DataFrame.from_dict(lines, orient="index").round(3)
 
 # %%
-# Only a function
-# ---------------
+# A function of a table
+# ---------------------
 #
-# ``Explainer`` takes any function of a table, such as the score card below, which no gradient leads
-# through. A surrogate of it leads the search, and every answer is verified on the function itself
-# (:doc:`/models`). The density is the explainer's own here: it has to know about categories,
-# missing values and rules.
+# ``Explainer`` takes any function of a table, such as this score card, which has no gradient. A
+# surrogate guides the search, and the function itself verifies every answer (:doc:`/models`). The
+# density is the default of the explainer, which handles categories, missing values and rules.
 
 train, test = pf.load_table("loans").split(400, 60)
 
 
 def score_card(table: pd.DataFrame) -> pd.Series:
-    """Points for each applicant; from six on the loan is granted."""
+    """Give points to each applicant; with six or more the loan is granted."""
     points = (
         (table["credit_score"] >= 640).astype(int) * 3
         + (table["debt_ratio"] <= 0.35).astype(int) * 2
@@ -202,6 +200,6 @@ explainer = pf.Explainer(score_card, constraints=[pf.Immutable("age", "sex")], j
 print(explainer)
 result = explainer.explain(test.x, target="granted")
 print(result)
-print(f"The function was asked {result.model_calls} times, about {result.model_rows} rows in all.")
+print(f"The function was called {result.model_calls} times, with {result.model_rows} rows in total.")
 for label, sentence in result.sentences[result.status["status"] == "found"].iloc[:5].items():
     print(f"{label}: {sentence}")

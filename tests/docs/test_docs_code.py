@@ -20,7 +20,7 @@ from plausiflow.errors import DataNotFoundError, MissingExtraError
 from plausiflow.search import fit as fitting
 from plausiflow.workers import Inline
 
-AT_HAND = """
+TABLE = """
 import numpy as np
 import pandas as pd
 import plausiflow as pf
@@ -48,16 +48,16 @@ y = (x.sum(dim=1) > 1).long()
 model = LinearClassifier().fit(x, y)
 plausibility = Thresholded(density=KDE().fit(x, y)).fit(x, y)
 """
-READERS_HAVE = {
-    "docs/labels.md": AT_HAND + NUMBERS,
+SETUP = {
+    "docs/labels.md": TABLE + NUMBERS,
     "docs/plausibility.md": TENSORS,
-    "docs/saving.md": AT_HAND + NUMBERS + FITTED,
-    "docs/batch.md": AT_HAND + SAVED + PORTFOLIO,
-    "docs/service.md": AT_HAND + SAVED,
+    "docs/saving.md": TABLE + NUMBERS + FITTED,
+    "docs/batch.md": TABLE + SAVED + PORTFOLIO,
+    "docs/service.md": TABLE + SAVED,
 }
-"""What the readers of a page have before its first line: pages that show calls, not whole programs."""
-FILLED_IN = {"docs/plausibility.md": {"plausibility=...": "plausibility=plausibility"}}
-"""Dots on a page that stand for something of the reader's."""
+"""Code that runs before the first block of a page, for pages that show calls and not whole programs."""
+PLACEHOLDERS = {"docs/plausibility.md": {"plausibility=...": "plausibility=plausibility"}}
+"""Placeholders on a page, and what replaces them."""
 EXTRAS = {
     "xgboost",
     "lightgbm",
@@ -74,8 +74,8 @@ EXTRAS = {
 
 
 @contextmanager
-def as_users_have_it():
-    """Single precision, as torch has it unless told otherwise."""
+def single_precision():
+    """Use single precision, the default of torch."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
@@ -85,19 +85,19 @@ def as_users_have_it():
 
 
 def run(page: Path, monkeypatch) -> tuple[types.ModuleType, dict[int, str]]:
-    """Run the blocks of a page one after the other, as one program; and what each has printed, by line."""
+    """Run the blocks of a page as one program; return it, and what each block printed, by line."""
     program = types.ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", program)
     blocks = [(line, body) for language, line, body in fences(page) if language == "python"]
-    if named(page) in READERS_HAVE:
-        blocks.insert(0, (1, READERS_HAVE[named(page)]))
+    if named(page) in SETUP:
+        blocks.insert(0, (1, SETUP[named(page)]))
     printed = {}
     for line, body in blocks:
-        for dots, meant in FILLED_IN.get(named(page), {}).items():
-            body = body.replace(dots, meant)
+        for dots, value in PLACEHOLDERS.get(named(page), {}).items():
+            body = body.replace(dots, value)
         code = compile("\n" * (line - 1) + body, str(page), "exec")
         try:
-            with redirect_stdout(StringIO()) as said:
+            with redirect_stdout(StringIO()) as output:
                 exec(code, program.__dict__)
         except (DataNotFoundError, MissingExtraError) as error:
             pytest.skip(f"{named(page)}, line {line}: {error}")
@@ -105,26 +105,26 @@ def run(page: Path, monkeypatch) -> tuple[types.ModuleType, dict[int, str]]:
             if (error.name or "").split(".")[0] not in EXTRAS:
                 raise
             pytest.skip(f"{named(page)}, line {line}: {error.name} is not installed")
-        printed[line] = said.getvalue()
+        printed[line] = output.getvalue()
     return program, printed
 
 
 def shorten(monkeypatch) -> None:
-    """Let densities learn for a moment only: such pages show how to ask, not what comes of it."""
+    """Train densities for one epoch only: these pages show calls, not results."""
     brief = Training(epochs=1, learning_rate=1e-2)
     for place, name in ((flows, "FLOW_TRAINING"), (mixed, "FLOW_TRAINING"), (mixed, "LEVELS_TRAINING")):
         monkeypatch.setattr(place, name, brief)
     monkeypatch.setattr(fitting, "MEMBERS", 2)
 
 
-def stand_in_for_processes(monkeypatch) -> None:
-    """Tasks in this process: workers would each load torch, to explain a hundred rows."""
+def run_tasks_here(monkeypatch) -> None:
+    """Run tasks in this process: worker processes would each load torch."""
     pytest.importorskip("pyarrow", reason="the extra `files` is not installed")
     monkeypatch.setattr(workers, "Processes", lambda workers: Inline())
 
 
-def end_services_at_once(monkeypatch) -> None:
-    """A server that gets ready, on a free port, and ends."""
+def stop_services_at_once(monkeypatch) -> None:
+    """Let a server start on a free port and stop."""
     uvicorn = pytest.importorskip("uvicorn", reason="the extra `serve` is not installed")
     from plausiflow.service import server
 
@@ -133,14 +133,14 @@ def end_services_at_once(monkeypatch) -> None:
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
 
 
-CIRCUMSTANCES = {
-    "docs/batch.md": stand_in_for_processes,
-    "docs/service.md": end_services_at_once,
+PATCHES = {
+    "docs/batch.md": run_tasks_here,
+    "docs/service.md": stop_services_at_once,
 }
 
 
-def blocks_and_what_follows(page: Path) -> list[tuple[int, str]]:
-    """Of each block of code that what it prints is shown after: its line, and what is shown."""
+def blocks_with_output(page: Path) -> list[tuple[int, str]]:
+    """Return the line of each block that is followed by its output, and that output."""
     return [
         (line, shown)
         for (language, line, _), (after, _, shown) in pairwise(fences(page))
@@ -149,53 +149,53 @@ def blocks_and_what_follows(page: Path) -> list[tuple[int, str]]:
 
 
 @pytest.fixture
-def played(tmp_path, monkeypatch):
-    """Runs a page in an empty folder, as its readers would."""
+def run_page(tmp_path, monkeypatch):
+    """Return a function that runs a page in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
 
     def play(page: Path) -> tuple[types.ModuleType, dict[int, str]]:
-        if named(page) in READERS_HAVE:
+        if named(page) in SETUP:
             shorten(monkeypatch)
-        CIRCUMSTANCES.get(named(page), lambda patch: None)(monkeypatch)
-        warnings.simplefilter("ignore", PlausibilityWarning)  # that rows are few is no fault of a page
-        with as_users_have_it():
+        PATCHES.get(named(page), lambda patch: None)(monkeypatch)
+        warnings.simplefilter("ignore", PlausibilityWarning)  # pages use few rows
+        with single_precision():
             return run(page, monkeypatch)
 
     return play
 
 
 WITH_CODE = [page for page in PAGES if any(language == "python" for language, *_ in fences(page))]
-WITH_PRINTS = [page for page in WITH_CODE if blocks_and_what_follows(page)]
+WITH_PRINTS = [page for page in WITH_CODE if blocks_with_output(page)]
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=named)
-def test_the_code_of_a_page_runs(page, played, tmp_path):
-    program, printed = played(page)
+def test_the_code_of_a_page_runs(page, run_page, tmp_path):
+    program, printed = run_page(page)
     if page == ROOT / "README.md":
-        keeps_its_promises(program, "".join(printed.values()), tmp_path)
+        check_readme(program, "".join(printed.values()), tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_PRINTS, ids=named)
-def test_a_page_shows_what_its_code_prints(page, played, monkeypatch):
-    monkeypatch.delenv("PLAUSIFLOW_DATA", raising=False)  # pages show what comes of generated rows
-    _, printed = played(page)
-    shown = dict(blocks_and_what_follows(page))
+def test_a_page_shows_what_its_code_prints(page, run_page, monkeypatch):
+    monkeypatch.delenv("PLAUSIFLOW_DATA", raising=False)  # pages show results of generated rows
+    _, printed = run_page(page)
+    shown = dict(blocks_with_output(page))
     assert {line: tidy(printed[line]) for line in shown} == {line: tidy(text) for line, text in shown.items()}
 
 
 def tidy(text: str) -> list[str]:
-    """Lines without what cannot be seen."""
+    """Return the lines without trailing spaces."""
     return [line.rstrip() for line in text.strip("\n").splitlines()]
 
 
-def keeps_its_promises(program, printed, folder):
-    """What the README says that its lines print and write."""
+def check_readme(program, printed, folder):
+    """Check what the README says that its code prints and writes."""
     first = next(body for language, _, body in fences(ROOT / "README.md") if language == "python")
-    promised = re.search(r"print\(result\)\s+# (Explanations\(\d+ rows: )", first)
-    assert promised is not None
-    assert printed.startswith(promised[1])
+    shown = re.search(r"print\(result\)\s+# (Explanations\(\d+ rows: )", first)
+    assert shown is not None
+    assert printed.startswith(shown[1])
     assert set(program.result.status["status"]) == {"found", "already"}
     assert "→" in printed
     assert program.answers.feasible.all()

@@ -1,4 +1,4 @@
-"""The commands of README and documentation do what they say, one after the other, as a reader would type."""
+"""The commands of README and documentation work, one after the other, as a reader would type them."""
 
 import os
 import shlex
@@ -15,13 +15,13 @@ from pages import ROOT, command_lines, of_command_line
 from plausiflow import load_table
 
 PAGES = {"README.md": "loan", "docs/cli.md": "loan", "docs/quickstart.md": "decision"}
-"""Pages whose commands are a whole story, and what they call the outcome."""
+"""Pages whose commands build on each other, and the name of their outcome column."""
 COLUMNS = ["age", "sex", "education", "income", "debt_ratio", "loan_amount", "credit_score"]
 RULES = 'immutable = ["age", "sex"]\nmax_changes = 3\n'
 
 
-def lay_out(folder: Path, outcome: str) -> None:
-    """The files that a reader has: a table, rows, rules, a model, a portfolio."""
+def write_files(folder: Path, outcome: str) -> None:
+    """Write the files that a reader has: a table, rows, rules, a model, a portfolio."""
     train, test = load_table("loans").split(250, 6)
     x, rows = train.x[COLUMNS], test.x[COLUMNS]
     x.assign(**{outcome: train.y.to_numpy()}).to_csv(folder / "loans.csv", index=False)
@@ -40,15 +40,15 @@ def lay_out(folder: Path, outcome: str) -> None:
     skops.dump(make_pipeline(columns, LogisticRegression()).fit(x, train.y), folder / "model.skops")
 
 
-def done(words: list[str], folder: Path) -> None:
-    """A command, which must succeed."""
+def run_command(words: list[str], folder: Path) -> None:
+    """Run a command, which must succeed."""
     command = [sys.executable, "-m", "plausiflow", *words]
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=900)
     assert ended.returncode == 0, f"{shlex.join(words)}\n{ended.stdout[-2000:]}\n{ended.stderr[-2000:]}"
 
 
-def served(words: list[str], folder: Path) -> None:
-    """A service, which must answer, and end when asked to."""
+def run_service(words: list[str], folder: Path) -> None:
+    """Start a service, which must answer and stop on SIGTERM."""
     with subprocess.Popen(
         [sys.executable, "-m", "plausiflow", *words], cwd=folder, stdout=subprocess.DEVNULL
     ) as process:
@@ -71,15 +71,15 @@ def served(words: list[str], folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_of_a_page_do_what_they_say(page, tmp_path, monkeypatch):
+def test_the_commands_of_a_page_work(page, tmp_path, monkeypatch):
     pytest.importorskip("pyarrow", reason="the extra `files` is not installed")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
-    lay_out(tmp_path, PAGES[page])
+    write_files(tmp_path, PAGES[page])
     lines = command_lines(ROOT / page)
     assert len(lines) >= 3
     for line in lines:
         words = of_command_line(line)
-        (served if words[0] == "serve" else done)(words, tmp_path)
+        (run_service if words[0] == "serve" else run_command)(words, tmp_path)
     assert (tmp_path / "report.html").stat().st_size > 10_000
     if page == "README.md":
         assert (tmp_path / "answers" / "_SUCCESS").exists()

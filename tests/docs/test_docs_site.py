@@ -1,4 +1,4 @@
-"""Links of README and documentation lead somewhere, no page is lost, and all of it builds quietly."""
+"""Links of README and documentation resolve, pages are in plain English, and the site builds."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from pages import DOCS, DOCUMENTS, PACKAGE, ROOT, WRITTEN, fences, named, prose
 
 
 def targets(page: Path) -> list[str]:
-    """Where the links and pictures of a page go, but for addresses on the network."""
+    """Return the targets of the links and pictures of a page, except for addresses on the network."""
     text = re.sub(r"`[^`\n]*`", "", prose(page))
     found = re.findall(r"\]\(([^()\s]+)(?: \"[^\"]*\")?\)", text) + re.findall(
         r"(?:src|href)=\"([^\"]+)\"", text
@@ -23,14 +23,14 @@ def targets(page: Path) -> list[str]:
 
 @cache
 def anchors(page: Path) -> set[str]:
-    """The names of the headings of a page, as GitHub makes them."""
+    """Return the anchors of the headings of a page, as GitHub makes them."""
     titles = re.findall(r"^#+ +(.+?) *$", prose(page), re.MULTILINE)
     plain = [re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", title) for title in titles]
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in plain}
 
 
 def has(place: Path, fragment: str) -> bool:
-    """Whether there is such a heading on a page, or such a name in a module."""
+    """Return whether a page has the heading, or a module the name."""
     if place.suffix == ".py":
         last = re.escape(fragment.split(".")[-1])
         return re.search(rf"^ *(def|class) {last}\b|^{last}\b", place.read_text(), re.MULTILINE) is not None
@@ -38,7 +38,7 @@ def has(place: Path, fragment: str) -> bool:
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=named)
-def test_every_link_of_a_page_leads_somewhere(page):
+def test_every_link_of_a_page_resolves(page):
     for target in targets(page):
         name, _, fragment = target.partition("#")
         place = Path(os.path.normpath(page.parent / name)) if name else page
@@ -48,22 +48,22 @@ def test_every_link_of_a_page_leads_somewhere(page):
 
 @pytest.mark.parametrize("page", [page for page in WRITTEN if page.name != "comparison.md"], ids=named)
 def test_every_file_that_a_page_names_is_there(page):
-    """But for the page that names files of other projects."""
-    places = (ROOT, DOCS, PACKAGE, PACKAGE.parent, ROOT / "tests", page.parent)
-    for told in re.findall(r"(?<!`)`([\w./-]+\.(?:py|md))`(?!`)", prose(page)):
-        ours = told.endswith(".md") or "/" in told or told.startswith("test_")
-        if ours and not told.startswith(("out/", "/")):
-            assert any((place / told).exists() for place in places), told
+    """Except for the page that names files of other projects."""
+    places = (ROOT, DOCS, PACKAGE, PACKAGE.parent, ROOT / "bench/src", ROOT / "tests", page.parent)
+    for name in re.findall(r"(?<!`)`([\w./-]+\.(?:py|md))`(?!`)", prose(page)):
+        ours = name.endswith(".md") or "/" in name or name.startswith("test_")
+        if ours and not name.startswith(("out/", "/")):
+            assert any((place / name).exists() for place in places), name
 
 
 def listed(page: Path) -> list[str]:
-    """The pages in the lists of contents of a page, as paths without ending."""
+    """Return the entries in the tables of contents of a page, as paths without suffix."""
     blocks = [body for language, _, body in fences(page) if language.startswith("{toctree}")]
     lines = [line.strip() for body in blocks for line in body.splitlines()]
     return [os.path.relpath(page.parent / line, DOCS) for line in lines if line and not line.startswith(":")]
 
 
-def test_every_page_is_in_a_list_of_contents_and_every_entry_is_a_page():
+def test_every_page_is_in_a_table_of_contents_and_every_entry_is_a_page():
     entries = [entry for page in DOCUMENTS for entry in listed(page)]
     pages = {page.relative_to(DOCS).with_suffix("").as_posix() for page in DOCUMENTS} - {"index"}
     assert sorted(entries) == sorted({*pages, "auto_examples/index"})
@@ -87,6 +87,39 @@ from sphinx.cmd.build import main
 
 sys.exit(main(sys.argv[1:]))
 """
+
+
+BANNED = re.compile(
+    r"nothing where|\banew\b|\breckon|\bdearer\b|\blikeness\b|the way of a row|the last word|\brooms\b"
+    r"|\btaken for\b|\bwished\b|\btold\b|\bso many\b|\bhouse\b|\basked for\b",
+    re.IGNORECASE,
+)
+"""Phrases that are not plain English, or mean something else to most readers."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*WRITTEN, *sorted((DOCS / "gallery").glob("*.*")), *sorted((DOCS / "figures").glob("*.py"))],
+    ids=named,
+)
+def test_a_page_is_in_plain_english(page):
+    assert BANNED.findall(page.read_text()) == []
+
+
+EXPLAINED = re.compile(r"\bnats?\b|\bjudges\b", re.IGNORECASE)
+FOR_EVERYONE = ["README.md", "docs/index.md", "docs/quickstart.md", "docs/report.md"]
+"""Pages that people read before docs/concepts.md, or without it."""
+
+
+@pytest.mark.parametrize("name", FOR_EVERYONE)
+def test_pages_for_everyone_need_no_terms_of_the_concepts(name):
+    assert EXPLAINED.findall(prose(ROOT / name)) == []
+
+
+@pytest.mark.parametrize("page", [page for page in DOCUMENTS if page.name != "concepts.md"], ids=named)
+def test_a_page_that_uses_a_term_links_to_the_concepts(page):
+    if EXPLAINED.search(prose(page)) and page.name not in {"benchmark.md", "performance.md", "CHANGELOG.md"}:
+        assert "concepts.md" in prose(page)
 
 
 @pytest.mark.slow
