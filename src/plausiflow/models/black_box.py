@@ -31,23 +31,14 @@ MIN_SURROGATE_ROWS, MAX_SURROGATE_ROWS = 10_000, 40_000
 
 @dataclass(frozen=True, eq=False)
 class BlackBox:
-    """A model without gradients; see :class:`~plausiflow.models.table_model.TableModel`.
+    """A model without gradients; see :class:`~plausiflow.models.table_model.TableModel`."""
 
-    Attributes:
-        predictor: The user's own model.
-        surrogate: A differentiable surrogate of it.
-        encoder: Encoder of the table.
-        sample: A training row, for the columns that encoded rows do not hold.
-        n_surrogate_rows: Number of rows that the surrogate was trained on; 0 for the model's own trees.
-        reason: Why the trees of the model itself are not the surrogate, if it has any.
-    """
-
-    predictor: Predictor
-    surrogate: Surrogate
+    predictor: Predictor  # The user's own model.
+    surrogate: Surrogate  # A differentiable surrogate of it.
     encoder: Encoder
-    sample: pd.DataFrame
-    n_surrogate_rows: int = 0
-    reason: str = ""
+    sample: pd.DataFrame  # A training row, for the columns that encoded rows do not hold.
+    n_surrogate_rows: int = 0  # Rows that the surrogate was trained on; 0 for the model's own trees.
+    reason: str = ""  # Why the trees of the model itself are not the surrogate, if it has any.
 
     differentiable = False
     value_and_grad = None
@@ -112,24 +103,14 @@ def make_black_box(
     encoder: Encoder,
     frame: pd.DataFrame,
     x: Tensor,
-    *,
-    trained: bool | None = None,
-    random_state: int = 0,
+    trained: bool | None,
+    random_state: int,
 ) -> BlackBox:
-    """Return a model without gradients together with its surrogate.
+    """Return a model without gradients together with its surrogate; ``x`` is ``frame``, encoded.
 
-    Args:
-        model: The user's model, for its trees.
-        predictor: The same model as a predictor.
-        encoder: Encoder of the table.
-        frame: Training rows.
-        x: The same rows, encoded.
-        trained: Whether the surrogate is trained (True), is the model's own trees (False), or is trained only
-            if these cannot be read (None).
-        random_state: Seed of the surrogate and its training rows.
-
-    Raises:
-        UnsupportedModelError: If ``trained`` is False and the model's trees cannot be read.
+    The surrogate is trained (``trained`` is True), is the model's own trees (False), or is trained only if
+    these cannot be read (None). If ``trained`` is False, trees that cannot be read raise an
+    :class:`UnsupportedModelError`.
     """
     reason = ""
     if not trained:
@@ -169,8 +150,7 @@ def _decode(encoder: Encoder, x: Tensor, sample: pd.DataFrame) -> pd.DataFrame:
     frame = encoder.decode(x)
     for feature in encoder.schema.features:
         if feature.kind == "identifier":
-            cells = sample[feature.name].iloc[[0] * len(frame)]
-            frame[feature.name] = cells.set_axis(frame.index)
+            frame[feature.name] = sample[feature.name].iloc[[0] * len(frame)].set_axis(frame.index)
     return frame[sample.columns]
 
 

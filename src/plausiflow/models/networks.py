@@ -21,17 +21,7 @@ Weights = Tensor | np.ndarray
 
 
 def check_columns(x: Tensor, n_features: int, expected: str) -> None:
-    """Check that ``x`` is a float tensor of shape ``(n, n_features)``.
-
-    Args:
-        x: Rows.
-        n_features: Required number of columns.
-        expected: Which columns these are, for the error message.
-
-    Raises:
-        ShapeError: If ``x`` has another shape.
-        InvalidInputError: If ``x`` is not a float tensor.
-    """
+    """Raise unless ``x`` is a float tensor ``(n, n_features)``; ``expected`` names these columns."""
     if x.ndim != 2 or x.shape[1] != n_features:
         raise ShapeError(
             f"`x` must have shape (n, {n_features}), {expected}; got {tuple(x.shape)}. A single row needs "
@@ -156,9 +146,7 @@ class NetworkClassifier(ABC):
 
     def __repr__(self) -> str:
         settings = [f.name for f in fields(self) if f.init and f.name != "training"]
-        size = (
-            "not fitted" if self.module_ is None else f"{self.n_features} features, {self.n_classes} classes"
-        )
+        size = f"{self.n_features} features, {self.n_classes} classes" if self.n_classes else "not fitted"
         values = ", ".join(f"{name}={getattr(self, name)!r}" for name in settings)
         return f"{type(self).__name__}({values}; {size})"
 
@@ -179,18 +167,16 @@ class _AffineReLU(NetworkClassifier):
         module = self._frozen_module(x)
         layers = module if isinstance(module, nn.Sequential) else [module]
         maps = [layer for layer in layers if isinstance(layer, nn.Linear)]
-        activations: list[Tensor] = []
+        activations = [x]
         for layer in maps[:-1]:
-            inputs = activations[-1] if activations else x
-            activations.append(F.linear(inputs, layer.weight, layer.bias).relu_())
-        logits = F.linear(activations[-1] if activations else x, maps[-1].weight, maps[-1].bias)
-
+            activations.append(F.linear(activations[-1], layer.weight, layer.bias).relu_())
+        logits = F.linear(activations[-1], maps[-1].weight, maps[-1].bias)
         if len(maps) == 1:
             return logits, partial(torch.matmul, other=maps[0].weight)
 
         def pullback(output_gradient: Tensor) -> Tensor:
             gradient = output_gradient @ maps[-1].weight
-            for layer, activation in zip(reversed(maps[:-1]), reversed(activations), strict=True):
+            for layer, activation in zip(reversed(maps[:-1]), reversed(activations[1:]), strict=True):
                 gradient = torch.ops.aten.threshold_backward(gradient, activation, 0) @ layer.weight
             return gradient
 

@@ -6,10 +6,7 @@ sparse distribution over the features. The row goes to "above" with weight
 :math:`\sigma_k = \sigma((v_k - b_k) e^{-\tau_k})`. The weight of a leaf is the product of :math:`\sigma_k`
 where its bit k is 0 and :math:`1 - \sigma_k` where it is 1. The tree returns the weighted sum of its leaf
 responses. Each layer also takes the outputs of all earlier trees. The logits are the mean over all trees.
-
-``sparsemax`` and ``entmax15`` (package entmax) choose the features. Their two-class versions ``sparsemoid``
-and ``entmoid15``, as functions of the difference of the two scores, weight the splits. They are exactly flat
-outside [-1, 1] and [-2, 2], where their gradient is zero.
+``sparsemax`` and ``entmax15`` choose the features; their two-class versions weight the splits.
 """
 
 from __future__ import annotations
@@ -44,6 +41,8 @@ _MAX_LEAVES = 2**20  # leaf weights that fit into a processor's cache
 def sparsemoid(difference: Tensor) -> Tensor:
     r"""Return the first entry of ``sparsemax([u, 0])``: :math:`\min(\max((u + 1) / 2, 0), 1)`, elementwise.
 
+    It is flat outside [-1, 1], where its gradient is zero.
+
     Example:
         >>> sparsemoid(torch.tensor([-2.0, 0.0, 0.5]))
         tensor([0.0000, 0.5000, 0.7500])
@@ -55,7 +54,8 @@ def entmoid15(difference: Tensor) -> Tensor:
     r"""Return the first entry of ``entmax15([u, 0])``, elementwise.
 
     It is :math:`\frac12 + \frac18 c \sqrt{8 - c^2}`, with c = u clipped to [-2, 2]: the condition
-    :math:`(c / 2 - \tau)^2 + \tau^2 = 1` gives :math:`\tau = (c - \sqrt{8 - c^2}) / 4`.
+    :math:`(c / 2 - \tau)^2 + \tau^2 = 1` gives :math:`\tau = (c - \sqrt{8 - c^2}) / 4`. It is flat
+    outside [-2, 2].
 
     Example:
         >>> entmoid15(torch.tensor([-2.0, 0.0, 3.0]))
@@ -72,26 +72,14 @@ _BINS: dict[str, Activation] = {"sparsemoid": sparsemoid, "entmoid15": entmoid15
 class ODST(nn.Module):
     """One layer of oblivious trees, ``(n, d) -> (n, trees, classes)``.
 
-    Args:
-        n_features: Number of input columns.
-        n_classes: Number of responses per leaf.
-        n_trees: Number of trees.
-        depth: Splits per tree.
-        choice: Feature weights of a split, from scores over the last dimension.
-        bins: Weight in [0, 1] of the branch "above", from the scaled difference to the threshold.
+    ``choice`` maps scores to the feature weights of a split, over the last dimension; ``bins`` maps the
+    scaled difference to the threshold to the weight in [0, 1] of the branch "above".
     """
 
     feature_weights: Tensor | None
 
     def __init__(
-        self,
-        n_features: int,
-        n_classes: int,
-        *,
-        n_trees: int,
-        depth: int,
-        choice: Activation,
-        bins: Activation,
+        self, n_features: int, n_classes: int, n_trees: int, depth: int, choice: Activation, bins: Activation
     ) -> None:
         super().__init__()
         self.depth, self.choice, self.bins = depth, choice, bins
@@ -142,10 +130,7 @@ class ODST(nn.Module):
 
 
 class DenseTrees(nn.Module):
-    """Densely connected layers of trees, ``(n, d) -> (n, classes)``.
-
-    Each layer takes the input and the outputs of all earlier trees.
-    """
+    """Layers of trees that take the input and all earlier outputs, ``(n, d) -> (n, classes)``."""
 
     def __init__(self, layers: list[ODST]) -> None:
         super().__init__()
@@ -275,19 +260,13 @@ class NODE(NetworkClassifier):
             )
         n_trees, depth = state["layers.0.thresholds"].shape
         n_layers = len({name.split(".")[1] for name in state})
-        return cls(n_trees=n_trees, depth=depth, n_layers=n_layers, choice=choice, bins=bins).load_state(
-            state
-        )
+        node = cls(n_trees=n_trees, depth=depth, n_layers=n_layers, choice=choice, bins=bins)
+        return node.load_state(state)
 
     def _build(self, n_features: int, n_classes: int) -> nn.Module:
         widths = [n_features + i * self.n_trees * n_classes for i in range(self.n_layers)]
-        choice, bins = _CHOICES[self.choice], _BINS[self.bins]
-        return DenseTrees(
-            [
-                ODST(w, n_classes, n_trees=self.n_trees, depth=self.depth, choice=choice, bins=bins)
-                for w in widths
-            ]
-        )
+        settings = (n_classes, self.n_trees, self.depth, _CHOICES[self.choice], _BINS[self.bins])
+        return DenseTrees([ODST(width, *settings) for width in widths])
 
     def _sizes(self, state: Mapping[str, Tensor]) -> tuple[int, int]:
         return state["layers.0.selection"].shape[0], state["layers.0.response"].shape[1]
@@ -308,7 +287,5 @@ def _quantile(values: Tensor, quantiles: Tensor) -> Tensor:
     """Return linearly interpolated quantiles over the rows, one per entry: ``(n, ...), (...) -> (...)``."""
     ordered = values.sort(dim=0).values
     position = quantiles * (len(values) - 1)
-    low = position.floor().long()[None]
-    high = position.ceil().long()[None]
-    below, above = ordered.gather(0, low)[0], ordered.gather(0, high)[0]
+    below, above = (ordered.gather(0, at.long()[None])[0] for at in (position.floor(), position.ceil()))
     return torch.lerp(below, above, position - position.floor())

@@ -15,12 +15,7 @@ from plausiflow.tables import to_python
 
 
 def encode_labels(y: Sequence[Any] | pd.Series | np.ndarray, n_rows: int) -> tuple[tuple[Any, ...], Tensor]:
-    """Return the sorted labels and the class number of each row, long, shape ``(n,)``.
-
-    Raises:
-        ShapeError: If ``y`` does not have ``n_rows`` outcomes.
-        InvalidInputError: If ``y`` does not hold class labels. The message lists all problems.
-    """
+    """Return the sorted labels and the class number of each row, long, shape ``(n,)``."""
     values = _as_series(y, n_rows)
     try:
         codes, labels = pd.factorize(values, sort=True)
@@ -31,8 +26,7 @@ def encode_labels(y: Sequence[Any] | pd.Series | np.ndarray, n_rows: int) -> tup
             "Convert them to text: `y.map(str)`."
         ) from None
     problems = []
-    missing = int((codes < 0).sum())
-    if missing:
+    if missing := int((codes < 0).sum()):
         problems.append(f"`y` must have an outcome for every row; {missing} are missing. Drop these rows")
     if len(labels) < 2:
         problems.append(f"`y` must hold at least two outcomes; got {len(labels)}. Add rows of each outcome")
@@ -63,18 +57,11 @@ def encode_known_labels(
 def is_continuous(y: object) -> bool:
     """Return whether outcomes look like a regression target: floats with many different values."""
     values = _as_series(y)
-    if not pd.api.types.is_float_dtype(values.dtype):
-        return False
-    return bool(values.nunique() > max(20, len(values) // 10))
+    return bool(pd.api.types.is_float_dtype(values.dtype) and values.nunique() > max(20, len(values) // 10))
 
 
 def parse_values(y: object, n_rows: int) -> Tensor:
-    """Return the values of a regression target, double, shape ``(n,)``.
-
-    Raises:
-        ShapeError: If ``y`` does not have ``n_rows`` outcomes.
-        InvalidInputError: If some are not finite numbers, or all are equal.
-    """
+    """Return the values of a regression target, finite and not all equal; double, shape ``(n,)``."""
     values = pd.to_numeric(_as_series(y, n_rows), errors="coerce").to_numpy(np.float64, copy=True)
     wrong = int((~np.isfinite(values)).sum())
     if wrong or len(np.unique(values)) < 2:

@@ -45,43 +45,25 @@ class ModelCallError(ModelError):
     """The user's model raised an exception."""
 
 
-@dataclass(eq=False, kw_only=True, repr=False)
+@dataclass(eq=False, repr=False)
 class Predictor:
-    """The user's own model on rows of the table. It counts its calls.
+    """The user's own model on rows of the table. It counts its calls."""
 
-    Attributes:
-        name: Name in messages.
-        output_kind: What the model returns. ``scores`` are positive where it predicts the second of two
-            outcomes.
-        labels: Class labels in the model's order; empty for a regressor.
-        function: The function or method that is called.
-        input_format: The columns that it takes; None for the whole table.
-        method: Name of the method; empty if the model itself is called.
-        n_calls: Number of calls so far.
-        n_rows: Total number of rows in these calls.
-    """
-
-    name: str
-    output_kind: OutputKind
-    labels: tuple[Any, ...]
+    name: str  # Name in messages.
+    output_kind: OutputKind  # ``scores`` are positive where it predicts the second outcome.
+    labels: tuple[Any, ...]  # Class labels in the model's order; empty for a regressor.
     function: Callable[[Any], object]
-    input_format: InputFormat | None = None
-    method: str = ""
+    input_format: InputFormat | None = None  # The columns that it takes; None for the whole table.
+    method: str = ""  # Name of the method; empty if the model itself is called.
     n_calls: int = 0
-    n_rows: int = 0
+    n_rows: int = 0  # Total number of rows in all calls.
 
     def outputs(self, frame: pd.DataFrame) -> Tensor:
-        """Return the model's predictions for rows of the table.
+        """Return the model's probabilities ``(n, k)`` or values ``(n,)`` for rows of the table, double.
 
-        A batch that raises is halved, with up to 64 more calls, to find the rows that raise.
-
-        Returns:
-            Probabilities ``(n, k)``, double, which sum to one: one-hot if the model returns labels, the
-            softmax of ``(0, score)`` if it returns scores. For a regressor, its values ``(n,)``. A row is NaN
-            where the model raises or returns an invalid prediction.
-
-        Raises:
-            ModelError: If the predictions have a wrong shape.
+        Labels become one-hot probabilities, scores the softmax of ``(0, score)``. A row is NaN where the
+        model raises or returns an invalid prediction: a batch that raises is halved, with up to 64 more
+        calls, to find these rows.
         """
         shape = (len(frame), len(self.labels)) if self.labels else (len(frame),)
         outputs = torch.full(shape, torch.nan, dtype=torch.float64)
@@ -207,19 +189,11 @@ class Predictor:
 
 
 def make_predictor(model: object, frame: pd.DataFrame, labels: tuple[Any, ...] | None) -> Predictor:
-    """Return a model as a checked :class:`Predictor`.
+    """Return a model as a :class:`Predictor`, checked on training rows.
 
-    Args:
-        model: A fitted classifier or regressor; a booster; or a function of the table's rows. A function
-            returns probabilities (in the order of the labels, or in columns named by them), the probability
-            of the second of two labels, labels, or the values of a regression. The outcomes of a model
-            without ``classes_`` are in sorted order.
-        frame: Training rows.
-        labels: Sorted labels of ``y``; None for a regression.
-
-    Raises:
-        InvalidInputError: If it is not a model of this table, or of these labels.
-        ModelError: If it raises, has invalid predictions, or is not deterministic on training rows.
+    A function returns probabilities (in the order of the labels, or in columns named by them), the
+    probability of the second of two labels, labels, or the values of a regression. ``labels`` are the sorted
+    labels of ``y``, which is the order of a model without ``classes_``; None for a regression.
 
     Example:
         >>> frame = pd.DataFrame({"age": [31, 54, 47, 25]})
@@ -251,14 +225,7 @@ def restore_predictor(
 ) -> Predictor:
     """Return a predictor with known settings, without calling the model; see :class:`Predictor`."""
     function = getattr(model, method) if method else model
-    return Predictor(
-        name=_name(model),
-        output_kind=output_kind,
-        labels=labels,
-        function=function,
-        input_format=input_format,
-        method=method,
-    )
+    return Predictor(_name(model), output_kind, labels, function, input_format, method)
 
 
 def outputs_differ(first: Tensor, second: Tensor, *, tolerance: float = _TOLERANCE_BETWEEN_BATCHES) -> Tensor:

@@ -55,18 +55,9 @@ def resolve_model(
 ) -> tuple[TableModel, Tensor]:
     """Return a user's model as a model of the table, and the outcomes of the training rows.
 
-    Args:
-        model: The user's model.
-        model_type: What the model must be.
-        encoder: Encoder of the table.
-        frame: Training rows.
-        x: The same rows, encoded.
-        y: Their outcomes. If ``labels`` is not ``"given"``, some or all may be missing.
-        labels: Whether ``y`` or the model tells the outcomes.
-        random_state: Seed of everything that is trained.
-
-    Returns:
-        The model, and for each row its class number (long) or, for a regressor, its value (double), ``(n,)``.
+    ``x`` is ``frame``, encoded. ``y`` has their outcomes; if ``labels`` is not ``"given"``, the model tells
+    the outcomes, and ``y`` may miss some or all. The outcomes are class numbers (long) or, for a regressor,
+    values (double), shape ``(n,)``.
     """
     if model_type not in get_args(ModelType):
         raise InvalidInputError(
@@ -75,9 +66,8 @@ def resolve_model(
     resolver = _Resolver(model, model_type, encoder, frame, x, random_state)
     if _is_regressor(model, y):
         regressor = resolver.regressor()
-        return regressor, parse_values(
-            y if labels == "given" else regressor.predict_outputs(x, frame).numpy(), len(x)
-        )
+        values = y if labels == "given" else regressor.predict_outputs(x, frame).numpy()
+        return regressor, parse_values(values, len(x))
     classifier, classes = resolver.classifier(*_read_classes(model, y, len(x), required=labels == "given"))
     return classifier, classes if labels == "given" else classifier.predict_outputs(x, frame).argmax(dim=1)
 
@@ -126,11 +116,8 @@ def _read_classes(
             f"`y` must name the outcomes that {type(model).__name__} decides between; the model does not. "
             "Pass the outcomes of some rows, and None for the others."
         )
-    return (
-        tuple(map(to_python, classes)),
-        torch.zeros(n_rows, dtype=torch.long),
-        torch.ones(n_rows, dtype=torch.bool),
-    )
+    names, no_classes = tuple(map(to_python, classes)), torch.zeros(n_rows, dtype=torch.long)
+    return names, no_classes, torch.ones(n_rows, dtype=torch.bool)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,13 +181,7 @@ class _Resolver:
         trained = {"trees": False, "surrogate": True}.get(self.model_type)
         try:
             return make_black_box(
-                self.model,
-                predictor,
-                self.encoder,
-                self.frame,
-                self.x,
-                trained=trained,
-                random_state=self.random_state,
+                self.model, predictor, self.encoder, self.frame, self.x, trained, self.random_state
             )
         except UnsupportedModelError as reason:
             raise InvalidInputError(

@@ -17,13 +17,7 @@ from torch import Tensor, nn
 
 from plausiflow.core import Frozen
 from plausiflow.errors import InvalidInputError, ShapeError
-from plausiflow.models.sklearn.columns import (
-    Basis,
-    Fitted,
-    InputFormat,
-    UnsupportedModelError,
-    table_columns,
-)
+from plausiflow.models.sklearn.columns import Basis, Fitted, InputFormat, UnsupportedModelError, table_columns
 from plausiflow.models.sklearn.comparison import (
     TOLERANCE,
     perturbed_rows,
@@ -53,22 +47,16 @@ _TEMPERATURE, _HARD_TEMPERATURE = 0.03, 1e-12
 class Surrogate:
     """A differentiable surrogate of a model without gradients, on encoded rows.
 
-    Attributes:
-        cells: Map from encoded rows ``(n, width)`` to the inputs of the trees ``(n, d)``, NaN where a cell is
-            missing; differentiable.
-        forest: The trees, with soft splits.
-        description: What it is, in words.
-        n_outputs: Number of logits of a classifier; 1 for a regressor.
-        state_matrix: Encoded columns that, where they are one, put a cell in a state such as a level or a
-            zero, so that its splits are hard, shape ``(width, d)``; None if cells are only numbers.
-        learned: What is needed to restore it, besides the model: trained trees, or the split scales of the
-            model's own trees.
+    ``state_matrix``, shape ``(width, d)``, is one where an encoded column puts a cell in a state, such as a
+    level or a zero, so that its splits are hard; None if cells are only numbers. ``learned`` is what is
+    needed to restore the surrogate, besides the model: trained trees, or the split scales of the model's own
+    trees.
     """
 
-    cells: nn.Module
+    cells: nn.Module  # From encoded rows to the inputs of the trees ``(n, d)``, NaN where a cell is missing.
     forest: RelaxedForest
     description: str
-    n_outputs: int
+    n_outputs: int  # Number of logits of a classifier; 1 for a regressor.
     state_matrix: Tensor | None = None
     learned: Mapping[str, Tensor] = field(default_factory=dict)
     _frozen: Frozen[_SurrogateModule] = field(init=False)
@@ -112,14 +100,9 @@ class _SurrogateModule(nn.Module):
 def relax_trees(model: Fitted, encoder: Encoder, sample: pd.DataFrame) -> Surrogate:
     """Return the trees of a fitted model with soft splits, as a function of encoded rows.
 
-    Args:
-        model: HistGradientBoosting or GradientBoosting of scikit-learn, an estimator of XGBoost, LightGBM or
-            CatBoost, or a pipeline that ends in one. It is not changed.
-        encoder: Encoder of the table.
-        sample: Rows of the table, in the dtypes that the model takes, to compare predictions on.
-
-    Raises:
-        UnsupportedModelError: If the trees or the preprocessing cannot be read exactly. The message says why.
+    The model is a boosted estimator of scikit-learn, XGBoost, LightGBM or CatBoost, or a pipeline that ends
+    in one. ``sample`` has rows in the dtypes that it takes, to compare predictions on. An
+    :class:`UnsupportedModelError` says why the trees or the preprocessing cannot be read exactly.
     """
     encoded = encoder.encode(sample)
     forest, cells, input_format = _read_model(model, encoder, sample)
@@ -141,12 +124,8 @@ def restore_relaxed_trees(
 def train_surrogate(x: Tensor, outputs: Tensor, layout: Layout, *, random_state: int = 0) -> Surrogate:
     """Train trees to imitate a model, and return them with soft splits.
 
-    Args:
-        x: Encoded rows, shape ``(n, width)``.
-        outputs: The model's probabilities for them, shape ``(n, k)`` (one-hot if it only returns labels), or
-            the values of a regressor, shape ``(n,)``.
-        layout: Layout of encoded rows.
-        random_state: Seed of the training.
+    ``outputs`` are the model's probabilities for the encoded rows ``x``, shape ``(n, k)`` (one-hot if it only
+    returns labels), or the values of a regressor, shape ``(n,)``.
     """
     if x.ndim != 2 or x.shape[1] != layout.width or outputs.ndim not in (1, 2) or len(outputs) != len(x):
         raise ShapeError(

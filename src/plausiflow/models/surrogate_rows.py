@@ -23,21 +23,11 @@ _BATCH = 512
 def sample_surrogate_rows(
     x: Tensor, classes: Tensor, layout: Layout, *, size: int, random_state: int = 0
 ) -> Tensor:
-    """Return encoded rows to train a surrogate on.
+    """Return encoded rows to train a surrogate on, double, shape ``(size, width)``.
 
-    Up to a third are the rows themselves. The others are rows with noise on their numbers and some categories
-    of other rows, and points on segments to one of the ten nearest rows of another class.
-
-    Args:
-        x: Encoded rows, shape ``(n, width)``.
-        classes: The model's decisions for them, shape ``(n,)``.
-        layout: Layout of encoded rows.
-        size: Number of rows to return.
-        random_state: Seed.
-
-    Returns:
-        Rows in double precision, shape ``(size, width)``. Numbers are within [0, 1], or as far outside as the
-        row that they come from.
+    Up to a third are the rows ``x`` themselves. The others are rows with noise on their numbers and some
+    categories of other rows, and points on segments to one of the ten nearest rows of another class. Numbers
+    are within [0, 1], or as far outside as the row that they come from.
     """
     if x.ndim != 2 or x.shape[1] != layout.width or classes.shape != (len(x),):
         raise ShapeError(
@@ -51,13 +41,8 @@ def sample_surrogate_rows(
     chosen = torch.randperm(len(x), generator=generator)[: -(-size // 3)].sort().values
     n_between = (size - len(chosen)) // 2 if len(classes.unique()) > 1 else 0
     n_noisy = size - len(chosen) - n_between
-    return torch.cat(
-        [
-            x[chosen],
-            _noisy_rows(x[_draw(len(x), n_noisy, generator)], x, layout, generator),
-            _rows_between(x, classes, layout, n_between, generator),
-        ]
-    )
+    noisy = _noisy_rows(x[_draw(len(x), n_noisy, generator)], x, layout, generator)
+    return torch.cat([x[chosen], noisy, _rows_between(x, classes, layout, n_between, generator)])
 
 
 def _draw(n: int, count: int, generator: torch.Generator) -> Tensor:
@@ -117,12 +102,9 @@ def _rows_between(
 def _find_partners(starts: Tensor, x: Tensor, classes: Tensor, generator: torch.Generator) -> Tensor:
     """Return for each start one of the nearest rows of another class."""
     labels = classes.unique()
-    among = torch.cat(
-        [
-            _shuffle((classes == label).nonzero()[:, 0], generator)[: -(-_MAX_NEIGHBOURS // len(labels))]
-            for label in labels
-        ]
-    )
+    count = -(-_MAX_NEIGHBOURS // len(labels))
+    members = [(classes == label).nonzero()[:, 0] for label in labels]
+    among = torch.cat([rows[torch.randperm(len(rows), generator=generator)][:count] for rows in members])
     picks = torch.rand(len(starts), generator=generator, dtype=x.dtype)
     partners = [torch.zeros(0, dtype=torch.long)]
     for rows, pick in zip(starts.split(_BATCH), picks.split(_BATCH), strict=True):
@@ -132,10 +114,6 @@ def _find_partners(starts: Tensor, x: Tensor, classes: Tensor, generator: torch.
         position = (pick * nearest.values.isfinite().sum(dim=1)).long()
         partners.append(among[nearest.indices.gather(1, position[:, None])[:, 0]])
     return torch.cat(partners)
-
-
-def _shuffle(rows: Tensor, generator: torch.Generator) -> Tensor:
-    return rows[torch.randperm(len(rows), generator=generator)]
 
 
 def _to_grid(x: Tensor, codes: Tensor, layout: Layout) -> Tensor:

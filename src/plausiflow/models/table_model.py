@@ -85,17 +85,11 @@ class TableModel(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class EncodedModel:
-    """A model that is evaluated exactly, with gradients, on encoded rows; see :class:`TableModel`.
+    """A model that is evaluated exactly, with gradients, on encoded rows; see :class:`TableModel`."""
 
-    Attributes:
-        model: A classifier or a regressor of encoded rows.
-        labels: Class labels in the model's order; empty for a regressor.
-        description: What the user's model is, in words.
-    """
-
-    model: Classifier | Regressor
-    labels: tuple[Any, ...]
-    description: str = ""
+    model: Classifier | Regressor  # A classifier or a regressor of encoded rows.
+    labels: tuple[Any, ...]  # Class labels in the model's order; empty for a regressor.
+    description: str = ""  # What the user's model is, in words.
 
     n_calls = n_rows_asked = 0
     true_outputs = None
@@ -121,12 +115,7 @@ class EncodedModel:
 
     @torch.no_grad()
     def predict_outputs(self, x: Tensor, frame: pd.DataFrame | None = None) -> Tensor:
-        """Return log-probabilities ``(n, k)`` or values ``(n,)``, double; NaN where there are none.
-
-        Args:
-            x: Encoded rows, shape ``(n, width)``.
-            frame: Not used.
-        """
+        """Return log-probabilities ``(n, k)`` or values ``(n,)``, double; ``frame`` is not used."""
         return torch.cat([self._predict_batch(batch) for batch in x.double().split(_BATCH)])
 
     def _predict_batch(self, x: Tensor) -> Tensor:
@@ -154,16 +143,10 @@ class EncodedModel:
 def encoded_classifier(
     model: object, x: Tensor, y: Tensor, labels: tuple[Any, ...], description: str = ""
 ) -> EncodedModel:
-    """Return a classifier of encoded rows as a model of the table, after checks on the training rows.
+    """Return a classifier of encoded rows as a model of the table, after checks on training rows.
 
-    A :class:`NetworkClassifier` without weights is copied and trained first.
-
-    Args:
-        model: A classifier of encoded rows.
-        x: Encoded training rows, shape ``(n, width)``.
-        y: Their class numbers, shape ``(n,)``.
-        labels: Class labels in the model's order.
-        description: What the user's model is, in words; taken from its type if empty.
+    A :class:`NetworkClassifier` without weights is copied and trained first, on the rows ``x`` and their
+    class numbers ``y``, shape ``(n,)``. An empty ``description`` is replaced by the type of the model.
     """
     if isinstance(model, NetworkClassifier):
         description = description or f"a network of plausiflow, {type(model).__name__}"
@@ -187,9 +170,8 @@ def encoded_classifier(
             f"`model` must take the {x.shape[1]} columns of an encoded row; it was trained on {n_features}. "
             "Pass it untrained: `fit` then trains it on the table."
         )
-    return _checked(
-        EncodedModel(model, labels, description or f"a classifier of encoded rows, {type(model).__name__}"), x
-    )
+    description = description or f"a classifier of encoded rows, {type(model).__name__}"
+    return _checked(EncodedModel(model, labels, description), x)
 
 
 def encoded_regressor(model: object, x: Tensor, description: str = "") -> EncodedModel:
@@ -198,9 +180,8 @@ def encoded_regressor(model: object, x: Tensor, description: str = "") -> Encode
         raise InvalidInputError(
             f"`model` must predict a number for encoded rows, with `values(x)`; got {type(model).__name__}."
         )
-    return _checked(
-        EncodedModel(model, (), description or f"a regressor of encoded rows, {type(model).__name__}"), x
-    )
+    description = description or f"a regressor of encoded rows, {type(model).__name__}"
+    return _checked(EncodedModel(model, (), description), x)
 
 
 @torch.no_grad()
@@ -209,9 +190,8 @@ def _checked(model: EncodedModel, x: Tensor) -> EncodedModel:
     rows = x[:_BATCH].double()
     outputs = model.outputs(rows)
     expected = (len(rows), len(model.labels)) if model.labels else (len(rows),)
-    method, content = (
-        ("logits", "one logit for each row and outcome") if model.labels else ("values", "one value per row")
-    )
+    method = "logits" if model.labels else "values"
+    content = "one logit for each row and outcome" if model.labels else "one value per row"
     if not isinstance(outputs, Tensor) or outputs.shape != expected or not outputs.is_floating_point():
         shape = f" of shape {tuple(outputs.shape)}, {outputs.dtype}" if isinstance(outputs, Tensor) else ""
         raise ModelError(
@@ -219,8 +199,7 @@ def _checked(model: EncodedModel, x: Tensor) -> EncodedModel:
             f"{type(outputs).__name__}{shape}."
         )
     finite = torch.isfinite(outputs) if outputs.ndim == 1 else ~outputs.softmax(dim=1).isnan().any(dim=1)
-    n_wrong = int((~finite).sum())
-    if n_wrong:
+    if n_wrong := int((~finite).sum()):
         raise ModelError(
             f"`model.{method}` must be finite; {n_wrong} of {len(rows)} training rows have {method} that are "
             "not. Check the logarithms and divisions of the model."

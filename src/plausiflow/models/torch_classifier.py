@@ -65,9 +65,8 @@ class TorchClassifier:
         if self.output not in ("logits", "probabilities"):
             problems.append(f'`output` must be "logits" or "probabilities"; got {self.output!r}')
         if problems:
-            raise InvalidInputError(
-                "; ".join(problems) + ". For example: `TorchClassifier(module, n_classes=2)`."
-            )
+            example = "For example: `TorchClassifier(module, n_classes=2)`."
+            raise InvalidInputError(f"{'; '.join(problems)}. {example}")
         try:
             self._frozen = Frozen(copy.deepcopy(self.module))
         except Exception as error:
@@ -145,19 +144,11 @@ class TorchClassifier:
 
 
 def detect_output(model: TorchClassifier, rows: Tensor) -> Literal["logits", "probabilities"]:
-    """Return whether a module returns logits or probabilities.
+    """Return whether a module, wrapped with ``output="logits"``, returns logits or probabilities.
 
-    Args:
-        model: The module, wrapped with ``output="logits"``.
-        rows: Inputs of the module, shape ``(n, d)``; NaN where a cell is missing.
-
-    Returns:
-        "probabilities" if all outputs are in [0, 1] (and sum to one, if there is more than one column), also
-        for rows ten and a million times as far from the mean, and a single output does not come from a linear
-        map. Otherwise "logits".
-
-    Raises:
-        ModelError: If the module fails on the rows.
+    They are probabilities if all outputs are in [0, 1] (and sum to one, if there is more than one column),
+    also for rows ten and a million times as far from the mean, and a single output does not come from a
+    linear map. Inputs ``rows``, shape ``(n, d)``, are NaN where a cell is missing.
     """
     rows = rows.detach().requires_grad_()
     logits = model.logits(rows)
@@ -174,11 +165,7 @@ def detect_output(model: TorchClassifier, rows: Tensor) -> Literal["logits", "pr
 
 
 def check_gradient(outputs: Tensor, x: Tensor) -> None:
-    """Check that outputs ``(n,)`` or ``(n, k)`` have a gradient with respect to rows.
-
-    Raises:
-        ModelError: If no row has a finite, nonzero gradient.
-    """
+    """Raise unless outputs ``(n,)`` or ``(n, k)`` have a finite, nonzero gradient at some row."""
     columns = outputs[:, None] if outputs.ndim == 1 else outputs
     weights = torch.arange(columns.shape[1]).to(columns) + 1
     (gradient,) = torch.autograd.grad((columns.nan_to_num() @ weights).sum(), x)

@@ -72,20 +72,12 @@ class _OneNumber(nn.Module):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TableModule:
-    """A torch module of the table as a model of encoded rows.
+    """A torch module of the table as a model of encoded rows."""
 
-    Attributes:
-        kind: Name of the module's class.
-        n_features: Width of an encoded row.
-        output: What the module returns.
-        original_units: Map from encoded rows to the table's columns.
-        model: The wrapped module.
-    """
-
-    kind: str
-    n_features: int
+    kind: str  # Name of the module's class.
+    n_features: int  # Width of an encoded row.
     output: Output
-    original_units: Frozen[OriginalUnits]
+    original_units: Frozen[OriginalUnits]  # From encoded rows to the table's columns.
     model: TorchClassifier
 
     differentiable = True
@@ -136,21 +128,12 @@ def torch_classifier(
     """Return a torch module of the table's columns as a classifier of encoded rows.
 
     The module takes all columns of the table in the table's order, as floats ``(n, columns)`` in original
-    units: numbers unchanged, booleans as zero and one, NaN where a cell is missing. It is copied and not
-    changed. The copy runs in evaluation mode, in the precision and on the device of the encoded rows.
+    units: numbers unchanged, booleans as zero and one, NaN where a cell is missing. It returns ``(n, k)``;
+    with two classes also ``(n, 1)`` or ``(n,)``, for class 1. It is copied and not changed. The copy runs in
+    evaluation mode, in the precision and on the device of the encoded rows.
 
-    Args:
-        module: Returns ``(n, k)``; with two classes also ``(n, 1)`` or ``(n,)``, for class 1.
-        encoder: Encoder of the table.
-        frame: Training rows to check the module on.
-        n_classes: Number of classes.
-        output: What the module returns. ``"auto"`` finds out; see
-            :func:`~plausiflow.models.torch_classifier.detect_output`.
-
-    Raises:
-        InvalidInputError: If a column is not a number in encoded rows, or an argument is not allowed.
-        ModelError: If the module fails on the training rows: it raises, or its output has another shape, is
-            NaN in a row without missing cells, is not a probability where it should be, or has no gradient.
+    Raises an :class:`InvalidInputError` if a column is not a number in encoded rows, and a
+    :class:`ModelError` if the module fails on the training rows ``frame`` or has no gradient there.
 
     Example:
         >>> from plausiflow.tables.schema import Schema
@@ -183,14 +166,7 @@ def torch_classifier(
 def torch_regressor(module: nn.Module, encoder: Encoder, frame: pd.DataFrame) -> TableRegressor:
     """Return a torch module of the table's columns as a regressor of encoded rows.
 
-    Args:
-        module: Takes rows as in :func:`torch_classifier`, and returns ``(n,)`` or ``(n, 1)``.
-        encoder: Encoder of the table.
-        frame: Training rows to check the module on.
-
-    Raises:
-        InvalidInputError: If a column is not a number in encoded rows, or ``module`` is not a torch module.
-        ModelError: If the module fails on the training rows, as in :func:`torch_classifier`.
+    It takes rows as in :func:`torch_classifier`, returns ``(n,)`` or ``(n, 1)``, and raises the same errors.
 
     Example:
         >>> from plausiflow.tables.schema import Schema

@@ -40,10 +40,8 @@ def call_model(model: Fitted, method: str, rows: pd.DataFrame | npt.NDArray[Any]
         try:
             return getattr(model, method)(rows)
         except Exception as error:
-            text = " ".join(str(error).split())
-            raise UnsupportedModelError(
-                f"{type(model).__name__}.{method} raised {type(error).__name__}: {text}"
-            ) from error
+            text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise UnsupportedModelError(f"{type(model).__name__}.{method} raised {text}") from error
 
 
 @dataclass(frozen=True)
@@ -153,9 +151,7 @@ class Affine(nn.Module):
     def __init__(self, weight: Array, bias: Array | None = None) -> None:
         super().__init__()
         self.register_buffer("weight", torch.from_numpy(np.array(weight, dtype=np.float64)))
-        self.register_buffer(
-            "bias", None if bias is None else torch.from_numpy(np.array(bias, dtype=np.float64))
-        )
+        self.register_buffer("bias", None if bias is None else torch.tensor(bias, dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return shape ``(n, columns of W)``."""
@@ -166,9 +162,7 @@ class Affine(nn.Module):
 class Basis(nn.Module):
     """The basis at encoded rows, ``(n, width) -> (n, size)``: one, the row, its numbers, added elements.
 
-    Attributes:
-        size: Number of elements.
-        elements: Element of each number of the table, by name.
+    ``elements`` has the element of each number of the table, by name.
     """
 
     columns: Tensor
@@ -224,14 +218,10 @@ def _gate(block: Block) -> int:
 def table_columns(
     encoder: Encoder, sample: pd.DataFrame, names: Sequence[str], dtype: Dtype | None, basis: Basis
 ) -> list[ModelColumn]:
-    """Return columns of the table as a model receives them.
+    """Return columns of the table as a model receives them, in the order of ``names``.
 
-    Args:
-        encoder: Encoder of the table.
-        sample: Rows as the model receives them, which show dtypes and the marker of missing cells.
-        names: Names of the columns, in the model's order.
-        dtype: Dtype of the array that the model takes; None if it takes a table.
-        basis: Basis of the encoder's layout.
+    The rows of ``sample``, as the model receives them, show dtypes and the marker of missing cells. ``dtype``
+    is that of the array that the model takes; None if it takes a table.
     """
     return [
         _table_column(encoder, encoder.schema.feature(name), sample[name], dtype or sample[name].dtype, basis)

@@ -26,18 +26,10 @@ def check_predictions(
     encoder: Encoder,
     sample: pd.DataFrame,
 ) -> None:
-    """Compare a converted model with the original, on rows of the sample and on perturbed rows.
+    """Raise unless a converted model predicts as the original, on sample rows and on perturbed rows.
 
-    Args:
-        predict: Converted model of encoded rows: logits ``(n, k)``, whose softmax is compared if the model
-            has probabilities, or numbers ``(n,)``.
-        model: The fitted classifier or regressor.
-        inputs: Its input format.
-        encoder: Encoder of the table.
-        sample: Rows of the table.
-
-    Raises:
-        UnsupportedModelError: Predictions differ by more than 1e-6, or the model raises an exception.
+    ``predict`` returns logits ``(n, k)``, whose softmax is compared if the model has probabilities, or
+    numbers ``(n,)``, for encoded rows. Predictions may differ by up to 1e-6.
     """
     differences = []
     for frame in (round_trip_rows(encoder, sample), perturbed_rows(encoder, sample)):
@@ -62,16 +54,9 @@ def _is_single(rows: Any) -> bool:  # noqa: ANN401
 def prediction_difference(predicted: Tensor, model: Fitted, rows: Any) -> float:  # noqa: ANN401
     """Return the largest difference between predictions and those of the model itself.
 
-    For a classifier it is a difference of probabilities, or of the decision function if it has none; for a
-    regressor a difference of predictions. It is divided by the model's prediction where that exceeds one.
-
-    Args:
-        predicted: Logits ``(n, k)`` of a classifier, or numbers ``(n,)`` of a regressor.
-        model: The fitted classifier or regressor.
-        rows: The same rows as the model takes them.
-
-    Raises:
-        UnsupportedModelError: The model raises an exception, or predicts another shape.
+    For logits ``(n, k)`` of a classifier it is a difference of probabilities, or of the decision function if
+    it has none; for numbers ``(n,)`` of a regressor a difference of predictions. It is divided by the model's
+    prediction where that exceeds one.
     """
     if predicted.ndim == 1:
         expected, actual = call_model(model, "predict", rows), predicted.numpy()

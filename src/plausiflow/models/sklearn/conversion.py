@@ -28,9 +28,9 @@ SAMPLE_ROWS = 256
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _ConvertedModel:
-    module: nn.Module
-    kind: str
-    n_features: int
+    module: nn.Module  # From ``(n, width)`` to ``(n, k)``; frozen copies of it are evaluated.
+    kind: str  # Class name of the model.
+    n_features: int  # Width of an encoded row.
     _frozen: Frozen[nn.Module] = field(init=False)
 
     differentiable = True
@@ -49,17 +49,12 @@ class _ConvertedModel:
 class ConvertedClassifier(_ConvertedModel):
     """A scikit-learn model as a classifier of encoded rows; see :func:`convert_classifier`.
 
-    Attributes:
-        module: The model, ``(n, width) -> (n, k)``. ``logits`` evaluates frozen copies of it.
-        kind: Class name of the model.
-        n_features: Width of an encoded row.
-        classes: Labels, in the model's order.
-        probabilities: Whether the softmax of the logits are the model's probabilities. If False, the model
-            has no probabilities, and only the largest logit agrees with its decision.
+    If ``probabilities`` is False, the model has no probabilities, and only the largest logit agrees with its
+    decision.
     """
 
-    classes: tuple[Any, ...]
-    probabilities: bool
+    classes: tuple[Any, ...]  # Labels, in the model's order.
+    probabilities: bool  # Whether the softmax of the logits gives the model's probabilities.
 
     @property
     def n_classes(self) -> int:
@@ -67,10 +62,7 @@ class ConvertedClassifier(_ConvertedModel):
         return len(self.classes)
 
     def logits(self, x: Tensor) -> Tensor:
-        """Return log-probabilities, or margins, ``(n, width) -> (n, k)``.
-
-        In x's dtype and on its device; keeps the graph.
-        """
+        """Return log-probabilities, or margins, ``(n, width) -> (n, k)``, in x's dtype; keeps the graph."""
         return self._outputs(x)
 
     def __repr__(self) -> str:
@@ -80,13 +72,7 @@ class ConvertedClassifier(_ConvertedModel):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ConvertedRegressor(_ConvertedModel):
-    """A scikit-learn model as a regressor of encoded rows; see :func:`convert_regressor`.
-
-    Attributes:
-        module: The model, ``(n, width) -> (n, 1)``. ``values`` evaluates frozen copies of it.
-        kind: Class name of the model.
-        n_features: Width of an encoded row.
-    """
+    """A scikit-learn model as a regressor of encoded rows; see :func:`convert_regressor`."""
 
     def values(self, x: Tensor) -> Tensor:
         """Return predictions, ``(n, width) -> (n,)``; in x's dtype and on its device; keeps the graph."""
@@ -99,20 +85,11 @@ class ConvertedRegressor(_ConvertedModel):
 def convert_classifier(
     model: Fitted, encoder: Encoder, sample: pd.DataFrame, *, verify: bool = True
 ) -> ConvertedClassifier:
-    """Convert a fitted scikit-learn classifier exactly.
+    """Convert a fitted scikit-learn classifier, or a pipeline, exactly.
 
-    Args:
-        model: An estimator or a pipeline. It is not changed.
-        encoder: Encoder of the table whose columns the model takes.
-        sample: Some rows of the table, in the dtypes that the model receives.
-        verify: Whether to compare predictions on the sample; not needed to repeat a verified conversion.
-
-    Returns:
-        A classifier whose predictions for the sample, and for perturbed rows, differ by at most 1e-6.
-
-    Raises:
-        UnsupportedModelError: The model cannot be converted exactly.
-        InvalidInputError: The sample does not have the columns of the table.
+    ``sample`` has rows of the table in the dtypes that the model receives. If ``verify``, predictions for it
+    and for perturbed rows may differ by at most 1e-6. Raises an :class:`UnsupportedModelError` if the model
+    cannot be converted exactly.
 
     Example:
         >>> from sklearn.linear_model import LogisticRegression

@@ -28,11 +28,7 @@ from plausiflow.models.sklearn.columns import (
     call_model,
     weight_matrix,
 )
-from plausiflow.models.sklearn.preprocessing import (
-    check_column_count,
-    sklearn_class_name,
-    transform_columns,
-)
+from plausiflow.models.sklearn.preprocessing import check_column_count, sklearn_class_name, transform_columns
 
 Link = Literal["sigmoid", "softmax", "one_vs_rest", "margin"]
 
@@ -41,9 +37,6 @@ def convert_estimator(model: Fitted, columns: list[ModelColumn], basis: Basis) -
     """Convert a fitted estimator of these columns to a module over the basis.
 
     It returns the logits of a classifier, shape ``(n, k)``, or the number of a regressor, shape ``(n, 1)``.
-
-    Raises:
-        UnsupportedModelError: The estimator cannot be converted exactly.
     """
     kind = sklearn_class_name(model)
     if kind == "Pipeline":
@@ -168,10 +161,8 @@ def _calibrated(model: Fitted, columns: list[ModelColumn], basis: Basis) -> nn.M
         if len(inner.classes_) != len(part.classes):
             raise UnsupportedModelError("CalibratedClassifierCV has a member that has not seen every class")
         slope, offset = (np.array([getattr(c, name) for c in part.calibrators]) for name in ("a_", "b_"))
-        by_decision = hasattr(inner, "decision_function")
-        members.append(
-            _CalibratedScores(convert_estimator(inner, columns, basis), by_decision, slope, offset)
-        )
+        scores = convert_estimator(inner, columns, basis)
+        members.append(_CalibratedScores(scores, hasattr(inner, "decision_function"), slope, offset))
     return _MeanProbabilities(members, np.ones(len(members)))
 
 
@@ -320,13 +311,8 @@ _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "tanh": nn.Tanh,
     "relu": nn.ReLU,
 }
-_WRAPPERS = {
-    "GridSearchCV": "best_estimator_",
-    "RandomizedSearchCV": "best_estimator_",
-    "HalvingGridSearchCV": "best_estimator_",
-    "HalvingRandomSearchCV": "best_estimator_",
-    "FrozenEstimator": "estimator",
-}
+_SEARCHES = ("GridSearchCV", "RandomizedSearchCV", "HalvingGridSearchCV", "HalvingRandomSearchCV")
+_WRAPPERS = {**dict.fromkeys(_SEARCHES, "best_estimator_"), "FrozenEstimator": "estimator"}
 _LINEAR_REGRESSORS = (
     *("LinearRegression", "Ridge", "RidgeCV", "Lasso", "LassoCV", "ElasticNet", "ElasticNetCV"),
     *("SGDRegressor", "LinearSVR", "HuberRegressor", "BayesianRidge"),

@@ -19,16 +19,7 @@ from plausiflow.models.sklearn.transformers import TRANSFORMERS
 
 
 def transform_columns(step: Fitted, columns: list[ModelColumn], basis: Basis) -> list[ModelColumn]:
-    """Return the columns that a fitted transformer computes from columns.
-
-    Args:
-        step: The transformer, or "passthrough".
-        columns: Its input columns, in order.
-        basis: Basis of the columns; nonlinear transformers extend it.
-
-    Raises:
-        UnsupportedModelError: The transformer cannot be converted exactly.
-    """
+    """Return the columns that a fitted transformer computes; nonlinear ones extend the basis."""
     if step is None or isinstance(step, str):
         return columns
     kind = sklearn_class_name(step)
@@ -107,8 +98,7 @@ def _side_by_side(
     for name, inner, given in parts:
         if isinstance(inner, str) and inner == "drop":
             continue
-        made = transform_columns(inner, given, basis)
-        weight = weights.get(name)
+        made, weight = transform_columns(inner, given, basis), weights.get(name)
         result += made if weight is None else [column.require_known().affine(weight, 0.0) for column in made]
     return result
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,11 +50,7 @@ class Clip(nn.Module):
 
 
 class Products(nn.Module):
-    """Products of columns over the basis.
-
-    Attributes:
-        factors: Numbers of the columns in each product; the number of columns itself stands for one.
-    """
+    """Products of columns over the basis; in ``factors``, the number of columns itself stands for one."""
 
     factors: Tensor
 
@@ -120,7 +114,7 @@ def _imputer(step: Fitted, columns: list[ModelColumn], basis: Basis) -> list[Mod
     if marker is None or not pd.isna(marker):
         raise UnsupportedModelError(f"SimpleImputer fills the number `{numbers[0]}` where it is {marker!r}")
     filled = [
-        column.map_states(partial(_fill, value))
+        replace(column, states={e: value if pd.isna(cell) else cell for e, cell in column.states.items()})
         for column, value in zip(columns, step.statistics_, strict=True)
         if step.keep_empty_features or not pd.isna(value)
     ]
@@ -128,10 +122,6 @@ def _imputer(step: Fitted, columns: list[ModelColumn], basis: Basis) -> list[Mod
     return filled + [
         columns[i].map_states(lambda cell: float(bool(pd.isna(cell))), at_number=0.0) for i in flagged
     ]
-
-
-def _fill(value: Any, cell: Any) -> Any:  # noqa: ANN401
-    return value if pd.isna(cell) else cell
 
 
 def _polynomial(step: Fitted, columns: list[ModelColumn], basis: Basis) -> list[ModelColumn]:
@@ -209,13 +199,7 @@ TRANSFORMERS: dict[str, Callable[[Fitted, list[ModelColumn], Basis], list[ModelC
     "MinMaxScaler": _min_max,
     "SimpleImputer": _imputer,
     "PolynomialFeatures": _polynomial,
-    "PCA": _projection,
-    "TruncatedSVD": _projection,
-    "OneHotEncoder": _by_state,
-    "OrdinalEncoder": _by_state,
-    "TargetEncoder": _by_state,
-    "KBinsDiscretizer": _by_state,
-    "Binarizer": _by_state,
-    "PowerTransformer": _by_state,
-    "QuantileTransformer": _by_state,
+    **dict.fromkeys(("PCA", "TruncatedSVD"), _projection),
+    **dict.fromkeys(("OneHotEncoder", "OrdinalEncoder", "TargetEncoder"), _by_state),
+    **dict.fromkeys(("KBinsDiscretizer", "Binarizer", "PowerTransformer", "QuantileTransformer"), _by_state),
 }

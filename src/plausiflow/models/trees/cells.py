@@ -20,13 +20,8 @@ from plausiflow.tables import Layout
 class Cells(nn.Module):
     """Inputs of trees computed from encoded rows, ``(n, width) -> (n, d)``; keeps the graph.
 
-    Args:
-        columns: Input columns of the trees, in order.
-        basis: Basis of the columns.
-        used: Numbers of the columns that some split uses; the others are zero.
-
-    Raises:
-        UnsupportedModelError: A used column is not known from encoded rows, or is not numeric.
+    Columns that no split uses, whose numbers are not in ``used``, are zero. A used column that is not known
+    from encoded rows, or is not numeric, raises an :class:`UnsupportedModelError`.
     """
 
     missing: Tensor | None

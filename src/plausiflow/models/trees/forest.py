@@ -114,11 +114,7 @@ class Forest:
 
     @classmethod
     def restore(cls, state: Mapping[str, Tensor]) -> Self:
-        """Rebuild the forest from its :meth:`state`.
-
-        Raises:
-            InvalidInputError: The tensors do not describe trees.
-        """
+        """Rebuild the forest from its :meth:`state`, after checks."""
         n_features, inclusive, single, single_sums = state["form"].tolist()
         forest = cls(
             **{name: state[name].clone() for name in _TENSORS},
@@ -152,11 +148,8 @@ class Forest:
     def values(self, x: Tensor) -> Tensor:
         """Return the raw outputs of the library, before the link function, without a gradient.
 
-        Args:
-            x: Model inputs, NaN for missing values, shape ``(n, d)``.
-
-        Returns:
-            Logits of a classifier (two columns for a binary one) or values of a regressor, shape ``(n, k)``.
+        For inputs ``(n, d)``, NaN for missing values, they are the logits of a classifier (two columns for a
+        binary one) or the values of a regressor, shape ``(n, k)``.
         """
         check_cells(x, self.n_features)
         batch = max(_MIN_BATCH, _CACHED_CELLS // max(1, len(self.feature)))

@@ -30,19 +30,10 @@ def imitate_classifier(
 ) -> Forest:
     """Train a forest to imitate a classifier, most closely near its decision boundary.
 
-    Two classes need one regression, of the difference of their logits. More classes need one regression
-    each, of centred log-probabilities. Targets are clipped, because far from the boundary the class is clear.
-
-    Args:
-        x: Model inputs, NaN for missing values, shape ``(n, d)``.
-        logits: Logits of the model, shape ``(n, k)``; minus infinity is allowed.
-        n_trees: Number of trees of each regression.
-        n_leaves: Maximum number of leaves of a tree.
-        clip: Largest absolute target of the regressions.
-        random_state: Seed of the binning, which samples large tables.
-
-    Returns:
-        A forest with k outputs, whose softmax approximates the model's probabilities.
+    Two classes need one regression, of the difference of their logits. More classes need one regression each,
+    of centred log-probabilities. Targets are clipped, because far from the boundary the class is clear.
+    Inputs ``x`` are NaN for missing values, ``logits`` ``(n, k)`` may be minus infinity. ``random_state``
+    seeds the binning.
     """
     if x.ndim != 2 or logits.ndim != 2 or len(x) != len(logits) or logits.shape[1] < 2:
         raise ShapeError(
@@ -68,18 +59,7 @@ def imitate_classifier(
 def imitate_regressor(
     x: Tensor, values: Tensor, *, n_trees: int = 100, n_leaves: int = 31, random_state: int = 0
 ) -> Forest:
-    """Train a forest to imitate a regressor.
-
-    Args:
-        x: Model inputs, NaN for missing values, shape ``(n, d)``.
-        values: Predictions of the model, shape ``(n,)``.
-        n_trees: Number of trees.
-        n_leaves: Maximum number of leaves of a tree.
-        random_state: Seed of the binning, which samples large tables.
-
-    Returns:
-        A forest with one output, in the units of the values.
-    """
+    """Train a forest to imitate the predictions ``values`` of a regressor, shape ``(n,)``, in their units."""
     if x.ndim != 2 or values.shape != (len(x),):
         raise ShapeError(
             "`x` must have shape (n, d) and `values` (n,), one for each row; "

@@ -30,11 +30,7 @@ _LEVEL_SETS = "splits categorical columns by sets of levels"
 
 
 def read_hist_gradient_boosting(model: Fitted) -> Forest:
-    """Read a ``HistGradientBoostingClassifier`` or ``HistGradientBoostingRegressor``.
-
-    Raises:
-        UnsupportedModelError: It has categorical columns, predicts through a logarithm, or is not fitted.
-    """
+    """Read a ``HistGradientBoostingClassifier`` or ``HistGradientBoostingRegressor``."""
     name = type(model).__name__
     if not hasattr(model, "_predictors"):
         raise UnsupportedModelError(f"{name} is not fitted")
@@ -71,11 +67,7 @@ def hist_trees(model: Fitted, first_output: int) -> list[Tree]:
 
 
 def read_gradient_boosting(model: Fitted) -> Forest:
-    """Read a ``GradientBoostingClassifier`` or ``GradientBoostingRegressor``.
-
-    Raises:
-        UnsupportedModelError: Its initial predictions are not constant, or it is not fitted.
-    """
+    """Read a ``GradientBoostingClassifier`` or ``GradientBoostingRegressor`` with a constant start."""
     name = type(model).__name__
     if not hasattr(model, "estimators_"):
         raise UnsupportedModelError(f"{name} is not fitted")
@@ -111,9 +103,6 @@ def read_xgboost(model: Fitted) -> Forest:
     """Read an ``XGBClassifier``, ``XGBRegressor`` or ``Booster``.
 
     After early stopping, an estimator gives only the trees that it predicts with; a ``Booster`` gives all.
-
-    Raises:
-        UnsupportedModelError: It has categorical splits or linear models, or an unknown objective.
     """
     _check_fitted(model)
     is_estimator = hasattr(model, "get_booster")
@@ -174,12 +163,7 @@ def _xgboost_tree(tree: dict[str, Any], output: int, weight: float) -> Tree:
 
 
 def read_lightgbm(model: Fitted) -> Forest:
-    """Read an ``LGBMClassifier``, ``LGBMRegressor`` or ``Booster``, up to its best iteration.
-
-    Raises:
-        UnsupportedModelError: It has categorical splits or linear leaves, treats zero as missing, or has an
-            unknown objective.
-    """
+    """Read an ``LGBMClassifier``, ``LGBMRegressor`` or ``Booster``, up to its best iteration."""
     _check_fitted(model)
     dump = (model.booster_ if hasattr(model, "booster_") else model).dump_model()
     objective, *settings = dump.get("objective", "unknown").split()
@@ -231,11 +215,7 @@ def _lightgbm_tree(root: dict[str, Any], output: int, factor: float) -> Tree:
 
 
 def read_catboost(model: Fitted) -> Forest:
-    """Read a ``CatBoostClassifier`` or ``CatBoostRegressor``, up to its best iteration.
-
-    Raises:
-        UnsupportedModelError: It has categorical, text or embedding features, or an unknown loss.
-    """
+    """Read a ``CatBoostClassifier`` or ``CatBoostRegressor``, up to its best iteration."""
     if not model.is_fitted():
         raise UnsupportedModelError(f"{type(model).__name__} is not fitted")
     with TemporaryDirectory() as folder:

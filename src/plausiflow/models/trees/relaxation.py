@@ -34,17 +34,13 @@ class RelaxedForest(nn.Module):
     """A forest with soft splits, ``(n, d) -> (n, k)``; keeps the graph, for first derivatives only.
 
     A row may equal a threshold, where a soft split is undecided at any temperature. On a column with a grid
-    the threshold is therefore moved to the middle of the two values that it separates. On other columns it
-    is moved off its value by a billionth of the scale.
+    the threshold is therefore moved to the middle of the two values that it separates. On other columns it is
+    moved off its value by a billionth of the scale.
 
-    Args:
-        forest: Forest with hard splits.
-        scales: Size of each column, such as its range over the training rows, shape ``(d,)``; with
-            ``per_split`` the scale of each split, shape ``(splits,)``.
-        temperature: Width of a soft split, in scales.
-        steps: Grid step of each column, zero for no grid, shape ``(d,)``.
-        origins: Some value on the grid of each column, shape ``(d,)``; None is zero.
-        per_split: Whether ``scales`` has one entry per split.
+    ``temperature`` is the width of a soft split, in ``scales``: the size of each column, such as its range
+    over the training rows, ``(d,)``, or with ``per_split`` the scale of each split, ``(splits,)``. ``steps``
+    are the grid steps of the columns, zero for no grid, and ``origins`` some value on each grid, ``(d,)``;
+    None is zero.
     """
 
     feature: Tensor
@@ -100,9 +96,7 @@ class RelaxedForest(nn.Module):
     def forward(self, x: Tensor, certain: Tensor | None = None) -> Tensor:
         """Return the outputs in x's dtype, shape ``(n, k)``; a missing cell, NaN, has no gradient.
 
-        Args:
-            x: Inputs of the trees, shape ``(n, d)``.
-            certain: Cells that are split by the hard thresholds, without a gradient, shape ``(n, d)`` bool.
+        Cells that are ``certain``, ``(n, d)`` bool, are split by the hard thresholds, without a gradient.
         """
         check_cells(x, self.n_features)
         outputs: Tensor = _RelaxedFunction.apply(x.to(self.threshold.dtype), certain, self)  # type: ignore[no-untyped-call]

@@ -24,12 +24,7 @@ _MAX_OBLIVIOUS_DEPTH = 12
 
 
 class TreeWalk(nn.Module):
-    """Evaluation of trees of any shape.
-
-    Args:
-        forest: Forest with hard splits.
-        cut: Cut of each split, shape ``(splits,)``.
-    """
+    """Evaluation of trees of any shape, given the cut of each split, shape ``(splits,)``."""
 
     cut: Tensor
     left: Tensor
@@ -60,13 +55,9 @@ class TreeWalk(nn.Module):
     def forward(self, sigmoid: Tensor, buffers: WalkBuffers, slopes: bool) -> tuple[Tensor, Tensor]:
         """Return the values of the trees, and the derivatives of their sum with respect to ``sigmoid``.
 
-        Args:
-            sigmoid: Probability of going right at each cut, shape ``(cuts, n)``.
-            buffers: Memory for n rows, which is overwritten.
-            slopes: Whether to compute the derivatives; otherwise they are zero.
-
-        Returns:
-            Shapes ``(trees, n)`` and ``(cuts, n)``.
+        ``sigmoid`` is the probability of going right at each cut, shape ``(cuts, n)``. The results have
+        shapes ``(trees, n)`` and ``(cuts, n)``; without ``slopes`` the derivatives are zero. Buffers are
+        overwritten.
         """
         torch.index_select(sigmoid, 0, self.cut, out=buffers.goes_right)
         for depth in reversed(buffers.depths):
@@ -133,9 +124,8 @@ class WalkBuffers:
 class ObliviousWalk(nn.Module):
     """Evaluation of oblivious trees by matrix products.
 
-    Args:
-        cuts: Cut of each tree at each depth, shape ``(trees, depths)``.
-        leaves: Values of the leaves by path, left before right, shape ``(trees, 2 ** depths)``.
+    ``cuts`` are the cuts of each tree by depth, shape ``(trees, depths)``; ``leaves`` the values of its
+    leaves by path, left before right, shape ``(trees, 2 ** depths)``.
     """
 
     cuts: Tensor

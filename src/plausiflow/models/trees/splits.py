@@ -77,17 +77,11 @@ def _sample_slopes(cells: Cells, j: int, x: Tensor, numbers: list[int], threshol
 
 
 def soft_thresholds(forest: Forest, scale: Tensor, steps: Tensor | None, origins: Tensor | None) -> Tensor:
-    """Return the thresholds of soft splits.
+    """Return the thresholds of soft splits, shape ``(splits,)``.
 
-    Args:
-        forest: Forest with hard splits.
-        scale: Scale of each split, shape ``(splits,)``.
-        steps: Grid step of each column, zero for no grid, shape ``(d,)``.
-        origins: Some value on each grid, shape ``(d,)``.
-
-    Returns:
-        Thresholds in the middle of the two values that they separate on a grid; otherwise moved slightly, so
-        that a value equal to the hard threshold stays on its side. Shape ``(splits,)``.
+    On a grid (``steps`` and ``origins``, shape ``(d,)``, as in :class:`SplitScales`) they are in the middle
+    of the two values that they separate; otherwise they are moved slightly, so that a value equal to the hard
+    threshold stays on its side.
     """
     threshold, zeros = forest.threshold, scale.new_zeros(forest.n_features)
     steps = zeros if steps is None else steps.double()
@@ -138,13 +132,8 @@ def ambiguous_rows(forest: Forest, sizes: SplitScales, cells: Tensor, certain: T
     """Return which rows a rounding error of some value could send another way, shape ``(n,)``.
 
     After a scaler, a value on a grid may equal a threshold up to the rounding of the scaler. In single
-    precision there is no such doubt, because values are rounded before they are compared.
-
-    Args:
-        forest: Forest with hard splits.
-        sizes: Sizes of its columns.
-        cells: Inputs of the trees, shape ``(n, d)``.
-        certain: Cells in a discrete state, which are known exactly, shape ``(n, d)``.
+    precision there is no such doubt, because values are rounded before they are compared. Cells that are
+    ``certain``, in a discrete state, are known exactly; both have shape ``(n, d)``.
     """
     if forest.single:
         return torch.zeros(len(cells), dtype=torch.bool)
