@@ -15,7 +15,8 @@ import plausiflow as pf
 from plausiflow.datasets.folds import Fold
 from plausiflow.densities import ConditionalFlow, Thresholded
 from plausiflow.models import LinearClassifier
-from plausiflow.plots import INK, WARM, draw_search
+from plausiflow.plots import INK, WARM
+from plausiflow_bench.numeric.figures import draw_search
 
 M = TypeVar("M", bound=pf.Method)
 

@@ -61,16 +61,16 @@ def face() -> None:
     """Draw FACE with its path."""
     setting, method = moons(), fitted(FACE(**models()))
     axes = draw(method)
-    wanted = 1 - setting.classifier.logits(setting.x).argmax(dim=1)
-    draw_path(axes, torch.cat([setting.x.double(), method.paths(setting.x, wanted)[0].double()]))
+    target = 1 - setting.classifier.logits(setting.x).argmax(dim=1)
+    draw_path(axes, torch.cat([setting.x.double(), method.paths(setting.x, target)[0].double()]))
 
 
 def dice() -> None:
     """Draw DiCE with the other three answers."""
     setting, method = moons(), fitted(DiCE(**models()))
     axes = draw(method)
-    wanted = 1 - setting.classifier.logits(setting.x).argmax(dim=1)
-    others = method.explain_many(setting.x, wanted)[0]
+    target = 1 - setting.classifier.logits(setting.x).argmax(dim=1)
+    others = method.explain_many(setting.x, target)[0]
     axes.scatter(others[:, 0], others[:, 1], s=36, facecolors="none", edgecolors="#dc2626", zorder=4)
 
 

@@ -22,13 +22,13 @@ import plausiflow as pf
 from plausiflow.errors import DataNotFoundError
 
 try:
-    table, wanted, rows = pf.load_table("heloc"), "Good", 500
+    table, target, rows = pf.load_table("heloc"), "Good", 500
 except DataNotFoundError:
-    table, wanted, rows = pf.load_table("loans"), "granted", 600
+    table, target, rows = pf.load_table("loans"), "granted", 600
     print("The file of heloc was not found; this page was built with the generated table of loans instead.")
 train, test = table.split(rows, 80)
 print(f"{table}: {len(train.x)} rows to learn from, {len(test.x)} in the portfolio")
-print(f"Targets: {table.target} is {wanted}")
+print(f"Target: {table.target} is {target}")
 
 # %%
 # The explainer
@@ -38,7 +38,7 @@ print(f"Targets: {table.target} is {wanted}")
 
 rules = [pf.Immutable(name) for name in table.immutable] + [pf.Increasing(name) for name in table.increasing]
 explainer = pf.Explainer(pf.MLPClassifier(hidden=(64, 64)), constraints=rules, judges=2).fit(train.x, train.y)
-result = explainer.explain(test.x, target=wanted)
+result = explainer.explain(test.x, target=target)
 result
 
 # %%
@@ -101,10 +101,10 @@ for axes in (left, right):
 # is a mean over several densities and varies less than that of a real row, so this is a comparison,
 # not a test.
 
-real = result.held_out[list(result.labels).index(wanted)]
+real = result.held_out[list(result.labels).index(target)]
 answers = np.sort(result.figures["score"])
 figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
-axes.plot(real, np.linspace(0, 1, len(real)), color="#9aa5b1", label=f"real rows that are {wanted}")
+axes.plot(real, np.linspace(0, 1, len(real)), color="#9aa5b1", label=f"real rows that are {target}")
 axes.plot(answers, np.linspace(0, 1, len(answers)), color="#2563eb", label="answers")
 axes.axvline(0, color="#dc2626", linewidth=1, linestyle="dashed", label="threshold")
 axes.set(xlabel="plausibility score", ylabel="share below", xlim=(real[2], max(real[-1], answers[-1]) + 1))

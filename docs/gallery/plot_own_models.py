@@ -20,7 +20,7 @@ import torch
 from sklearn.svm import SVC
 
 import plausiflow as pf
-from plausiflow.plots import draw_search
+from plausiflow_bench.numeric.figures import draw_search
 
 fold = pf.load_dataset("moons").fold(0)
 x, y = fold.x_train, fold.y_train
