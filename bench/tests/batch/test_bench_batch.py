@@ -78,5 +78,5 @@ def test_a_small_study_runs(tmp_path, monkeypatch):
     assert [row.get("kills") for row in rows] == [None, None, None, 2]
     assert all(row["once"] == "yes" and row["worker_mib"] > row["beyond_mib"] > 0 for row in rows)
     assert all(row["throughput"] > 0 for row in rows[:3])
-    with pytest.raises(BatchRunError, match="take another folder"):
+    with pytest.raises(BatchRunError, match="use another folder"):
         list(batch.run(selection))

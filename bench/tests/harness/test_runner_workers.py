@@ -153,7 +153,7 @@ def test_a_run_with_workers_that_is_killed_leaves_none_of_them_and_goes_on(tmp_p
     resumed = run(grid(4), folder, work)
     whole = run(grid(4), tmp_path / "whole", Work(str(tmp_path / "other log")))
     assert resumed.earlier == 16
-    same = {"dtype": "that of its process"}
+    same = {"dtype": "that of its process", "commit": "that of its time"}
     assert untimed([row | same for row in resumed.rows]) == untimed([row | same for row in whole.rows])
 
 
