@@ -7,7 +7,6 @@ answer counts as found only after the decoded row has been verified by the model
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from numbers import Real
@@ -17,10 +16,9 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import torch
 from torch import Tensor
 
-from plausiflow.constraints import CompiledRules, LockedFeatures, Rule, locked_mask
+from plausiflow.constraints import CompiledRules, LockedFeatures, Rule
 from plausiflow.core import Context, Density, Plausibility, Solver, TargetCriterion
 from plausiflow.densities import Judges
 from plausiflow.errors import InvalidInputError, NotFittedError
@@ -45,7 +43,6 @@ from plausiflow.search import (
     TrainingRows,
     bin_outcomes,
     build_engine,
-    check_request,
     check_settings,
     feature_weights,
     learn_plausibility,
@@ -53,6 +50,7 @@ from plausiflow.search import (
     outputs_as_labels,
     parse_target,
     plausibility_scores,
+    prepare_request,
     read_rows,
     restore_engine,
     search_targets,
@@ -75,22 +73,18 @@ class Explainer:
             :class:`~plausiflow.core.protocols.Classifier` of encoded rows.
         model_type: What the model is, if it is not what it looks like; ``repr`` shows how it was resolved.
             See :data:`~plausiflow.models.resolve.ModelType`.
-        labels: Where the density gets the outcomes of rows from: ``given`` takes those of ``y``, ``model`` what
-            the model decides, and ``bayes`` the model's probabilities by Bayes' rule. The last two are for
-            scarce or unknown labels.
+        labels: Where the density gets outcomes from: ``given`` takes those of ``y``; for scarce labels,
+            ``model`` takes what the model decides, and ``bayes`` its probabilities by Bayes' rule.
         constraints: Rules about what may change; see :mod:`plausiflow.constraints`.
-        plausibility: How dense a counterfactual must be: a quantile of the log-densities of real rows that
-            have the same immutable features and the target outcome (0.5: denser than half of them). Or a
-            fitted plausibility of encoded rows with ``score(x, y)``.
+        plausibility: How dense a counterfactual must be: a quantile of the log-densities of real rows with
+            the target outcome (0.5: denser than half of them), or a fitted plausibility of encoded rows.
         confidence: Share of the counterfactuals that a density which did not guide the search must accept
             too; None skips this calibration.
-        density: A density of your own for encoded rows, with ``fit(x, y)`` and ``log_prob(x, y)``; None for
-            the default, a cross-fitted ensemble of mixed densities.
+        density: A density of your own with ``fit(x, y)`` and ``log_prob(x, y)``; None for our ensemble.
         solver: Solver for the numbers, with ``solve(problem, starts)``.
-        method: A :class:`~plausiflow.methods.base.Method` that replaces the default search: a class, or a
-            function of ``classifier`` and ``plausibility`` that returns one.
-        weights: Cost of a change of a feature, by name; default 1, for a number's whole range or another
-            category.
+        method: A :class:`~plausiflow.methods.base.Method` class, or a function of ``classifier`` and
+            ``plausibility`` that returns a method, instead of the default search.
+        weights: Cost of a change by feature name; default 1, for a number's whole range or a category.
         sparsity: How much more an answer with fewer changes may cost, as a share; None keeps all changes.
         margin: By how much the target class must win.
         kinds: Kinds of columns that are not what they look like, by name.
@@ -228,46 +222,31 @@ class Explainer:
                 bound, or such a pair for each row, shape ``(n, 2)``.
             min_probability: Minimum probability of the target outcome; by default it must win.
             k: Number of counterfactuals for each row, different from each other; at most 48.
-            locked: Features that keep their value in this call: names for all rows, names for each row, or a
-                table of booleans.
+            locked: Features that keep their value: names for all rows, for each row, or a table of booleans.
             time_limit: Seconds after which no further rows are searched; they are ``not_reached``.
-            relaxed: Whether a row without an answer gets its nearest miss: valid and allowed, but less
-                plausible.
+            relaxed: Whether a row without an answer gets its nearest, less plausible miss.
             constraints: More rules for this call, such as ``Range("income", 0, 5000)``.
             second_opinion: Whether answers keep the margin that ``confidence`` asks for.
-            device: Device of the search; ``auto`` is CUDA if it is there, the rows are many and the model has
-                gradients.
+            device: Device of the search; ``auto`` is CUDA for many rows of a model with gradients.
         """
-        started = time.monotonic()
         encoder, model, engine = self._fitted()
-        check_request(
+        calls, asked = model.n_calls, model.n_rows_asked
+        request, choices, outputs = prepare_request(
+            encoder,
+            model,
+            self.criterion_,
+            rows,
+            target,
+            min_probability=min_probability,
             k=k,
+            locked=locked,
             time_limit=time_limit,
             relaxed=relaxed,
-            min_probability=min_probability,
             second_opinion=second_opinion,
             device=device,
-            regression=not model.labels,
         )
         if constraints or str(device) != engine.device:
             engine = replace(engine.with_rules(constraints), device=str(device))
-        calls, asked = model.n_calls, model.n_rows_asked
-        encoded, outputs = read_rows(encoder, model, rows)
-        frame = rows.copy(deep=False).set_flags(allows_duplicate_labels=True)  # answers repeat rows
-        frame.attrs = {}
-        choices = parse_target(target, outputs, self.criterion_, model.labels, min_probability)
-        already = torch.zeros(len(rows), dtype=torch.bool)
-        request = SearchRequest(
-            frame=frame,
-            encoded=encoded,
-            already=self.criterion_.met(outputs, choices[0]) if len(choices) == 1 else already,
-            targets=choices[0],
-            k=k,
-            locked=None if locked is None else locked_mask(locked, encoder.schema.names, len(rows)),
-            deadline=None if time_limit is None else started + float(time_limit),
-            relaxed=relaxed,
-            second_opinion=second_opinion,
-        )
         request, found = search_targets(engine, encoder, request, choices)
         return self._explanations(engine, request, found, outputs, calls, asked)
 

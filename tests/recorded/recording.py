@@ -147,12 +147,9 @@ def diabetes() -> dict[str, Any]:
 
 
 def published(name: str, kind: str) -> dict[str, Any]:
-    try:
-        from plausiflow_bench import PublishedMAF, Reference
-    except ImportError:
-        from plausiflow.densities import PublishedMAF
-        from plausiflow_bench.reference import Reference
-    reference = Reference.load(name)
+    from plausiflow_bench import PublishedMAF, PublishedRun
+
+    reference = PublishedRun.load(name)
     model = reference.classifier(kind)
     density = PublishedMAF(reference.maf_arrays)
     plausibility = pf.Thresholded.at(density, float(reference.log_delta), model.n_classes)

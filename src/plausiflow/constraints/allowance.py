@@ -13,25 +13,18 @@ from plausiflow.tables import Block, Feature, Layout
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """A feature's value times a coefficient, read from an encoded row.
-
-    Attributes:
-        coefficient: Coefficient in original units.
-        block: Block of the feature.
-        level_values: The number of each level, shape ``(levels,)``; None for a number.
-    """
+    """A feature's value times a coefficient in original units, read from an encoded row."""
 
     coefficient: float
     block: Block
-    level_values: Tensor | None
+    level_values: Tensor | None  # the number of each level, shape (levels,); None for a number
 
     @classmethod
     def of(cls, coefficient: float, block: Block, feature: Feature) -> Term:
         """Return the term of a numeric feature; a missing level counts as zero."""
         if block.number is not None:
             return cls(coefficient, block, None)
-        numbers = feature.level_numbers
-        numbers += [0.0] * (len(block.levels) - len(numbers))
+        numbers = feature.level_numbers + [0.0] * (len(block.levels) - len(feature.levels))
         return cls(coefficient, block, torch.tensor(numbers, dtype=torch.float64))
 
     def value(self, x: Tensor) -> Tensor:
@@ -51,17 +44,11 @@ class Term:
 
 @dataclass(frozen=True, eq=False)
 class Inequality:
-    r"""One side of a linear relation: :math:`\sum_j a_j x_j + b \ge 0`.
+    r"""One side of a linear relation: :math:`\sum_j a_j x_j + b \ge 0`."""
 
-    Attributes:
-        name: The rule as people write it.
-        terms: Terms of the features that are encoded.
-        scale: By how much the sum varies over the training ranges; values are divided by it.
-    """
-
-    name: str
-    terms: tuple[Term, ...]
-    scale: float
+    name: str  # the rule as people write it
+    terms: tuple[Term, ...]  # terms of the features that are encoded
+    scale: float  # by how much the sum varies over the training ranges; values are divided by it
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,43 +57,26 @@ class Allowance:
 
     A point that :meth:`contains` accepts and whose numbers are on the grids of ``layout`` decodes to a row
     that breaks no rule. There is one exception: a number that moves by less than the 10^-11-th part of its
-    range. Decoding may round such a change to the wrong side of the row's own number, so undo it.
-
-    Attributes:
-        layout: Layout of encoded rows, with the steps that the rules ask for.
-        x: The factual rows, shape ``(n, width)``.
-        lower: Smallest allowed values, shape ``(n, width)``: of a number if its level leaves it free; one for
-            a level that is the only choice.
-        upper: Largest allowed values, shape ``(n, width)``: zero for a level that is not allowed.
-        levels: Which levels a row may be at, shape ``(n, width)``; false for numbers.
-        possible: Whether a row has any choice, as far as single rules tell, shape ``(n,)``. If it has none,
-            its bounds and levels are its own values.
-        max_changes: How many features may change, or None.
-        inequalities: The linear relations.
-        offsets: Their constants for each row, shape ``(n, m)``.
-        binding: Which of them bind a row, shape ``(n, m)``; not those with a missing value.
+    range. Decoding may round such a change to the wrong side of the row's own number, so undo it. If a row
+    has no choice, its bounds and levels are its own values.
     """
 
-    layout: Layout
-    x: Tensor
-    lower: Tensor
-    upper: Tensor
-    levels: Tensor
-    possible: Tensor
-    max_changes: int | None
-    inequalities: tuple[Inequality, ...]
-    offsets: Tensor
-    binding: Tensor
+    layout: Layout  # of encoded rows, with the steps that the rules ask for
+    x: Tensor  # factual rows, (n, width)
+    lower: Tensor  # smallest values, (n, width): of a number that is free; one for an only level
+    upper: Tensor  # largest values, (n, width); zero for a level that is not allowed
+    levels: Tensor  # which levels a row may be at, (n, width); false for numbers
+    possible: Tensor  # whether a row has any choice, as far as single rules tell, (n,)
+    max_changes: int | None  # how many features may change
+    inequalities: tuple[Inequality, ...]  # the m linear relations
+    offsets: Tensor  # their constants for each row, (n, m)
+    binding: Tensor  # which of them bind a row, (n, m); not those with a missing value
 
     def linear_values(self, x_cf: Tensor, rows: Tensor | None = None) -> Tensor:
         """Return the value of each linear relation: at least zero if it holds, one if it does not bind.
 
-        Args:
-            x_cf: Points, shape ``(k, width)``; the graph is kept.
-            rows: The row of each point, long, shape ``(k,)``; None if there is one point for each row.
-
-        Returns:
-            Values of the order of one, shape ``(k, m)``.
+        ``x_cf`` are points, shape ``(k, width)``; ``rows`` are their rows, shape ``(k,)``, or None if there
+        is one point for each row. The values are of the order of one, shape ``(k, m)``; the graph is kept.
         """
         own = self if rows is None else self.at(rows)
         if not self.inequalities:
@@ -131,8 +101,8 @@ class Allowance:
         """Return whether points are allowed, shape ``(k,)``; arguments as for :meth:`linear_values`.
 
         Relations may be missed by the rounding of a few operations. Grids are not checked, and with
-        ``max_changes=False`` neither is the number of changed features. ``codes`` are the levels of the points,
-        if they are known.
+        ``max_changes=False`` neither is the number of changed features. ``codes`` are the points' levels, if
+        they are known.
         """
         own = self if rows is None else self.at(rows)
         codes = self.layout.codes(x_cf) if codes is None else codes

@@ -6,7 +6,7 @@ Compiled rules give the allowance of factual rows, which a search needs, and the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -28,15 +28,9 @@ LOCKED = "locked"
 
 
 class CompiledRules:
-    """Rules for the rows of a table.
+    """Rules for the rows of a table, without repetitions; rules that cannot be used raise an error.
 
-    Attributes:
-        constraints: The rules, without repetitions.
-        schema: Schema of the table.
-        layout: Layout of its encoded rows, with the steps that the rules ask for.
-
-    Raises:
-        InvalidInputError: The rules cannot be used; the message lists every problem.
+    ``layout`` is that of the encoded rows, with the steps that the rules ask for.
     """
 
     def __init__(self, constraints: Sequence[Rule], schema: Schema, layout: Layout) -> None:
@@ -83,14 +77,11 @@ class CompiledRules:
         locked: Mask | Tensor | None = None,
         without: int | None = None,
     ) -> Allowance:
-        """Return what the rules allow the counterfactuals of some rows to be.
+        """Return what the rules allow the counterfactuals of some encoded rows ``(n, width)`` to be.
 
-        Args:
-            x: Encoded factual rows, shape ``(n, width)``.
-            frame: The same rows as a table, for exact values and for constants, which are not encoded.
-                Without it, constants have their training value.
-            locked: Features that each row must keep, in the table's order, shape ``(n, features)``.
-            without: Index of a rule to leave out.
+        ``frame`` are the same rows as a table, for exact values and for constants, which are not encoded and
+        have their training value without it. ``locked`` are features that each row must keep, in the table's
+        order, shape ``(n, features)``. ``without`` is the index of a rule to leave out.
         """
         if x.ndim != 2 or x.shape[1] != self.layout.width:
             raise ShapeError(
@@ -111,15 +102,9 @@ class CompiledRules:
     ) -> pd.DataFrame:
         """Return which rules each row breaks, decided on the tables alone.
 
-        Args:
-            before: The factual rows; with imputed values if the encoder imputes missing values.
-            after: The same rows, changed.
-            locked: Features that each row must keep, in the table's order, shape ``(n, features)``.
-
-        Returns:
-            Booleans with the index of ``after``: a column for each rule, named as people write it, then
-            ``locked``, ``training range``, ``known levels``, ``missing values`` and
-            ``constants and identifiers``.
+        If the encoder imputes missing values, ``before`` has the imputed ones. The result has the index of
+        ``after`` and a column for each rule, named as people write it, then ``locked``, ``training range``,
+        ``known levels``, ``missing values`` and ``constants and identifiers``.
         """
         self._check_frame("before", before, len(after))
         self._check_frame("after", after, len(after))
@@ -179,15 +164,15 @@ def _allowance(rows: FactualRows, rules: Sequence[Rule]) -> Allowance:
     possible = _constants_fit(rows, limits)
     forced = torch.zeros(len(x), dtype=torch.long, device=x.device)
     for block in rows.layout.blocks:
-        part = _feature_choices(rows, block, limits[block.name])
+        low, high, choices, has_choice, must_change = _feature_choices(rows, block, limits[block.name])
         if block.number is not None:
-            lower[:, block.number], upper[:, block.number] = part.lower, part.upper
-        only = part.choices.sum(dim=1, keepdim=True) == 1
-        lower[:, block.level_slice] = (part.choices & only).to(x)
-        upper[:, block.level_slice] = part.choices.to(x)
-        levels[:, block.level_slice] = part.choices
-        possible &= part.possible
-        forced += part.forced
+            lower[:, block.number], upper[:, block.number] = low, high
+        only = choices.sum(dim=1, keepdim=True) == 1
+        lower[:, block.level_slice] = (choices & only).to(x)
+        upper[:, block.level_slice] = choices.to(x)
+        levels[:, block.level_slice] = choices
+        possible &= has_choice
+        forced += must_change
     max_changes = min((rule.max_changes for rule in rules if rule.max_changes is not None), default=None)
     if max_changes is not None:
         possible &= forced <= max_changes
@@ -207,18 +192,8 @@ def _allowance(rows: FactualRows, rules: Sequence[Rule]) -> Allowance:
     return replace(allowance, possible=possible & _reachable(allowance))
 
 
-@dataclass(frozen=True, eq=False)
-class _FeatureChoices:
-    """What is left to one feature: bounds, levels, whether there is any choice, whether it must change."""
-
-    lower: Tensor
-    upper: Tensor
-    choices: Tensor
-    possible: Tensor
-    forced: Tensor
-
-
-def _feature_choices(rows: FactualRows, block: Block, limits: Limits) -> _FeatureChoices:
+def _feature_choices(rows: FactualRows, block: Block, limits: Limits) -> tuple[Tensor, ...]:
+    """Return the bounds and levels of a feature, whether there is any choice, and whether it must change."""
     missing, x = rows.missing(block), rows.x
     locked = rows.locked[:, list(rows.features).index(block.name)]
     fixed = locked | limits.fixed | missing
@@ -228,7 +203,7 @@ def _feature_choices(rows: FactualRows, block: Block, limits: Limits) -> _Featur
         possible = choices.any(dim=1)
         forced = ~(choices & own).any(dim=1)
         choices = torch.where(possible[:, None], choices, own)
-        return _FeatureChoices(x[:, :0], x[:, :0], choices, possible, forced)
+        return x[:, :0], x[:, :0], choices, possible, forced
     number = x[:, block.number]
     lower, upper = limits.number_bounds(block, fixed)
     lower, upper = torch.where(missing, number, lower), torch.where(missing, number, upper)
@@ -238,7 +213,7 @@ def _feature_choices(rows: FactualRows, block: Block, limits: Limits) -> _Featur
     choices = x.new_zeros(len(x), 0, dtype=torch.bool)
     if len(block.levels):
         choices = state_choices(block, number, lower, upper, rows.codes(block))
-    return _FeatureChoices(lower, upper, choices, possible, forced)
+    return lower, upper, choices, possible, forced
 
 
 def _constants_fit(rows: FactualRows, limits: Mapping[str, Limits]) -> Tensor:

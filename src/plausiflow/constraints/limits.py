@@ -19,21 +19,13 @@ from plausiflow.tables import MAX_DECIMALS, Block, Feature, FloatArray, Layout, 
 
 @dataclass(frozen=True, eq=False)
 class FactualRows:
-    """The rows to explain.
-
-    Attributes:
-        features: Features of the table, by name.
-        layout: Layout of encoded rows.
-        x: Encoded rows, shape ``(n, width)``.
-        frame: The same rows as a table, or None.
-        locked: Features that each row must keep, shape ``(n, features)``.
-    """
+    """The rows to explain."""
 
     features: Mapping[str, Feature]
     layout: Layout
-    x: Tensor
-    frame: pd.DataFrame | None
-    locked: Tensor
+    x: Tensor  # encoded rows, shape (n, width)
+    frame: pd.DataFrame | None  # the same rows as a table
+    locked: Tensor  # features that each row must keep, shape (n, features)
 
     def codes(self, block: Block) -> Tensor:
         """Return the level of each row, shape ``(n,)``."""
@@ -126,11 +118,7 @@ class Limits:
         """Return the smallest and largest encoded numbers, each of shape ``(n,)``.
 
         They are the training range, widened by the row's own number and cut by the rules. Where the smallest
-        is above the largest, no number is allowed.
-
-        Args:
-            block: Block of the feature, which must have a number.
-            fixed: Rows that must keep their number, shape ``(n,)``.
+        is above the largest, no number is allowed. ``fixed`` are rows that must keep their number, ``(n,)``.
         """
         own, values = self.rows.x[:, block.number], self.values
         lower, upper = own.clamp_max(0.0), own.clamp_min(1.0)
@@ -142,8 +130,7 @@ class Limits:
         floor = fixed | torch.tensor(self.rising, device=own.device)
         ceiling = fixed | torch.tensor(self.falling, device=own.device)
         lower = torch.where(floor, torch.maximum(lower, own), lower)
-        upper = torch.where(ceiling, torch.minimum(upper, own), upper)
-        return lower, upper
+        return lower, torch.where(ceiling, torch.minimum(upper, own), upper)
 
     def _edge(self, bound: float | Tensor, side: int, scale: Scale, like: Tensor) -> Tensor:
         """Return a bound in encoded units, moved inwards until it decodes to a value inside the bound."""
@@ -167,9 +154,7 @@ class Limits:
     def level_choices(self, block: Block, fixed: Tensor) -> Tensor:
         """Return which levels a category may be at, shape ``(n, levels)``; a range may leave none.
 
-        Args:
-            block: Block of the feature, which must have levels and no number.
-            fixed: Rows that must keep their level, shape ``(n,)``.
+        ``fixed`` are rows that must keep their level, shape ``(n,)``.
         """
         codes, n = self.rows.codes(block), len(block.levels)
         order = torch.arange(n, device=codes.device)
@@ -196,12 +181,8 @@ class Limits:
 def state_choices(block: Block, own: Tensor, lower: Tensor, upper: Tensor, codes: Tensor) -> Tensor:
     """Return which states a number may be in, shape ``(n, levels)``.
 
-    Args:
-        block: Block of the number.
-        own: The rows' encoded numbers, shape ``(n,)``.
-        lower: Smallest allowed encoded numbers, shape ``(n,)``.
-        upper: Largest allowed encoded numbers, shape ``(n,)``.
-        codes: The rows' states, shape ``(n,)``.
+    ``own`` and ``codes`` are the rows' encoded numbers and states, ``lower`` and ``upper`` the allowed ones,
+    each of shape ``(n,)``.
     """
     rounding = 8 * torch.finfo(own.dtype).eps
     columns = []
@@ -224,12 +205,7 @@ def round_inwards(feature: Feature, bound: npt.ArrayLike, side: int, step: float
 
     With a step, this is a multiple of it. Without one, decoding rounds to at most 12 digits of the range, and
     10 are safe. Nothing is rounded on a logarithmic scale, or where doubles have no more digits than that.
-
-    Args:
-        feature: A number.
-        bound: One bound, or an array of them, in original units.
-        side: 1 to round upwards, -1 to round downwards.
-        step: The values' step, or zero.
+    ``side`` is 1 to round upwards, -1 to round downwards.
     """
     bound = np.asarray(bound, dtype=np.float64)
     if feature.log and not step:

@@ -45,17 +45,11 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Relation:
-    r"""A linear relation in the form :math:`\sum_j a_j x_j + b \ge 0` (or :math:`= 0`).
+    r"""A linear relation in the form :math:`\sum_j a_j x_j + b \ge 0` (or :math:`= 0`)."""
 
-    Attributes:
-        coefficients: The nonzero coefficients :math:`a_j`, by feature name.
-        constant: The constant :math:`b`.
-        equal: Whether the two sides must be equal.
-    """
-
-    coefficients: Mapping[str, float]
-    constant: float
-    equal: bool
+    coefficients: Mapping[str, float]  # the nonzero coefficients a, by feature name
+    constant: float  # b
+    equal: bool  # whether the two sides must be equal
 
     def reach(self, features: Mapping[str, Feature]) -> float:
         """Return by how much the left side varies over the training ranges; one if it is constant."""
@@ -109,13 +103,7 @@ class _Sum:
 
 
 def parse_relation(text: str) -> Relation:
-    """Parse a linear relation.
-
-    Args:
-        text: A relation such as ``rent <= 0.4 * income``, at most 1000 characters.
-
-    Raises:
-        InvalidInputError: The text is not a linear relation; the message marks the position.
+    """Parse a linear relation of at most 1000 characters; an error marks the position of a problem.
 
     Example:
         >>> parse_relation("rent <= 0.4 * income")
@@ -167,11 +155,10 @@ class _Parser:
             operator = self._take()
             start = self._peek()
             right = self._factor()
-            product = (
-                self._divide(product, right, start)
-                if operator.text == "/"
-                else self._multiply(product, right, operator)
-            )
+            if operator.text == "/":
+                product = self._divide(product, right, start)
+            else:
+                product = self._multiply(product, right, operator)
         return product
 
     def _multiply(self, left: _Sum, right: _Sum, at: _Token) -> _Sum:
@@ -192,7 +179,9 @@ class _Parser:
             sign = -sign if self._take().text == "-" else sign
         token = self._take()
         if token.kind == "number":
-            return _Sum(constant=sign * self._number(token))
+            if not math.isfinite(float(token.text)):
+                self._fail(token, "the number is too large")
+            return _Sum(constant=sign * float(token.text))
         if token.kind == "name":
             return _Sum({token.text.strip("`"): sign})
         if token.text != "(":
@@ -206,12 +195,6 @@ class _Parser:
             self._fail(closing, f"expected ) for the ( at position {token.position + 1}")
         self._depth -= 1
         return inside.scale(sign)
-
-    def _number(self, token: _Token) -> float:
-        value = float(token.text)
-        if not math.isfinite(value):
-            self._fail(token, "the number is too large")
-        return value
 
     def _peek(self) -> _Token:
         return self._tokens[self._next]

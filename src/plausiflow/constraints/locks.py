@@ -17,19 +17,10 @@ LockedFeatures = Sequence[str] | Sequence[Iterable[str]] | pd.DataFrame | None
 
 
 def locked_mask(locked: LockedFeatures, names: Sequence[str], n_rows: int) -> Mask:
-    """Return which cells must keep their values.
+    """Return which cells must keep their values, shape ``(n_rows, len(names))``.
 
-    Args:
-        locked: Feature names that every row keeps; or one list of names for each row; or a table of booleans
-            with the same number of rows and a column for each feature that some row keeps.
-        names: All feature names.
-        n_rows: Number of rows.
-
-    Returns:
-        Booleans of shape ``(n_rows, len(names))``.
-
-    Raises:
-        InvalidInputError: ``locked`` does not fit the table; the message lists every problem.
+    ``locked`` are feature names that every row keeps; or one list of names for each row; or a table of
+    booleans with the same number of rows and a column for each feature that some row keeps.
 
     Example:
         >>> locked_mask([["age"], []], ["age", "income"], 2)

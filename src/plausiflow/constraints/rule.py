@@ -9,7 +9,7 @@ import difflib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, ClassVar, Self
 
 from plausiflow.constraints.limits import Limits
@@ -105,11 +105,9 @@ class Rule(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rule as a JSON object: its name, and the fields of the dataclass."""
-        values = {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in _arguments(self).items()
-        }
-        return {"rule": type(self).__name__, **values}
+        values = _arguments(self).items()
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values}
+        return {"rule": type(self).__name__, **plain}
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Self:
@@ -119,7 +117,7 @@ class Rule(ABC):
     @classmethod
     def keys(cls) -> tuple[set[str], set[str]]:
         """Return the keys that a JSON object of this rule must have, and those that it may have."""
-        own = [field for field in fields(cls) if field.init]  # type: ignore[arg-type]
+        own: list[Field[Any]] = [field for field in fields(cls) if field.init] if is_dataclass(cls) else []
         optional = {
             field.name
             for field in own
@@ -129,7 +127,9 @@ class Rule(ABC):
 
 
 def _arguments(rule: Rule) -> dict[str, Any]:
-    return {field.name: getattr(rule, field.name) for field in fields(rule) if field.init}  # type: ignore[arg-type]
+    if not is_dataclass(rule):
+        return {}
+    return {field.name: getattr(rule, field.name) for field in fields(rule) if field.init}
 
 
 def literal(value: object) -> str:
@@ -148,10 +148,7 @@ def unknown(what: str, value: CellValue, known: Iterable[CellValue]) -> str:
 
 
 def rule_from_dict(entry: Mapping[str, Any]) -> Rule:
-    """Return the rule of a JSON object.
-
-    Args:
-        entry: The result of ``rule.to_dict()``. The ``transitions`` of Allowed may also be an object.
+    """Return the rule of a JSON object; the ``transitions`` of Allowed may also be an object.
 
     Example:
         >>> rule_from_dict({"rule": "Range", "feature": "income", "lo": 0})
@@ -176,14 +173,7 @@ def rule_from_dict(entry: Mapping[str, Any]) -> Rule:
 
 
 def rules_from_dicts(entries: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
-    """Return the rules of a JSON list.
-
-    Args:
-        entries: One object for each rule.
-
-    Raises:
-        InvalidInputError: Some objects are not rules; the message lists every problem.
-    """
+    """Return the rules of a JSON list; an error lists every object that is not a rule."""
     if isinstance(entries, str | Mapping) or not isinstance(entries, Sequence):
         raise InvalidInputError(f"Rules must be a list of objects; got {type(entries).__name__}.")
     rules, problems = [], []

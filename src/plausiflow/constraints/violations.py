@@ -33,12 +33,8 @@ KEPT_COLUMNS = "constants and identifiers"
 class RowChanges:
     """A table before and after its rows changed, column by column.
 
-    Attributes:
-        features: Features of the table, by name.
-        before: The factual rows.
-        after: The changed rows, in the same order.
-        mask: Which cells differ, shape ``(n, features)``.
-        missing: Which cells are missing in one of both tables only, shape ``(n, features)``.
+    ``mask`` has the cells that differ, ``missing`` those that are missing in one of both tables only, each of
+    shape ``(n, features)``.
     """
 
     def __init__(self, features: Mapping[str, Feature], before: pd.DataFrame, after: pd.DataFrame) -> None:
@@ -82,8 +78,7 @@ class RowChanges:
     def implicit_violations(self) -> dict[str, Mask]:
         """Return which rows break the rules that hold for every table, by name."""
         kept = [name for name, f in self.features.items() if not (f.is_number or f.has_levels)]
-        nobody = np.zeros(len(self.after), dtype=bool)
-        beyond, unknown, missing = nobody.copy(), nobody.copy(), nobody.copy()
+        beyond, unknown, missing = np.zeros((3, len(self.after)), dtype=bool)
         for j, (name, feature) in enumerate(self.features.items()):
             if name in kept:
                 continue
@@ -112,8 +107,6 @@ def _differ(before: pd.Series, after: pd.Series, present: Mask) -> Mask:
     """Return which of the cells that are present in both columns differ."""
     differ = np.zeros(len(after), dtype=bool)
     same_dtype = before.dtype == after.dtype and isinstance(before.dtype, np.dtype)
-    left, right = (
-        column.to_numpy(dtype=None if same_dtype else object)[present] for column in (before, after)
-    )
-    differ[present] = left != right
+    dtype = None if same_dtype else object
+    differ[present] = before.to_numpy(dtype=dtype)[present] != after.to_numpy(dtype=dtype)[present]
     return differ

@@ -55,7 +55,7 @@ def l2_distance(x_cf: Tensor, x: Tensor, weights: Tensor | None = None) -> Tenso
 
 
 def l1_distance(x_cf: Tensor, x: Tensor, weights: Tensor | None = None) -> Tensor:
-    r"""City-block distance :math:`d(x, x') = \sum_j w_j |x'_j - x_j|`. [PPCEF Eq. 3a]
+    r"""City-block distance :math:`d(x, x') = \sum_j w_j |x'_j - x_j|`.
 
     Example:
         >>> l1_distance(torch.tensor([[3.0, -4.0]]), torch.zeros(1, 2))

@@ -6,7 +6,12 @@ from plausiflow.methods.ppcef import PPCEF
 from plausiflow.methods.reference.dice import DiCE
 from plausiflow.methods.reference.face import FACE
 from plausiflow.methods.reference.nearest import Nearest, NearestDense
-from plausiflow.methods.reference.statistics import column_medians, feature_spreads, log_odds
+from plausiflow.methods.reference.statistics import (
+    column_medians,
+    feature_spreads,
+    log_odds,
+    pairwise_distances,
+)
 from plausiflow.methods.reference.wachter import Wachter
 
 METHODS: dict[str, type[Method]] = {
@@ -17,9 +22,9 @@ METHODS: dict[str, type[Method]] = {
     "face": FACE,
     "dice": DiCE,
 }
-"""Every method of this package by name; ``plausiflow_bench.methods.METHODS`` adds those for comparison."""
+"""Every method of this package by name."""
 
 __all__ = [
     "FACE", "METHODS", "PPCEF", "BoxedMethod", "DiCE", "Method", "Nearest", "NearestDense", "Wachter",
-    "column_medians", "feature_spreads", "log_odds",
+    "column_medians", "feature_spreads", "log_odds", "pairwise_distances",
 ]  # fmt: skip

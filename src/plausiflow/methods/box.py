@@ -1,4 +1,4 @@
-"""What methods share that move a row within a box: the training rows' range, unless told otherwise."""
+"""What methods share that move a row within a box: the training rows' range, by default."""
 
 from __future__ import annotations
 

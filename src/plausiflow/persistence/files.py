@@ -32,7 +32,6 @@ TENSORS = ("plausibility", "judges", "bank", "surrogate", "synthetic_rows", "net
 """Names of files with the suffix ``.safetensors``."""
 MODELS = ("model.skops", "model.json", "model.txt")
 NAMES = (*(f"{name}.safetensors" for name in TENSORS), *MODELS)
-_FORMAT_1_NAMES = ("densities.safetensors", "likeness.safetensors", "probes.safetensors")
 MAX_DOCUMENT_BYTES, MAX_FILE_BYTES, MAX_HEADER_BYTES = 32 << 20, 8 << 30, 16 << 20
 
 
@@ -42,34 +41,21 @@ class ArtefactError(PlausiflowError, ValueError):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FolderContents:
-    """The contents of a directory.
+    """The contents of a directory."""
 
-    Attributes:
-        document: The JSON document.
-        tensors: Tensors by file, one of ``TENSORS``.
-        models: Bytes by file, one of ``MODELS``.
-    """
-
-    document: Mapping[str, Any]
-    tensors: Mapping[str, TensorDict]
-    models: Mapping[str, bytes]
+    document: Mapping[str, Any]  # The JSON document.
+    tensors: Mapping[str, TensorDict]  # Tensors by file, one of ``TENSORS``.
+    models: Mapping[str, bytes]  # Bytes by file, one of ``MODELS``.
 
 
 def write_folder(folder: Path, contents: FolderContents) -> None:
-    """Write a directory atomically; a saved explainer that is there is replaced.
-
-    Raises:
-        InvalidInputError: The directory holds something else.
-    """
+    """Write a directory atomically; a saved explainer that is there is replaced, and nothing else."""
     folder = folder.resolve()
     _check_replaceable(folder)
-    files = {
-        f"{name}.safetensors": save(
-            {key: tensor.detach().cpu().contiguous().clone() for key, tensor in state.items()}
-        )
-        for name, state in contents.tensors.items()
-    }
-    files |= contents.models
+    files = dict(contents.models)
+    for name, state in contents.tensors.items():
+        tensors = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in state.items()}
+        files[f"{name}.safetensors"] = save(tensors)
     sizes = {name: {"bytes": len(content), "sha256": _hash(content)} for name, content in files.items()}
     document = {"kind": KIND, "format": FORMAT, **contents.document, "files": sizes}
     document["checksum"] = _hash(to_json_bytes(document))
@@ -81,11 +67,7 @@ def write_folder(folder: Path, contents: FolderContents) -> None:
 
 
 def read_folder(folder: Path) -> FolderContents:
-    """Read a directory; the size of each file is checked before it is read.
-
-    Raises:
-        ArtefactError: The directory is missing, damaged, of another version, or not a saved explainer.
-    """
+    """Read a directory; the size of each file is checked before it is read."""
     if not folder.is_dir():
         raise ArtefactError(
             f"`folder` must be the directory of a saved explainer; {folder} is not a directory. Save one "
@@ -122,7 +104,7 @@ def _check_replaceable(folder: Path) -> None:
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if not folder.is_dir():
         problem = "is a file"
-    elif others := sorted(names - {DOCUMENT, *NAMES, *_FORMAT_1_NAMES}):
+    elif others := sorted(names - {DOCUMENT, *NAMES} - _listed_files(folder)):
         problem = f"contains {', '.join(others[:5])}"
     elif names and DOCUMENT not in names:
         problem = "is not a saved explainer"
@@ -132,6 +114,15 @@ def _check_replaceable(folder: Path) -> None:
         f"`folder` must be new, empty or a saved explainer; {folder} {problem}, which would be lost. Choose "
         "another name."
     )
+
+
+def _listed_files(folder: Path) -> set[str]:
+    """Return the files that the document of a saved explainer of any format lists."""
+    try:
+        document = json.loads((folder / DOCUMENT).read_bytes())
+        return set(document["files"]) if document["kind"] == KIND else set()
+    except (OSError, ValueError, LookupError, TypeError):
+        return set()
 
 
 def _hash(content: bytes) -> str:

@@ -19,7 +19,13 @@ from plausiflow.search.fit import (
 from plausiflow.search.mixed import MixedSearch
 from plausiflow.search.pipeline import SearchResult, plausibility_scores, search_targets
 from plausiflow.search.problem import build_problem
-from plausiflow.search.request import MOST_ANSWERS, SearchRequest, check_request, check_settings, read_rows
+from plausiflow.search.request import (
+    MOST_ANSWERS,
+    SearchRequest,
+    check_settings,
+    prepare_request,
+    read_rows,
+)
 from plausiflow.search.targets import (
     Target,
     bin_outcomes,
@@ -33,8 +39,8 @@ from plausiflow.search.true_model import corners_of
 __all__ = [
     "FINAL_CORNERS", "MOST_ANSWERS", "PROMISE", "Bank", "Candidates", "Engine", "Feasible", "FitSettings",
     "MakeMethod", "MixedSearch", "SearchContext", "SearchRequest", "SearchResult", "Target", "TrainingRows",
-    "bin_outcomes", "build_engine", "build_problem", "change_costs", "check_request", "check_settings",
+    "bin_outcomes", "build_engine", "build_problem", "change_costs", "check_settings",
     "corners_of", "feature_weights", "learn_plausibility", "log_proba_of", "monotone_features",
-    "outputs_as_labels", "parse_target", "plausibility_scores", "read_rows", "restore_engine",
+    "outputs_as_labels", "parse_target", "plausibility_scores", "prepare_request", "read_rows", "restore_engine",
     "search_targets", "target_classes", "targets_as_text",
 ]  # fmt: skip

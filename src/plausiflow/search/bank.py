@@ -219,11 +219,11 @@ def _approximate_costs(task: SearchTask, rows: Tensor, bank: Tensor, codes: Tens
 
 def transplant(task: SearchTask, x: Tensor, rows: Tensor) -> Tensor:
     """Put what the rules fix for each row, levels and bounds, into real rows ``(p, width)``."""
-    codes, own = task.layout.codes(x), task.codes[rows]
+    codes, own = task.codes_of(x), task.codes[rows]
     for j, block in enumerate(task.layout.with_levels):
         allowed = task.allowance.levels[rows][:, block.levels.start : block.levels.stop]
         codes[:, j] = torch.where(allowed.gather(1, codes[:, j : j + 1])[:, 0], codes[:, j], own[:, j])
     lower, upper = task.allowance.lower[rows], task.allowance.upper[rows]
     free = task.free_numbers(codes)
     moved = torch.where(free, torch.minimum(torch.maximum(x, lower), upper), x)
-    return task.layout.with_codes(moved, codes)
+    return task.with_codes(moved, codes)

@@ -26,10 +26,9 @@ def beam(task: SearchTask, rows: Tensor, typical: dict[int, float]) -> Candidate
         return task.candidates(rows[:0], task.x[:0])
     sizes = torch.tensor([len(block.levels) for block in layout.with_levels], device=task.x.device)
     allowed, own = task.allowance.levels.clone(), task.codes
-    states, kept = task.candidates(rows, task.x[rows]), []
+    states, codes, kept = task.candidates(rows, task.x[rows]), own[rows], []
     for depth in range(min(DEPTH, task.allowance.max_changes or DEPTH)):
         # A category changes at most once.
-        codes = layout.codes(states.x) if depth else own[rows]
         unchanged = (codes == own[states.rows]).repeat_interleave(sizes, dim=1)
         options = allowed[states.rows][:, columns] & unchanged & (states.x[:, columns] == 0)
         which, flip = options.nonzero(as_tuple=True)
@@ -38,7 +37,8 @@ def beam(task: SearchTask, rows: Tensor, typical: dict[int, float]) -> Candidate
         flipped = task.candidates(
             states.rows[which], _flip(layout, states.x[which], flip, columns, typical)
         ).unique()
-        merit = task.costs(flipped.x, flipped.rows)
+        flipped_codes = task.codes_of(flipped.x)
+        merit = task.costs(flipped.x, flipped.rows, flipped_codes)
         violation = (-task.constraint_values(flipped.x, flipped.rows)).clamp_min(0).sum(dim=1)
         merit = merit + VIOLATION * violation
         if depth == 0:  # later changes combine the best of the first ones
@@ -48,7 +48,8 @@ def beam(task: SearchTask, rows: Tensor, typical: dict[int, float]) -> Candidate
             first.index_put_((flipped.rows[best],), changed, accumulate=True)
             allowed &= first
         kept.append(flipped[cheapest(flipped.rows, merit, KEEP)])
-        states = flipped[cheapest(flipped.rows, merit, WIDTH)]
+        best = cheapest(flipped.rows, merit, WIDTH)
+        states, codes = flipped[best], flipped_codes[best]
     return Candidates.concat(*kept) if kept else task.candidates(rows[:0], task.x[:0])
 
 

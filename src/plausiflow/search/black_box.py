@@ -148,7 +148,7 @@ class BlackBoxSearch:
         soft = task.at(everyone, task.targets.with_extra_margin(task.x.new_full((len(task),), HOT_MARGIN)))
         soft = replace(soft, validity=self.hot)
         near = real.cheapest(self.base.bank_rows)
-        levelled = task.layout.with_codes(task.x[near.rows], task.layout.codes(near.x))
+        levelled = task.with_codes(task.x[near.rows], task.codes_of(near.x))
         own = task.candidates(rows, task.x[rows])
         turned = beam(soft, rows, typical) if self.base.flips else own[rows[:0]]
         first = Candidates.concat(own, task.candidates(near.rows, levelled), turned).unique()
@@ -231,7 +231,7 @@ def _valid_at_corners(task: SearchTask, candidates: Candidates) -> _Stable:
 def _move_closer(task: SearchTask, real: Candidates, found: Candidates) -> Candidates:
     """Move verified bank rows towards their row in steps, as far as these are feasible."""
     few = real.cheapest(MOVED)
-    start = task.layout.with_codes(task.x[few.rows], task.layout.codes(few.x))
+    start = task.with_codes(task.x[few.rows], task.codes_of(few.x))
     best = _smallest(task, found.rows, found.cost)[few.rows]
     most = (best / few.cost.clamp_min(1e-12)).clamp_max(1.0)
     share = most[:, None] * torch.arange(1, STEPS).to(most) / STEPS
@@ -262,7 +262,7 @@ def _stabilise(task: SearchTask, best: Candidates, anchors: Candidates) -> Candi
     own, goal = best.x[place[anchors.rows]], anchors.x
     share = own.new_tensor(BACK)[None, :, None]
     way = (own[:, None] + share * (goal - own)[:, None]).reshape(-1, own.shape[1])
-    way = task.layout.with_codes(way, task.layout.codes(goal).repeat_interleave(len(BACK), dim=0))
+    way = task.with_codes(way, task.codes_of(goal).repeat_interleave(len(BACK), dim=0))
     points = task.candidates(anchors.rows.repeat_interleave(len(BACK)), way)
     tried = task.check(replace(points, x=on_grid(task, points))).feasible.unique()
     held = oracle.stability(tried.x, tried.rows, corners=FEW_CORNERS, reach=PROMISE, salt=3) == 1

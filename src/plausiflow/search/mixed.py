@@ -121,13 +121,13 @@ class MixedSearch:
         real = bank.verified(task, rows, self.bank_rows)
         own = task.candidates(rows, task.x[rows])
         # Categories of bank rows with the row's own numbers.
-        levelled = task.layout.with_codes(task.x[real.rows], task.layout.codes(real.x))
+        levelled = task.with_codes(task.x[real.rows], task.codes_of(real.x))
         first = Candidates.concat(own, task.candidates(real.rows, levelled), real).unique()
         if not self.flips:
             return Candidates.concat(task.solve(first), real).feasible.unique()
         flipped = beam(task, rows, bank.typical)
-        codes = task.layout.codes(flipped.x)
-        alone = task.layout.with_codes(task.x[flipped.rows], codes)
+        codes = task.codes_of(flipped.x)
+        alone = task.with_codes(task.x[flipped.rows], codes)
         flip_costs = task.costs(alone, flipped.rows, codes)
         # A flip that alone costs more than an answer in hand is not solved. Few rows do not wait for that
         # answer: one search of all candidates costs less than two.

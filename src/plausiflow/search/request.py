@@ -12,8 +12,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.core import TIMED_ROWS, Targets
+from plausiflow.constraints import LockedFeatures, locked_mask
+from plausiflow.core import TIMED_ROWS, TargetCriterion, Targets
 from plausiflow.models import TableModel
+from plausiflow.search.targets import Target, parse_target
 from plausiflow.tables import Encoded, Encoder, Mask
 from plausiflow.validation import is_whole, raise_unless, to_float
 
@@ -118,7 +120,7 @@ def check_settings(given: Mapping[str, Any]) -> None:
     raise_unless(fine, {name: given[name] for name in fine})
 
 
-def check_request(
+def _check_arguments(
     *,
     k: object,
     time_limit: object,
@@ -152,6 +154,50 @@ def check_request(
         "min_probability": min_probability,
     }
     raise_unless(fine, given)
+
+
+def prepare_request(
+    encoder: Encoder,
+    model: TableModel,
+    criterion: TargetCriterion,
+    rows: pd.DataFrame,
+    target: Target,
+    *,
+    min_probability: float | None,
+    k: int,
+    locked: LockedFeatures | None,
+    time_limit: float | None,
+    relaxed: bool,
+    second_opinion: bool,
+    device: str,
+) -> tuple[SearchRequest, list[Targets], Tensor]:
+    """Check the arguments of ``explain``; return the request, its choices of targets, the model's outputs."""
+    started = time.monotonic()
+    _check_arguments(
+        k=k,
+        time_limit=time_limit,
+        relaxed=relaxed,
+        min_probability=min_probability,
+        second_opinion=second_opinion,
+        device=device,
+        regression=not model.labels,
+    )
+    encoded, outputs = read_rows(encoder, model, rows)
+    choices = parse_target(target, outputs, criterion, model.labels, min_probability)
+    frame = rows.copy(deep=False).set_flags(allows_duplicate_labels=True)  # answers repeat rows
+    frame.attrs = {}
+    request = SearchRequest(
+        frame=frame,
+        encoded=encoded,
+        already=criterion.met(outputs, choices[0]) & (len(choices) == 1),
+        targets=choices[0],
+        k=k,
+        locked=None if locked is None else locked_mask(locked, encoder.schema.names, len(rows)),
+        deadline=None if time_limit is None else started + float(time_limit),
+        relaxed=relaxed,
+        second_opinion=second_opinion,
+    )
+    return request, choices, outputs
 
 
 def _is_count(k: object) -> bool:

@@ -105,7 +105,8 @@ def on_grid(task: SearchTask, candidates: Candidates, directions: Tensor | None 
     near = torch.where(near > upper + SLACK, below, near)
     near = torch.where(near < lower - SLACK, above, near)
     near = torch.minimum(torch.maximum(near, lower), upper)
-    free = task.free_numbers(task.layout.codes(x))[:, columns]
+    free = task.layout.always_free
+    free = task.free_numbers(task.codes_of(x))[:, columns] if free is None else free.to(x.device)[columns]
     placed = x.clone()
     placed[:, columns] = torch.where(free & (own != factual), near, own)
     return placed

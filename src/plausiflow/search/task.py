@@ -106,7 +106,17 @@ class SearchTask:
     @cached_property
     def codes(self) -> Tensor:
         """Levels of the factual rows, shape ``(n, features with levels)``."""
-        return self.layout.codes(self.x)
+        return self.codes_of(self.x)
+
+    def codes_of(self, x: Tensor) -> Tensor:
+        """Return the levels of encoded rows, shape ``(p, features with levels)``."""
+        if not self.layout.with_levels:
+            return torch.zeros(len(x), 0, dtype=torch.long, device=x.device)
+        return self.layout.codes(x)
+
+    def with_codes(self, x: Tensor, codes: Tensor) -> Tensor:
+        """Return a copy of encoded rows at these levels, with the numbers that they pin."""
+        return self.layout.with_codes(x, codes) if self.layout.with_levels else x.clone()
 
     @cached_property
     def free(self) -> Tensor:
@@ -145,7 +155,7 @@ class SearchTask:
 
     def costs(self, x_cf: Tensor, rows: Tensor, codes: Tensor | None = None) -> Tensor:
         """Return the cost of candidates ``(p, width)`` for some rows, shape ``(p,)``; ``codes``: their levels."""
-        codes = self.layout.codes(x_cf) if codes is None else codes
+        codes = self.codes_of(x_cf) if codes is None else codes
         return change_costs(self.layout, self.weights, (self.x[rows], self.codes[rows]), (x_cf, codes))
 
     @torch.no_grad()
@@ -164,7 +174,7 @@ class SearchTask:
         ``max_changes=False`` ignores the limit on the number of changed features.
         """
         x, rows = candidates.x, candidates.rows
-        codes = self.layout.codes(x)
+        codes = self.codes_of(x)
         feasible = self.allowance.contains(x, rows, max_changes=max_changes, codes=codes)
         # The oracle is asked last, and only about what is left.
         checks: list[Callable[[Tensor, Tensor], Tensor]] = [self._plausible]
@@ -213,7 +223,7 @@ class SearchTask:
         for start in range(0, len(candidates), CANDIDATES):
             which = torch.arange(start, min(start + CANDIDATES, len(candidates)), device=self.x.device)
             own = candidates[which]
-            moving, codes = MovingColumns.of(own.x, self.numbers), self.layout.codes(own.x)
+            moving, codes = MovingColumns.of(own.x, self.numbers), self.codes_of(own.x)
             problem, begin = self._problem(
                 own, moving, codes, None if frozen is None else frozen[which], extra_plausibility
             )

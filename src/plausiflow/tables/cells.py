@@ -135,13 +135,9 @@ def replace_cells(
 ) -> pd.Series:
     """Return a copy with some cells replaced; the other cells keep their bits.
 
-    In a column of objects, a number replaces text as text.
-
-    Args:
-        column: The column to copy.
-        where: Which cells to replace.
-        values: One new value for each of them: floats, NaN if missing, or objects.
-        levels: All levels of the feature; categories that the dtype lacks are added in this order.
+    ``values`` has one new value for each cell in ``where``: floats, NaN if missing, or objects. In a column
+    of objects, a number replaces text as text. Categories that the dtype lacks are added in the order of
+    ``levels``.
     """
     for dtype in _wider_dtypes(column.dtype, values, levels):
         new = _cast(values, dtype)

@@ -33,18 +33,11 @@ Fault: TypeAlias = tuple[Mask, str]
 
 @dataclass(frozen=True)
 class NumberCodec:
-    """A number in one column, followed by one column for each of its states.
-
-    Attributes:
-        feature: A feature of kind continuous or integer.
-        start: First column in an encoded row.
-        keep_missing: Whether "missing" is a state if training rows have missing values; otherwise missing
-            numbers are filled.
-    """
+    """A continuous or integer feature in one column, followed by one column for each of its states."""
 
     feature: Feature
-    start: int
-    keep_missing: bool
+    start: int  # first column in an encoded row
+    keep_missing: bool  # whether "missing" is a state if training rows have missing values; else it is filled
 
     @cached_property
     def level_names(self) -> tuple[CellValue, ...]:
@@ -147,18 +140,11 @@ class NumberCodec:
 
 @dataclass(frozen=True)
 class LevelCodec:
-    """A category, one column for each level.
-
-    Attributes:
-        feature: A feature of kind boolean, category or ordered.
-        start: First column in an encoded row.
-        keep_missing: Whether "missing" is a level if training rows have missing values; otherwise missing
-            levels are filled.
-    """
+    """A boolean, category or ordered feature, one column for each level."""
 
     feature: Feature
-    start: int
-    keep_missing: bool
+    start: int  # first column in an encoded row
+    keep_missing: bool  # whether "missing" is a level if training rows have missing values; else it is filled
 
     @cached_property
     def level_names(self) -> tuple[CellValue, ...]:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from plausiflow.errors import InvalidInputError, ShapeError
 from plausiflow.tables.cells import Mask, ObjectArray, column_from_values, is_missing, replace_cells
-from plausiflow.tables.codecs import Fault, LevelCodec, NumberCodec
+from plausiflow.tables.codecs import LevelCodec, NumberCodec
 from plausiflow.tables.features import CellValue
 from plausiflow.tables.layout import Layout
 from plausiflow.tables.schema import Schema, frame_problems
@@ -30,15 +30,10 @@ from plausiflow.tables.schema import Schema, frame_problems
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """Encoded rows.
+    """Encoded rows."""
 
-    Attributes:
-        x: Finite values in double precision, shape ``(n, width)``; a filling where a cell cannot be read.
-        problems: For each row, why it cannot be explained, or None; objects, shape ``(n,)``.
-    """
-
-    x: Tensor
-    problems: ObjectArray
+    x: Tensor  # finite values in double precision, shape (n, width); a filling for an unreadable cell
+    problems: ObjectArray  # for each row, why it cannot be explained, or None
 
     @property
     def usable(self) -> Mask:
@@ -101,18 +96,17 @@ class Encoder:
     def encode(self, frame: pd.DataFrame) -> Encoded:
         """Encode rows. Columns may have any order, and any dtype that holds the same values.
 
-        Raises:
-            InvalidInputError: The frame does not have the columns of the schema; the message lists every
-                problem. A row that cannot be encoded does not raise: it has a problem in the result.
+        Wrong columns raise an error. A row that cannot be encoded has a problem in the result.
         """
         self._check_columns(frame)
         x = torch.zeros(len(frame), self.layout.width, dtype=torch.float64)
         problems = np.full(len(frame), None, dtype=object)
         for name, codec in self._codecs.items():
             x[:, _columns(codec)], faults = codec.encode(frame[name])
-            for fault in faults:
-                if fault[0].any():
-                    _add_fault(problems, frame[name], fault)
+            for where, why in faults:
+                for row, cell in zip(np.flatnonzero(where), frame[name][where].tolist(), strict=True):
+                    text = f"`{name}` is {cell!r}, {why}"
+                    problems[row] = text if problems[row] is None else f"{problems[row]}; {text}"
         return Encoded(x, problems)
 
     def decode(
@@ -128,10 +122,6 @@ class Encoder:
                 other numbers within 1e-9 of their range (and to their dtype's precision), constants have
                 their training value, identifiers are missing.
             encoded: The encoding of ``like``, if it is known.
-
-        Raises:
-            ShapeError: ``x`` has the wrong width, or not as many rows as ``like``.
-            InvalidInputError: ``x`` is not finite, or ``like`` cannot be encoded.
         """
         x = self._check_rows(x.detach().cpu(), like)
         if like is None:
@@ -153,9 +143,9 @@ class Encoder:
         for feature in self.schema.features:
             codec = self._codecs.get(feature.name)
             cell = feature.levels[0] if feature.kind == "constant" else np.nan
-            values = (
-                np.full(len(x), cell, dtype=object) if codec is None else codec.decode(x[:, _columns(codec)])
-            )
+            values = np.full(len(x), cell, dtype=object)
+            if codec is not None:
+                values = codec.decode(x[:, _columns(codec)])
             columns[feature.name] = column_from_values(values, feature.dtype)
         return pd.DataFrame(columns, index=pd.RangeIndex(len(x)))
 
@@ -190,11 +180,3 @@ class Encoder:
 def _columns(codec: NumberCodec | LevelCodec) -> slice:
     """Return the columns of a codec's feature, which are adjacent."""
     return slice(codec.start, codec.start + len(codec.block.columns))
-
-
-def _add_fault(problems: ObjectArray, column: pd.Series, fault: Fault) -> None:
-    """Append a fault to the problems of the rows that have it."""
-    where, why = fault
-    for row, cell in zip(np.flatnonzero(where), column[where].tolist(), strict=True):
-        text = f"`{column.name}` is {cell!r}, {why}"
-        problems[row] = text if problems[row] is None else f"{problems[row]}; {text}"

@@ -76,7 +76,7 @@ class Feature:
         """The levels of a numeric feature as floats."""
         return [float(level) for level in self.levels]
 
-    @property
+    @cached_property
     def extent(self) -> tuple[float, float]:
         """The smallest and the largest training value of a numeric feature."""
         if self.is_number:

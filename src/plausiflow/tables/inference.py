@@ -44,13 +44,8 @@ def describe(
 ) -> tuple[Feature, str | None]:
     """Return the feature of a column, and a warning if its inferred kind may be wrong.
 
-    Args:
-        cells: The column.
-        kind: The kind that the user chose, or None to infer it.
-        order: The levels of an ordered category, lowest first.
-
-    Raises:
-        InvalidInputError: The column cannot be used, or not as this kind.
+    ``kind`` is the kind that the user chose, or None to infer it; ``order`` are the levels of an ordered
+    category, lowest first.
     """
     name, can_miss, warning = str(cells.name), bool(is_missing(cells).any()), None
     if kind == "identifier":

@@ -21,19 +21,12 @@ from plausiflow.errors import InvalidInputError
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """The scale of a number, and its grid.
-
-    Attributes:
-        minimum: Smallest training value.
-        maximum: Largest training value.
-        step: Values are multiples of it; zero allows any value.
-        log: Whether values are scaled by ``log1p``, odd about zero (``-log1p(-value)`` below it).
-    """
+    """The scale of a number over the training range, and its grid."""
 
     minimum: float
     maximum: float
-    step: float = 0.0
-    log: bool = False
+    step: float = 0.0  # values are multiples of it; zero allows any value
+    log: bool = False  # whether values are scaled by log1p, odd about zero
 
     def encode(self, values: Tensor) -> Tensor:
         """Map original units to [0, 1]; values outside the training range are mapped outside."""
@@ -52,7 +45,7 @@ class Scale:
             return encoded
         return self.encode((torch.round(self.decode(encoded) / self.step) + shift) * self.step)
 
-    @property
+    @cached_property
     def encoded_step(self) -> float:
         """The step on the encoded scale; zero without a grid, or if the step varies."""
         return 0.0 if self.log else self.step / self.ends[1]
@@ -77,25 +70,15 @@ def _exp(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """The columns of one feature in an encoded row.
-
-    Attributes:
-        name: Name of the feature.
-        number: Column of its number; None for a category.
-        scale: Scale of its number.
-        levels: Columns of its levels; empty for a number without states.
-        ordered: Whether the levels have an order; the cost of a change then counts steps.
-        pinned: The encoded number at each level; None if it is free.
-        closed: For each level, whether rows can neither enter nor leave it, such as "missing".
-    """
+    """The columns of one feature in an encoded row."""
 
     name: str
-    number: int | None = None
-    scale: Scale | None = None
-    levels: range = range(0)
-    ordered: bool = False
-    pinned: tuple[float | None, ...] = ()
-    closed: tuple[bool, ...] = ()
+    number: int | None = None  # column of its number; None for a category
+    scale: Scale | None = None  # scale of its number
+    levels: range = range(0)  # columns of its levels; empty for a number without states
+    ordered: bool = False  # whether the levels have an order; the cost of a change then counts steps
+    pinned: tuple[float | None, ...] = ()  # the encoded number at each level; None if it is free
+    closed: tuple[bool, ...] = ()  # whether rows can neither enter nor leave a level, such as "missing"
 
     @cached_property
     def columns(self) -> list[int]:
@@ -135,11 +118,7 @@ class Layout:
         return tuple(block for block in self.blocks if len(block.levels))
 
     def block(self, name: str) -> Block:
-        """Return the block of a feature.
-
-        Raises:
-            InvalidInputError: No feature with columns has this name.
-        """
+        """Return the block of a feature; constants and identifiers have none."""
         for block in self.blocks:
             if block.name == name:
                 return block
@@ -163,8 +142,10 @@ class Layout:
             one_hot = torch.nn.functional.one_hot(codes[:, j], len(block.levels))
             x[:, block.level_slice] = one_hot.to(x)
             if block.number is not None:
-                pins = self._pins(block, x)[codes[:, j]]
-                x[:, block.number] = torch.where(free[:, block.number], x[:, block.number], pins)
+                pins = torch.tensor([0.0 if pin is None else pin for pin in block.pinned], dtype=x.dtype).to(
+                    x
+                )
+                x[:, block.number] = torch.where(free[:, block.number], x[:, block.number], pins[codes[:, j]])
         return x
 
     def free(self, codes: Tensor) -> Tensor:
@@ -206,9 +187,7 @@ class Layout:
     @cached_property
     def gridded(self) -> list[int]:
         """Columns of numbers with a grid."""
-        return [
-            b.number for b in self.blocks if b.number is not None and b.scale is not None and b.scale.step
-        ]
+        return [b.number for b in self.blocks if b.number is not None and b.scale and b.scale.step]
 
     @cached_property
     def _even_grids(self) -> tuple[list[int], Tensor, Tensor, Tensor]:
@@ -218,10 +197,6 @@ class Layout:
         ends = torch.tensor([[*scale.ends, scale.step] for _, scale in even], dtype=torch.float64)
         start, span, step = ends.reshape(-1, 3).unbind(dim=1)
         return [number for number, _ in even], start, span, step
-
-    @staticmethod
-    def _pins(block: Block, like: Tensor) -> Tensor:
-        return torch.tensor([0.0 if pin is None else pin for pin in block.pinned], dtype=like.dtype).to(like)
 
     def changed(self, x_cf: Tensor, x: Tensor) -> Tensor:
         """Return which features differ, shape ``(n, blocks)``."""

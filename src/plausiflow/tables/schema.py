@@ -83,11 +83,7 @@ class Schema:
         return tuple(feature.name for feature in self.features)
 
     def feature(self, name: str) -> Feature:
-        """Return the feature of a column.
-
-        Raises:
-            InvalidInputError: There is no column of this name.
-        """
+        """Return the feature of a column."""
         if name not in self.names:
             raise InvalidInputError(f"`name` must be one of {', '.join(self.names)}; got {name!r}.")
         return self.features[self.names.index(name)]

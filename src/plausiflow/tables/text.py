@@ -40,7 +40,7 @@ def parse_column(name: str, texts: Sequence[str]) -> pd.Series:
         InvalidInputError: The column has numbers with a decimal comma.
 
     Example:
-        >>> parse_column("rooms", ["2", "", "3"]).tolist(), parse_column("zip", ["01067", "80331"]).tolist()
+        >>> parse_column("cars", ["2", "", "3"]).tolist(), parse_column("zip", ["01067", "80331"]).tolist()
         ([2.0, nan, 3.0], ['01067', '80331'])
     """
     present = {text.strip() for text in texts if text.strip()} - MARKS

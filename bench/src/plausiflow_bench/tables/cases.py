@@ -21,8 +21,7 @@ from plausiflow.densities import Judges
 from plausiflow.errors import InvalidInputError
 from plausiflow.explainer import Explainer
 from plausiflow.models import EncodedModel, MLPClassifier
-from plausiflow.search import Engine, FitSettings, TrainingRows, learn_plausibility
-from plausiflow.search.targets import target_classes
+from plausiflow.search import Engine, FitSettings, TrainingRows, learn_plausibility, target_classes
 from plausiflow.tables import Encoder
 from plausiflow_bench.harness.rows import Row, cpu_seconds, environment
 from plausiflow_bench.harness.selection import ignore_plausibility_warnings

@@ -20,7 +20,7 @@ import torch
 from plausiflow.constraints import MaxChanges, Rule
 from plausiflow.explainer import Explainer
 from plausiflow.explanations import Explanations
-from plausiflow.search.candidates import change_costs
+from plausiflow.search import change_costs
 from plausiflow_bench.harness.pages import describe_runs, write_section
 from plausiflow_bench.harness.printing import markdown
 from plausiflow_bench.harness.rows import CpuTimer, Row

@@ -90,14 +90,9 @@ class DiCE(BoxedMethod):
         return self
 
     def explain_many(self, x: Tensor, y_target: Tensor) -> Tensor:
-        """Return all counterfactuals of each row.
+        """Return all counterfactuals of each row, in no particular order, shape ``(n, count, d)``.
 
-        Args:
-            x: Rows, shape ``(n, d)``; a row that is not finite has no counterfactuals.
-            y_target: Target classes, shape ``(n,)``.
-
-        Returns:
-            Counterfactuals in no particular order, shape ``(n, count, d)``; NaN if one is not valid.
+        One that is not valid is NaN, and so are those of a row that is not finite.
         """
         check_query(x, y_target, x.shape[-1], self.classifier.n_classes)
         found = torch.full((len(x), self.count, x.shape[1]), torch.nan, dtype=x.dtype, device=x.device)
@@ -106,16 +101,7 @@ class DiCE(BoxedMethod):
         return found
 
     def loss(self, sets: Tensor, x: Tensor, y_target: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the objective of each set and the log-odds of its members; keeps the graph.
-
-        Args:
-            sets: Counterfactuals, shape ``(n, q, d)``.
-            x: Factuals, shape ``(n, d)``.
-            y_target: Target classes, shape ``(n,)``.
-
-        Returns:
-            Shapes ``(n,)`` and ``(n, q)``.
-        """
+        """Return the objective ``(n,)`` of sets ``(n, q, d)`` and the log-odds ``(n, q)`` of their members."""
         n, q, d = sets.shape
         logits = self.classifier.logits(sets.reshape(-1, d))
         odds = log_odds(logits, y_target.repeat_interleave(q)).view(n, q)
@@ -146,9 +132,8 @@ class DiCE(BoxedMethod):
         target, origin = y_target.repeat_interleave(self.count), exact.repeat_interleave(self.count, dim=0)
         valid = self._valid(members, target)
         if self.small_ is not None and self.resolution > 0:
-            members[valid] = self._undo_small_changes(
-                members[valid], origin[valid].to(x.dtype), target[valid]
-            )
+            factuals = origin[valid].to(x.dtype)
+            members[valid] = self._undo_small_changes(members[valid], factuals, target[valid])
         members[~valid] = torch.nan
         return members.view(sets.shape)
 
@@ -157,10 +142,10 @@ class DiCE(BoxedMethod):
         lower, upper = (bound[:, None] for bound in self.box(x))
         sets = (x[:, None] + _FIRST_OFFSET * torch.arange(self.count).to(x)[:, None]).clamp(lower, upper)
         found, lowest, adam = sets, x.new_full((len(x),), math.inf), RowAdam(sets)
-        # At a factual's value any slope up to this is a subgradient of the distance; autograd returns zero.
+        # At a factual's value any gradient up to this is a subgradient of the distance; autograd returns zero.
         kink = self.proximity / (self.count * x.shape[1]) / self._spread(x)
         for step in range(self.steps + 1):
-            loss, odds, slope = self._evaluate(sets, x, y_target)
+            loss, odds, derivative = self._evaluate(sets, x, y_target)
             valid = (odds >= _MIN_LOG_ODDS).all(dim=1)
             better = torch.isinf(lowest) | (valid & (loss < lowest))
             found = torch.where(better[:, None, None], sets, found)
@@ -169,9 +154,10 @@ class DiCE(BoxedMethod):
             change = sets - x[:, None]
             settling = 2 * step > self.steps  # in the second half, unneeded features return to the factual
             if settling:
-                slope = torch.where(change == 0, slope.sign() * (slope.abs() - kink).clamp_min(0), slope)
-            moved = change - adam.step(slope, rate)
-            moved = settle(change, moved, slope) if settling else moved
+                shrunk = derivative.sign() * (derivative.abs() - kink).clamp_min(0)
+                derivative = torch.where(change == 0, shrunk, derivative)
+            moved = change - adam.step(derivative, rate)
+            moved = settle(change, moved, derivative) if settling else moved
             sets = (x[:, None] + moved).clamp(lower, upper)
         return found
 
@@ -179,19 +165,14 @@ class DiCE(BoxedMethod):
     def _evaluate(self, sets: Tensor, x: Tensor, y_target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         sets = sets.detach().requires_grad_(True)
         loss, odds = self.loss(sets, x, y_target)
-        (slope,) = torch.autograd.grad(loss.sum(), sets)
-        return loss.detach(), odds.detach(), slope.nan_to_num(0.0, 0.0, 0.0)
+        (derivative,) = torch.autograd.grad(loss.sum(), sets)
+        return loss.detach(), odds.detach(), derivative.nan_to_num(0.0, 0.0, 0.0)
 
     @torch.no_grad()
     def _undo_small_changes(self, x_cf: Tensor, x: Tensor, y_target: Tensor) -> Tensor:
-        """Undo small changes step by step as long as the decision holds.
+        """Undo small changes of valid counterfactuals ``(m, d)``, step by step, while the decision holds.
 
         Features with a larger limit of small changes come first.
-
-        Args:
-            x_cf: Valid counterfactuals, shape ``(m, d)``.
-            x: Their factuals, shape ``(m, d)``.
-            y_target: Target classes, shape ``(m,)``.
         """
         assert self.small_ is not None
         x_cf = x_cf.clone()

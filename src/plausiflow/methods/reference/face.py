@@ -126,12 +126,7 @@ class FACE(Method):
     def paths(self, x: Tensor, y_target: Tensor) -> list[Tensor]:
         """Return the training rows on the path from each row to its counterfactual, which is the last.
 
-        Args:
-            x: Rows, shape ``(n, d)``.
-            y_target: Target classes, shape ``(n,)``.
-
-        Returns:
-            One table ``(steps, d)`` per row, without steps if there is no path or none is needed.
+        There is one table ``(steps, d)`` per row, without steps if there is no path or none is needed.
         """
         paths, usable = self._fitted_paths(x), torch.isfinite(x).all(dim=1)
         at = torch.full_like(y_target, -1)
@@ -185,9 +180,8 @@ class FACE(Method):
         blocks = torch.arange(len(rows), device=rows.device).split(_BLOCK)
         count = min(self.neighbours + 1, len(rows))
         # The nearest row of all is the row itself.
-        near = torch.cat(
-            [pairwise_distances(rows[at], rows).topk(count, largest=False).values for at in blocks]
-        )
+        distances = (pairwise_distances(rows[at], rows) for at in blocks)
+        near = torch.cat([distance.topk(count, largest=False).values for distance in distances])
         if self.weights == "epsilon":
             self.epsilon_ = self.epsilon or float(near[:, -1].quantile(0.9)) or math.inf
         self.log_scale_ = self._log_scale(rows, float(near[:, min(1, count - 1)].median()))
@@ -239,9 +233,8 @@ class FACE(Method):
         following, last = torch.full((2, *ends.shape), -1)
         for c, is_end in enumerate(ends):
             if is_end.any():
-                found = dijkstra(
-                    graph, indices=is_end.nonzero()[:, 0].numpy(), min_only=True, return_predecessors=True
-                )
+                numbers = is_end.nonzero()[:, 0].numpy()
+                found = dijkstra(graph, indices=numbers, min_only=True, return_predecessors=True)
                 costs[c], following[c], last[c] = (torch.from_numpy(part) for part in found)
         return CheapestPaths(rows, costs, following, last).to(rows.device)
 

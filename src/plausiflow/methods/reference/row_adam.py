@@ -12,13 +12,13 @@ class RowAdam:
     def __init__(self, x: Tensor) -> None:
         self.mean, self.square, self.clock = torch.zeros_like(x), torch.zeros_like(x), x.new_zeros(len(x))
 
-    def step(self, slope: Tensor, rate: Tensor) -> Tensor:
+    def step(self, derivative: Tensor, rate: Tensor) -> Tensor:
         """Return what to subtract from every row, at its learning rate ``(n,)``."""
         self.clock += 1
-        self.mean.mul_(0.9).add_(slope, alpha=0.1)
-        self.square.mul_(0.999).addcmul_(slope, slope, value=0.001)
+        self.mean.mul_(0.9).add_(derivative, alpha=0.1)
+        self.square.mul_(0.999).addcmul_(derivative, derivative, value=0.001)
         size = rate * (1 - 0.999**self.clock).sqrt() / (1 - 0.9**self.clock)
-        return size.view(-1, *[1] * (slope.ndim - 1)) * self.mean / (self.square.sqrt() + 1e-8)
+        return size.view(-1, *[1] * (derivative.ndim - 1)) * self.mean / (self.square.sqrt() + 1e-8)
 
     def restart(self, rows: Tensor) -> None:
         """Reset the rows where the mask is true."""
@@ -32,9 +32,9 @@ class RowAdam:
         return kept
 
 
-def settle(change: Tensor, moved: Tensor, slope: Tensor) -> Tensor:
+def settle(change: Tensor, moved: Tensor, derivative: Tensor) -> Tensor:
     """Return the next change of each feature, without moves that only momentum causes.
 
-    A feature at its factual's value without a slope stays there, and no feature crosses that value.
+    A feature at its factual's value without a derivative stays there, and no feature crosses that value.
     """
-    return moved.masked_fill(((change == 0) & (slope == 0)) | (moved * change < 0), 0.0)
+    return moved.masked_fill(((change == 0) & (derivative == 0)) | (moved * change < 0), 0.0)

@@ -3,15 +3,15 @@ r"""WACH: gradient descent on prediction loss plus distance (Wachter, Mittelstad
 .. math:: \arg\min_{x'} \ell(x', y') + \lambda \, d(x_0, x')
 
 with the largest weight :math:`\lambda` for which the decision still changes. There is no density. By default
-the loss is a hinge on the log-odds of the target class against its strongest rival, which has a slope even
-where the model is certain. The published runs used the squared distance of its probability from one.
+the loss is a hinge on the log-odds of the target class against its strongest rival, whose gradient is not
+zero where the model is certain. The published runs used the squared distance of its probability from one.
 
 Every row has its own weight and step counter. It descends by Adam for one *turn*. Then its weight is raised
 if enough iterates were accepted, else lowered, by bisection between a weight that worked and one that did
 not, and the next turn starts at the factual. The closest accepted iterate of all turns is the result.
 
 The published runs first *sweep* ten weights, each a tenth of the one before, to find the two bounds. Without
-the sweep the upper bound is known: if :math:`\lambda` is the loss's steepest slope at the factual, in the
+the sweep the upper bound is known: if :math:`\lambda` is the norm of the loss's gradient at the factual, in the
 norm dual to the distance, the factual is a stationary point.
 """
 
@@ -160,7 +160,7 @@ class Wachter(BoxedMethod):
         pull, accepted = self._evaluate(x, y_target, y)
         best, gradients = torch.where(accepted[:, None], x, torch.nan), torch.ones_like(every)
         closest = torch.where(accepted, 0.0, x.new_full((len(x),), math.inf))
-        # Without a slope a row stays at its factual for every weight.
+        # Without a gradient a row stays at its factual for every weight.
         state = self._begin(x, pull).select(~accepted & (pull != 0).any(dim=1))
         while len(state.rows):
             self._step(state, dtype)
@@ -213,7 +213,7 @@ class Wachter(BoxedMethod):
         change = state.x - state.x0
         return change.norm(dim=1) if self.distance == "l2" else (change.abs() * state.cost).sum(dim=1)
 
-    def _slope(self, state: WeightSearchState, change: Tensor) -> Tensor:
+    def _gradient(self, state: WeightSearchState, change: Tensor) -> Tensor:
         """Return the objective's gradient; where the distance has a kink, the shortest subgradient."""
         pull, weight = state.pull, state.weight[:, None]
         if self.distance == "l2":
@@ -221,19 +221,19 @@ class Wachter(BoxedMethod):
             shrunk = pull * (1 - weight / pull.norm(dim=1, keepdim=True).clamp_min(1e-30)).clamp_min(0)
             return torch.where(length > 0, pull + weight * change / length.clamp_min(1e-30), shrunk)
         weight = weight * state.cost
-        slope = pull + weight * change.sign()
+        derivative = pull + weight * change.sign()
         if self.published:
-            return slope
-        return torch.where(change == 0, pull.sign() * (pull.abs() - weight).clamp_min(0), slope)
+            return derivative
+        return torch.where(change == 0, pull.sign() * (pull.abs() - weight).clamp_min(0), derivative)
 
     def _step(self, state: WeightSearchState, dtype: torch.dtype) -> None:
         """Take one step; iterates are rounded to the precision of the results."""
         change = state.x - state.x0
-        slope = self._slope(state, change)
+        derivative = self._gradient(state, change)
         rate = self.learning_rate * (1 - state.adam.clock / self.steps)
-        moved = change - state.adam.step(slope, rate)
+        moved = change - state.adam.step(derivative, rate)
         if not self.published and self.distance != "l2":
-            moved = settle(change, moved, slope)
+            moved = settle(change, moved, derivative)
         state.x = (state.x0 + moved).clamp(state.lower, state.upper).to(dtype).to(moved)
 
     def _count(self, state: WeightSearchState, accepted: Tensor) -> Tensor:
