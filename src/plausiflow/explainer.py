@@ -89,8 +89,7 @@ class Explainer:
         margin: By how much the target class must win.
         kinds: Kinds of columns that are not what they look like, by name.
         orders: Levels of ordered categories, lowest first, by name.
-        missing: ``"keep"``: a missing value stays missing. ``"impute"``: it is filled with the median or the
-            most common level.
+        missing: ``"keep"`` keeps a missing value, ``"impute"`` fills in the median or the commonest level.
         judges: Number of independent densities that give every answer a second opinion.
         model_rows: How many rows a model without gradients may be asked about for each row and search.
         random_state: Seed of everything that is learned.
@@ -217,9 +216,9 @@ class Explainer:
         Args:
             rows: Rows of the table; their columns may be in any order.
             target: The wanted outcome: ``"opposite"`` (of two), ``"runner_up"`` (the most probable other
-                one), ``"other"`` (whichever other one is cheapest), a label, or one label for each row. For a
-                model that predicts a number: the smallest and the largest number wanted, with ``None`` for no
-                bound, or such a pair for each row, shape ``(n, 2)``.
+                one), ``"other"`` (whichever other one is cheapest), a label, or one label for each row. For
+                a predicted number: the smallest and the largest wanted, ``None`` for no bound, or such a pair
+                for each row, shape ``(n, 2)``.
             min_probability: Minimum probability of the target outcome; by default it must win.
             k: Number of counterfactuals for each row, different from each other; at most 48.
             locked: Features that keep their value: names for all rows, for each row, or a table of booleans.
@@ -303,8 +302,8 @@ class Explainer:
     def score(self, rows: pd.DataFrame, target: Target) -> npt.NDArray[Any]:
         """Return the plausibility score of rows for their target outcomes, shape ``(n,)``.
 
-        A row is plausible if its score, the log-density minus the threshold, is at least zero. NaN for a row
-        that cannot be read. The margin that answers keep for a second opinion does not count.
+        A row is plausible if its score, log-density minus threshold, is at least zero; NaN if it cannot be
+        read. The margin that answers keep for a second opinion does not count.
         """
         encoder, model, engine = self._fitted()
         encoded, outputs = read_rows(encoder, model, rows)
@@ -314,9 +313,9 @@ class Explainer:
     def save(self, folder: str | Path, *, training_rows: bool = False) -> None:
         """Save to a directory of safetensors and JSON; an explainer that was saved there is replaced.
 
-        The directory holds the training rows that are answers already, encoded, because searches need them:
-        it is as confidential as the table. A model that cannot be stored without pickle is given again to
-        :meth:`load`, and so are a density, solver or method of your own.
+        The directory holds training rows, because searches need them: it is as confidential as the table. A
+        model that cannot be stored without pickle, and a density, solver or method of your own, are given
+        again to :meth:`load`.
 
         Args:
             folder: A new or empty directory, or one with a saved explainer.
@@ -360,10 +359,9 @@ class Explainer:
 
         Args:
             folder: The directory. Nothing in it is executed, but load models only from people you trust.
-            model: The model, if it was not stored, or instead of the stored one. It must be the model that
-                was explained: its outputs for synthetic rows are compared with the saved ones.
-            density: An object of your own class, with the settings it was fitted with, if the explainer was
-                saved with one. The class must have ``load_state``.
+            model: The model, if it was not stored, or instead of the stored one. Its outputs for synthetic
+                rows must equal the saved ones.
+            density: An object of your own class with ``load_state``, if the explainer was saved with one.
             solver: The solver, if it is not the default.
             method: The method, if there was one; the explainer must be saved with ``training_rows=True``.
 
@@ -374,13 +372,12 @@ class Explainer:
         """
         parts = load(Path(folder), model, density, log_proba_of)
         with as_artefact_error(Path(folder)):
-            made = cls(
-                parts.user_model,
-                constraints=parts.constraints,
-                solver=solver or SQP(),
-                method=method,
-                **parts.settings,
-            )
+            given: dict[str, Any] = {
+                "constraints": parts.constraints,
+                "solver": solver or SQP(),
+                "method": method,
+            }
+            made = cls(parts.user_model, **given, **parts.settings)
             made.encoder_, made.model_, made.judges_ = parts.encoder, parts.model, parts.judges
             made.criterion_ = TargetCriterion.from_dict(parts.criterion)
             made.training_summary_, made.outcome_ = parts.training_summary, parts.outcome
