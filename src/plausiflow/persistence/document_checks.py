@@ -20,11 +20,7 @@ _WITH_LEVELS = ("boolean", "category", "ordered", "constant")
 
 
 def check_sizes(settings: Any, state: TensorDict) -> None:  # noqa: ANN401  (any JSON value)
-    """Check that sizes in settings, such as the widths of layers, do not exceed what the tensors hold.
-
-    Raises:
-        ValueError: A size is too large.
-    """
+    """Raise if sizes in settings, such as the widths of layers, exceed what the tensors hold."""
     n_numbers = sum(tensor.numel() for tensor in state.values())
     shapes = [tensor for name, tensor in state.items() if name.endswith("shape") and tensor.numel()]
     largest = max([0, *(int(tensor.max()) for tensor in shapes)])
@@ -34,11 +30,7 @@ def check_sizes(settings: Any, state: TensorDict) -> None:  # noqa: ANN401  (any
 
 
 def check_schema(schema: Any) -> None:  # noqa: ANN401
-    """Check that every feature has the right fields of the right types, and that names are unique.
-
-    Raises:
-        ValueError: A feature is wrong.
-    """
+    """Raise unless every feature has the right fields of the right types, and names are unique."""
     features = schema["features"]
     for feature in features:
         levels, numbers = feature["levels"], [feature[name] for name in ("minimum", "maximum", "step")]

@@ -53,25 +53,15 @@ class NotStorableError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class StoredEstimator:
-    """A fitted estimator as bytes.
+    """A fitted estimator as bytes."""
 
-    Attributes:
-        file: The name of its file.
-        content: The bytes of the file.
-        attributes: The other attributes of the estimator, as JSON values.
-    """
-
-    file: str
-    content: bytes
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    file: str  # The name of its file.
+    content: bytes  # The bytes of the file.
+    attributes: Mapping[str, Any] = field(default_factory=dict)  # Its other attributes, as JSON values.
 
 
 def store_estimator(model: Fitted) -> StoredEstimator:
-    """Return a fitted estimator as bytes.
-
-    Raises:
-        NotStorableError: Its class is not supported.
-    """
+    """Return a fitted estimator as bytes; raise :class:`NotStorableError` if it cannot be stored."""
     library, kind = type(model).__module__.partition(".")[0], type(model).__name__
     if library == "sklearn":
         return _store_sklearn(model)
@@ -83,9 +73,7 @@ def store_estimator(model: Fitted) -> StoredEstimator:
 def restore_estimator(stored: StoredEstimator) -> Fitted:
     """Return the estimator that :func:`store_estimator` wrote.
 
-    Raises:
-        MissingExtraError: Its library is not installed.
-        InvalidInputError: The bytes contain types that are not trusted, or invalid trees.
+    Bytes that contain types that are not trusted, or invalid trees, raise an :class:`InvalidInputError`.
     """
     if stored.file == "model.skops":
         return _restore_sklearn(stored.content)

@@ -69,12 +69,10 @@ def is_known(model: object) -> bool:
 
 
 def get_settings(model: object, *, user_classes: bool = False) -> dict[str, object]:
-    """Return the settings of an object as JSON values; :func:`build` reads them.
+    """Return the settings of an object of a known class as JSON values; :func:`build` reads them.
 
-    Args:
-        model: An object of a known class.
-        user_classes: Whether ``model`` and the objects inside it may be of other classes that have ``state``
-            and ``load_state``. Their settings are not stored.
+    If ``user_classes``, ``model`` and the objects inside it may be of other classes that have ``state`` and
+    ``load_state``. Their settings are not stored.
 
     Example:
         >>> settings = get_settings(KDE(bandwidth=0.5))
@@ -102,12 +100,7 @@ def get_state(model: Any) -> TensorDict:  # noqa: ANN401  (an object with `state
 def build(settings: Any, user_object: object = None) -> Any:  # noqa: ANN401  (a setting, or one of the classes)
     """Return the object that :func:`get_settings` described, not fitted.
 
-    Args:
-        settings: JSON values.
-        user_object: The object to use where the settings name a class that is not known.
-
-    Raises:
-        InvalidInputError: ``user_object`` is missing or has another class.
+    ``user_object`` is used where the settings name a class that is not known; it must be of that class.
     """
     if isinstance(settings, list):
         return tuple(build(item, user_object) for item in settings)

@@ -57,26 +57,17 @@ METHODS = ("", "predict", "predict_proba", "decision_function", "inplace_predict
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StoredModel:
-    """A model as it is stored.
+    """A model as it is stored."""
 
-    Attributes:
-        document: JSON values.
-        tensors: The weights of a network and of a surrogate, by file.
-        files: The bytes of an estimator, by file.
-    """
-
-    document: Mapping[str, Any]
-    tensors: Mapping[str, TensorDict] = field(default_factory=dict)
-    files: Mapping[str, bytes] = field(default_factory=dict)
+    document: Mapping[str, Any]  # JSON values.
+    tensors: Mapping[str, TensorDict] = field(default_factory=dict)  # Of a network and a surrogate, by file.
+    files: Mapping[str, bytes] = field(default_factory=dict)  # Bytes of an estimator, by file.
 
 
 def store_model(user_model: object, model: TableModel, rows: SyntheticRows) -> tuple[StoredModel, Tensor]:
     """Return a model as it is stored, and its outputs for synthetic rows.
 
-    Args:
-        user_model: The model that the user passed.
-        model: What it was resolved to.
-        rows: Synthetic rows, on which a stored copy is compared with the model.
+    ``model`` is what ``user_model`` was resolved to. A stored copy must give the same outputs.
     """
     assert isinstance(model, EncodedModel | BlackBox)
     document, tensors = _describe(user_model, model)
@@ -105,15 +96,8 @@ def restore_model(
 ) -> tuple[object, EncodedModel | BlackBox]:
     """Return the model that was stored or is given, and what it is resolved to.
 
-    Args:
-        stored: What :func:`store_model` returned.
-        given: The model, if the user passes it; stored files are then not read.
-        rows: Synthetic rows.
-        outputs: The outputs of the model for them when it was saved.
-
-    Raises:
-        InvalidInputError: The model was not stored and is not given, or has another type.
-        ModelError: It is another model.
+    If the user passes the model, it is ``given``, and stored files are not read. Its outputs for synthetic
+    rows must be those ``outputs`` that were saved, otherwise a :class:`ModelError` is raised.
     """
     document = stored.document
     user_model = _load_stored(stored) if given is None else given
@@ -174,9 +158,8 @@ def _load_stored(stored: StoredModel) -> object:
         )
     if file == "network":
         return restore(document["settings"], stored.tensors["network"])
-    return restore_estimator(
-        StoredEstimator(file=file, content=stored.files[file], attributes=document["estimator"])
-    )
+    content, attributes = stored.files[file], document["estimator"]
+    return restore_estimator(StoredEstimator(file=file, content=content, attributes=attributes))
 
 
 def _resolve(document: Mapping[str, Any], model: object, rows: SyntheticRows) -> EncodedModel | Predictor:
@@ -192,11 +175,10 @@ def _resolve(document: Mapping[str, Any], model: object, rows: SyntheticRows) ->
         except UnsupportedModelError as error:
             resolved, reason = None, f": {error}"
     elif model_type == "module" and isinstance(model, nn.Module):
-        resolved = (
-            torch_classifier(model, rows.encoder, rows.frame, len(labels), document["output"])
-            if labels
-            else torch_regressor(model, rows.encoder, rows.frame)
-        )
+        if labels:
+            resolved = torch_classifier(model, rows.encoder, rows.frame, len(labels), document["output"])
+        else:
+            resolved = torch_regressor(model, rows.encoder, rows.frame)
     elif model_type not in ("encoded", "module"):
         raise ValueError(f"the model type {model_type!r} is not known")
     if not isinstance(resolved, Classifier if labels else Regressor):

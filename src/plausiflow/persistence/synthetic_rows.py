@@ -29,19 +29,12 @@ _MISSING = {"None": None, "NA": pd.NA, "NaN": np.nan}
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSummary:
-    """Facts about the training table that are saved besides what was learned.
+    """Facts about the training table that are saved besides what was learned."""
 
-    Attributes:
-        fingerprint: A hash of the encoded rows and their classes.
-        rows: The number of rows.
-        missing: How each column with missing cells writes them.
-        identifiers: One value of each identifier column, for models that take it.
-    """
-
-    fingerprint: str
-    rows: int
-    missing: Mapping[str, str]
-    identifiers: Mapping[str, Any]
+    fingerprint: str  # A hash of the encoded rows and their classes.
+    rows: int  # The number of rows.
+    missing: Mapping[str, str]  # How each column with missing cells writes them.
+    identifiers: Mapping[str, Any]  # One value of each identifier column, for models that take it.
 
     @classmethod
     def from_table(cls, frame: pd.DataFrame, encoder: Encoder, x: Tensor, classes: Tensor) -> Self:
@@ -63,17 +56,11 @@ class TrainingSummary:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SyntheticRows:
-    """Rows to compare models on.
-
-    Attributes:
-        encoder: The encoder of the table.
-        x: Encoded rows, shape ``(N_ROWS, width)``.
-        frame: The same rows as a table.
-    """
+    """Rows to compare models on."""
 
     encoder: Encoder
-    x: Tensor
-    frame: pd.DataFrame
+    x: Tensor  # Encoded rows, shape ``(N_ROWS, width)``.
+    frame: pd.DataFrame  # The same rows as a table.
 
     @classmethod
     def decode(cls, encoder: Encoder, x: Tensor, summary: TrainingSummary) -> Self:
@@ -120,16 +107,7 @@ def differing_rows(outputs: Tensor, saved: Tensor, tolerance: float) -> Tensor:
 
 
 def require_same_outputs(outputs: Tensor, saved: Tensor, *, given: bool) -> None:
-    """Check that a model gives the saved outputs.
-
-    Args:
-        outputs: Of the model now.
-        saved: Of the model when the explainer was saved.
-        given: Whether the user passed the model; otherwise it was stored.
-
-    Raises:
-        ModelError: Some outputs differ.
-    """
+    """Raise unless a model, ``given`` by the user or stored, gives the saved outputs."""
     differ = differing_rows(outputs, saved, TOLERANCE)
     if bool(differ.any()):
         same_shape = outputs.shape == saved.shape

@@ -36,11 +36,7 @@ _MAX_CLASSES, _MAX_LEVELS, _NO_PARENT = 10_000, 1 << 24, 2**31 - 1
 
 
 def check_sklearn_trees(model: object) -> None:
-    """Check every tree inside a scikit-learn model.
-
-    Raises:
-        InvalidInputError: A tree has an invalid node.
-    """
+    """Raise unless every tree inside a scikit-learn model has only valid nodes."""
     seen: set[int] = set()
     waiting: list[tuple[Any, float, npt.NDArray[np.bool_]]] = [(model, math.inf, np.zeros(0, dtype=bool))]
     while waiting:
@@ -104,11 +100,7 @@ def _require_nodes(
 
 
 def check_xgboost(content: bytes) -> None:
-    """Check the trees in a JSON file of XGBoost.
-
-    Raises:
-        InvalidInputError: The file has another form, or a tree has an invalid node.
-    """
+    """Raise unless a JSON file of XGBoost has the known form, and its trees only valid nodes."""
     try:
         learner = json.loads(content)["learner"]
         booster, sizes = learner["gradient_booster"], learner["learner_model_param"]
@@ -160,11 +152,7 @@ def _check_xgboost_tree(tree: Mapping[str, Any], n_features: int) -> None:
 
 
 def check_lightgbm(text: str) -> None:
-    """Check the trees in a text file of LightGBM.
-
-    Raises:
-        InvalidInputError: The file has another form, or a tree has an invalid node.
-    """
+    """Raise unless a text file of LightGBM has the known form, and its trees only valid nodes."""
     body, end, rest = text.partition("end of trees\n")
     head, *trees = re.split(r"^(?=Tree=)", body, flags=re.MULTILINE)
     header = dict(line.split("=", 1) for line in head.splitlines() if "=" in line)
