@@ -47,11 +47,7 @@ class _Lines:
 
 
 def read_header(path: Path, separator: str, encoding: str) -> list[str]:
-    """Return the names of the columns; an empty list for an empty file.
-
-    Raises:
-        InvalidInputError: The header cannot be used.
-    """
+    """Return the names of the columns; an empty list for an empty file."""
     with path.open("rb") as file:
         try:
             names: list[str] = next(filter(None, _reader(_Lines(file, encoding), separator)), [])
@@ -99,11 +95,7 @@ def csv_slices(path: Path, separator: str, max_rows: int) -> Iterator[FileSlice]
 
 
 def read_records(path: Path, rows: FileSlice, separator: str, encoding: str) -> list[list[str]]:
-    """Return the cells of the records of a slice.
-
-    Raises:
-        InvalidInputError: A record cannot be read.
-    """
+    """Return the cells of the records of a slice; raise if a record cannot be read."""
     with path.open("rb") as file:
         file.seek(rows.start)
         lines = _Lines(file, encoding, rows.stop)

@@ -21,17 +21,11 @@ MISSING_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass(frozen=True, kw_only=True)
 class InputFile:
-    """A file, as it was when the run began.
+    """A file, as it was when the run began."""
 
-    Attributes:
-        path: Path below the input directory, with slashes.
-        size: Size in bytes.
-        modified: Time of the last change in nanoseconds.
-    """
-
-    path: str
-    size: int
-    modified: int
+    path: str  # Path below the input directory, with slashes.
+    size: int  # Size in bytes.
+    modified: int  # Time of the last change in nanoseconds.
 
     @property
     def is_csv(self) -> bool:
@@ -45,11 +39,7 @@ class InputFile:
         return {name: unquote(value) for name, _, value in parts if name}
 
     def check_unchanged(self, root: Path) -> Path:
-        """Return the full path.
-
-        Raises:
-            InvalidInputError: The file is gone, or was changed since the run began.
-        """
+        """Return the full path; raise if the file is gone or was changed since the run began."""
         path = root / self.path
         if _inspect(path, self.path) != self:
             raise InvalidInputError(
@@ -60,32 +50,20 @@ class InputFile:
 
 @dataclass(frozen=True, kw_only=True)
 class FileSlice:
-    """Consecutive rows of a file.
+    """Consecutive rows of a file."""
 
-    Attributes:
-        first_row: Number of the first row in the file, from 1.
-        n_rows: Number of rows.
-        group: Row group of a Parquet file.
-        number: Number of the slice in its row group or CSV file.
-        start: First row in the row group, or first byte of the CSV file.
-        stop: End of the slice, exclusive.
-    """
-
-    first_row: int
+    first_row: int  # Number of the first row in the file, from 1.
     n_rows: int
-    group: int = 0
-    number: int = 0
-    start: int = 0
-    stop: int = 0
+    group: int = 0  # Row group of a Parquet file.
+    number: int = 0  # Number of the slice in its row group or CSV file.
+    start: int = 0  # First row in the row group, or first byte of the CSV file.
+    stop: int = 0  # End of the slice, exclusive.
 
 
 def find_input_files(data: Path) -> tuple[Path, list[InputFile]]:
     """Return the root directory and the files: a single file, or all files below a directory, by name.
 
     Names that begin with a dot or an underscore are skipped, as is usual for data sets of many files.
-
-    Raises:
-        InvalidInputError: There is no such file.
     """
     suffixes = " or ".join(SUFFIXES)
     if data.is_file():

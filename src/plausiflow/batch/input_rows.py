@@ -24,19 +24,12 @@ FIXED_KINDS = ("identifier", "constant")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class InputRows:
-    """Rows of a file.
+    """Rows of a file."""
 
-    Attributes:
-        numbers: Numbers of the rows in their file, from 1, increasing, shape ``(n,)``.
-        frame: The features, and other columns that a filter needs.
-        stored: Columns to copy to the output, with their stored types.
-        problems: Why a row cannot be read, by its position.
-    """
-
-    numbers: IntArray
-    frame: pd.DataFrame
-    stored: pa.Table
-    problems: Mapping[int, str]
+    numbers: IntArray  # Numbers of the rows in their file, from 1, increasing, shape ``(n,)``.
+    frame: pd.DataFrame  # The features, and other columns that a filter needs.
+    stored: pa.Table  # Columns to copy to the output, with their stored types.
+    problems: Mapping[int, str]  # Why a row cannot be read, by its position.
 
     def select(self, selection: RowSelection) -> InputRows:
         """Return the rows for which the filter is true; rows that cannot be read are dropped."""
@@ -83,8 +76,7 @@ def required_columns(schema: Schema, selection: RowSelection) -> list[str]:
 def stored_columns(schema: Schema, selection: RowSelection) -> list[str]:
     """Return the columns to copy to the output: those of the selection, and features that never change.
 
-    Raises:
-        InvalidInputError: The selection names a feature that answers may change.
+    A selection that names a feature that answers may change raises an :class:`InvalidInputError`.
     """
     fixed = [feature.name for feature in schema.features if feature.kind in FIXED_KINDS]
     wrong = [name for name in selection.copied_columns if name in schema.names and name not in fixed]
@@ -98,14 +90,9 @@ def stored_columns(schema: Schema, selection: RowSelection) -> list[str]:
 
 
 def read_unit(root: Path, unit: Unit, schema: Schema, selection: RowSelection) -> InputRows:
-    """Read the rows of a unit.
-
-    Raises:
-        InvalidInputError: They cannot be read.
-    """
+    """Read the rows of a unit."""
     path = unit.file.check_unchanged(root)
-    read = _read_csv_rows if unit.file.is_csv else _read_parquet_rows
-    return read(path, unit, schema, selection)
+    return (_read_csv_rows if unit.file.is_csv else _read_parquet_rows)(path, unit, schema, selection)
 
 
 def _read_csv_rows(path: Path, unit: Unit, schema: Schema, selection: RowSelection) -> InputRows:
@@ -113,9 +100,8 @@ def _read_csv_rows(path: Path, unit: Unit, schema: Schema, selection: RowSelecti
     header = read_header(path, selection.separator, selection.encoding)
     records = read_records(path, unit.rows, selection.separator, selection.encoding)[:n]  # a limit may cut it
     if len(records) != n:
-        raise InvalidInputError(
-            f"{n} rows are expected from row {unit.rows.first_row} on; got {len(records)}"
-        )
+        first = unit.rows.first_row
+        raise InvalidInputError(f"{n} rows are expected from row {first} on; got {len(records)}")
     problems = {
         position: f"it has {len(cells)} cells, and the header {len(header)}"
         for position, cells in enumerate(records)

@@ -39,17 +39,7 @@ def build_manifest(
     }
     text = json.dumps(run, sort_keys=True)
     fingerprint = hashlib.sha256(text.encode()).hexdigest()
-    units = [
-        [
-            unit.name(fingerprint),
-            unit.file.path,
-            unit.rows.group,
-            unit.rows.number,
-            unit.rows.first_row,
-            unit.rows.n_rows,
-        ]
-        for unit in plan.units
-    ]
+    slices = [(unit.name(fingerprint), unit.file.path, unit.rows) for unit in plan.units]
     return {
         "fingerprint": fingerprint,
         **json.loads(text),  # with the types that a reader of the file gets
@@ -57,5 +47,5 @@ def build_manifest(
         "explainer_folder": str(explainer.folder),
         "columns": {field.name: str(field.type) for field in columns.schema},
         "unit": ["name", "file", "row group", "slice", "first row", "rows"],
-        "units": units,
+        "units": [[name, path, s.group, s.number, s.first_row, s.n_rows] for name, path, s in slices],
     }

@@ -31,27 +31,17 @@ _PREFIX = "plausiflow_"
 class OutputColumns:
     """Converts explanations to tables with the columns of the output.
 
-    Attributes:
-        schema: Names and types of the columns, in order.
-        names: Names of plausiflow's own columns in the output. If a column of the input has the same name,
-            plausiflow's gets a prefix: ``plausiflow_status``.
-        levels: Levels of the columns that have some; they decide how cells are read.
-        stored: Columns that are copied from the input.
+    If a column of the input has the name of one of plausiflow's, the latter gets a prefix:
+    ``plausiflow_status``.
     """
 
-    schema: pa.Schema
-    names: Mapping[str, str]
-    levels: Mapping[str, Sequence[Any]]
-    stored: Sequence[str]
+    schema: pa.Schema  # Names and types of the columns, in order.
+    names: Mapping[str, str]  # Names of plausiflow's own columns in the output.
+    levels: Mapping[str, Sequence[Any]]  # Of the columns that have some; they decide how cells are read.
+    stored: Sequence[str]  # Columns that are copied from the input.
 
     def to_table(self, result: Explanations, rows: InputRows, file: str) -> pa.Table:
-        """Return the answers for the readable rows of a file, one line for each answer.
-
-        Args:
-            result: The explanations of the rows.
-            rows: The rows, in the order of the result.
-            file: Path of the file below the input directory.
-        """
+        """Return a line for each answer of the readable rows of a file, in the order of the result."""
         others = [name for name in self.stored if name not in result.rows.columns]
         # Only the names of these columns count: their cells come from `rows.stored`.
         extra = pd.DataFrame(None, index=result.rows.index, columns=others)
@@ -82,13 +72,7 @@ class OutputColumns:
 
 
 def output_columns(empty: Explanations, selection: RowSelection, plan: BatchPlan) -> OutputColumns:
-    """Return the output columns of a run.
-
-    Args:
-        empty: Explanations of zero rows, which have all columns.
-        selection: The columns to copy.
-        plan: The types of the input.
-    """
+    """Return the output columns of a run, given explanations of zero rows, which have all columns."""
     schema, stored = empty.schema, stored_columns(empty.schema, selection)
     others = [name for name in stored if name not in schema.names]
     flat = answer_table(empty, pd.DataFrame(columns=others, index=empty.rows.index), figures=FIGURES)

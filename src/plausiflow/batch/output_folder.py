@@ -43,15 +43,7 @@ class OutputFolder:
             pq.write_table(table, file, compression="zstd")
 
     def open(self, manifest: Mapping[str, Any], *, resume: bool) -> None:
-        """Start a run in this directory, or continue the one that was started.
-
-        Args:
-            manifest: The description of the run; its ``fingerprint`` identifies it.
-            resume: Whether an existing run may be continued.
-
-        Raises:
-            InvalidInputError: The directory contains something else, or another run.
-        """
+        """Start a run in this directory or, with ``resume``, continue the one with the same fingerprint."""
         for name in ("part-", MANIFEST, SUCCESS):
             remove_leftovers(self.path, name)
         remove_leftovers(self.path / FAILED)
@@ -69,9 +61,8 @@ class OutputFolder:
                 f"{', '.join(others[:3])}{' and more' if len(others) > 3 else ''}. Use another directory."
             )
         else:
-            write_atomically(
-                self.path / MANIFEST, _to_json({"kind": KIND, "format": FORMAT} | dict(manifest))
-            )
+            content = _to_json({"kind": KIND, "format": FORMAT, **manifest})
+            write_atomically(self.path / MANIFEST, content)
 
     def finished(self) -> set[str]:
         """Return the names of the units whose part is written."""
@@ -112,17 +103,11 @@ class OutputFolder:
 
 @dataclass(frozen=True)
 class RowCounts:
-    """Counts of the rows in parts.
+    """Counts of the rows in parts."""
 
-    Attributes:
-        rows: Rows of the input that have at least one line.
-        lines: Lines of the output.
-        statuses: Rows by status.
-    """
-
-    rows: int
-    lines: int
-    statuses: Mapping[str, int]
+    rows: int  # Rows of the input that have at least one line.
+    lines: int  # Lines of the output.
+    statuses: Mapping[str, int]  # Rows by status.
 
 
 def count_rows(

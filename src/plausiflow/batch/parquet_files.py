@@ -19,11 +19,7 @@ _READ_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError, TypeError)
 
 
 def read_schema(path: Path) -> pa.Schema:
-    """Return the columns of a file.
-
-    Raises:
-        InvalidInputError: The file cannot be read, or two columns have the same name.
-    """
+    """Return the columns of a file, whose names must differ."""
     schema: pa.Schema = _open(path, lambda file: file.schema_arrow)
     duplicates = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if duplicates:
@@ -33,9 +29,9 @@ def read_schema(path: Path) -> pa.Schema:
 
 def parquet_slices(path: Path, max_rows: int) -> Iterator[FileSlice]:
     """Yield the row groups of a file, those with more than ``max_rows`` rows in several slices."""
-    sizes = _open(path, lambda file: _group_sizes(file.metadata))
-    first = 1
-    for group, size in enumerate(sizes):
+    metadata, first = _open(path, lambda file: file.metadata), 1
+    for group in range(metadata.num_row_groups):
+        size = metadata.row_group(group).num_rows
         for number, start in enumerate(range(0, size, max_rows)):
             n = min(max_rows, size - start)
             yield FileSlice(
@@ -82,7 +78,3 @@ def _without_index(metadata: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
         return {}
     stored = json.loads(metadata[b"pandas"])
     return {b"pandas": json.dumps(stored | {"index_columns": []}).encode()}
-
-
-def _group_sizes(metadata: Any) -> list[int]:  # noqa: ANN401
-    return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]

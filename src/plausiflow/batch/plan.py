@@ -24,17 +24,11 @@ from plausiflow.progress import progress_bar
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """A slice of a file, or a file that cannot be used.
-
-    Attributes:
-        file: The file.
-        rows: The slice.
-        problem: Why the file, or the rest of it, cannot be used.
-    """
+    """A slice of a file, or a file that cannot be used."""
 
     file: InputFile
     rows: FileSlice
-    problem: str = ""
+    problem: str = ""  # Why the file, or the rest of it, cannot be used.
 
     def name(self, fingerprint: str) -> str:
         """Return the name of the output, which differs between runs and between slices.
@@ -57,19 +51,12 @@ class Unit:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BatchPlan:
-    """All units of a run.
+    """All units of a run."""
 
-    Attributes:
-        root: Directory of the input files.
-        files: The input files.
-        units: The units, in the order of the input.
-        schemas: Columns of the files that have rows.
-    """
-
-    root: Path
+    root: Path  # Directory of the input files.
     files: Sequence[InputFile]
-    units: Sequence[Unit]
-    schemas: Sequence[pa.Schema]
+    units: Sequence[Unit]  # In the order of the input.
+    schemas: Sequence[pa.Schema]  # Columns of the files that have rows.
 
     @property
     def n_rows(self) -> int:
@@ -89,17 +76,10 @@ def make_plan(
     *,
     progress: bool = True,
 ) -> BatchPlan:
-    """Inspect every file: its columns and its slices.
+    """Inspect every file: its columns and its slices. Files beyond the limit are not opened.
 
-    Args:
-        root: Directory of the input files.
-        files: The input files.
-        required: Columns that every file must have; a file that lacks one becomes a unit with a problem.
-        selection: The rows to explain. Files beyond the limit are not opened.
-        progress: Whether to show a progress bar on a terminal.
-
-    Raises:
-        InvalidInputError: No file can be used.
+    A file that lacks one of the ``required`` columns becomes a unit with a problem. Raises if no file can be
+    used.
     """
     units: list[Unit] = []
     schemas: dict[InputFile, pa.Schema] = {}

@@ -24,41 +24,27 @@ _MAX_ERROR_LENGTH = 1000
 class UnitReport:
     """The result of a unit.
 
-    Attributes:
-        rows: Rows of the input that its part answers.
-        problem: Why it has no part; empty if it has one.
-        fatal: Whether other units would fail, too: the explainer cannot be loaded, or the part cannot be
-            written.
-        memory: Peak memory of the worker in bytes, and its memory when the explainer was loaded; zeros if
-            unknown.
+    It is ``fatal`` if other units would fail, too: the explainer cannot be loaded, or the part cannot be
+    written. ``memory`` is the peak memory of the worker in bytes, and its memory when the explainer was
+    loaded; zeros if unknown.
     """
 
-    rows: int = 0
-    problem: str = ""
+    rows: int = 0  # Rows of the input that its part answers.
+    problem: str = ""  # Why it has no part; empty if it has one.
     fatal: bool = False
     memory: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UnitExplainer:
-    """Explains units; each worker has its own copy, which keeps the loaded explainer.
-
-    Attributes:
-        location: Where the explainer is saved.
-        request: The arguments of ``explain``.
-        selection: The rows to explain.
-        root: Directory of the input files.
-        folder: Directory of the output.
-        fingerprint: Fingerprint of the run.
-        columns: Columns of the output.
-    """
+    """Explains units; each worker has its own copy, which keeps the loaded explainer."""
 
     location: ExplainerLocation
     request: BatchRequest
     selection: RowSelection
-    root: Path
-    folder: OutputFolder
-    fingerprint: str
+    root: Path  # Directory of the input files.
+    folder: OutputFolder  # Directory of the output.
+    fingerprint: str  # Fingerprint of the run.
     columns: OutputColumns
 
     @cached_property
