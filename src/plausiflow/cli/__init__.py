@@ -125,11 +125,7 @@ def datasets() -> None:
 
 
 def create_app(plugins: Iterable[EntryPoint]) -> typer.Typer:
-    """Return the command line.
-
-    Args:
-        plugins: Commands of other packages. One that cannot be loaded becomes a command that reports why.
-    """
+    """Return the command line; a plugin that cannot be loaded becomes a command that reports why."""
     app = typer.Typer(
         name="plausiflow",
         cls=_Commands,

@@ -50,8 +50,7 @@ def batch(
     rows: Annotated[Path, typer.Argument(help="A .parquet or .csv file, or a directory of such files.")],
     out: Annotated[Path, typer.Argument(help="Directory for the answers, in Parquet files.")],
     target: Annotated[
-        str,
-        typer.Option("--target", help="A label, opposite, runner_up, other, or lo:hi; as in `explain`."),
+        str, typer.Option("--target", help="A label, opposite, runner_up, other, or lo:hi; as in `explain`.")
     ] = "opposite",
     engine: Annotated[
         Engine, typer.Option("--engine", help="Run worker processes on this machine, or use Ray.")

@@ -131,11 +131,10 @@ def fit(
     for rule in file.constraints:
         typer.echo(f"Rule: {rule}")
     with warnings_as_notes():
-        inputs = (
-            _train_model(x, y, train, hold_out, explainer)
-            if model is None
-            else _load_model(x, y, model, explainer)
-        )
+        if model is None:
+            inputs = _train_model(x, y, train, hold_out, explainer)
+        else:
+            inputs = _load_model(x, y, model, explainer)
         explainer.model = inputs.model
         explainer.fit(inputs.x, inputs.y)
         explainer.save(out)
@@ -163,8 +162,7 @@ def _split_target(
     if rows is not None:
         if rows < 2:
             raise InvalidInputError(f"--rows must be 2 or more; got {rows}.")
-        drawn = np.random.default_rng(seed).permutation(len(frame))[:rows]
-        frame = frame.iloc[np.sort(drawn)]
+        frame = frame.iloc[np.sort(np.random.default_rng(seed).permutation(len(frame))[:rows])]
     return frame.drop(columns=[target, *dropped]), frame[target]
 
 
@@ -186,8 +184,7 @@ def _train_model(
 ) -> _FitInputs:
     """Train a model on all rows but those that are held out."""
     numbers = is_number(y)
-    kind = kind or ("gbm" if numbers else "mlp")
-    seed = explainer.random_state
+    kind, seed = kind or ("gbm" if numbers else "mlp"), explainer.random_state
     held_out = split_held_out(y, share, numbers=numbers, seed=seed)
     train_x, train_y = x[~held_out], y[~held_out]
     known = train_y.notna()
@@ -209,9 +206,8 @@ def _load_model(x: pd.DataFrame, y: pd.Series, path: Path, explainer: Explainer)
     if path.is_dir():
         saved = Explainer.load(path)
         schema = Schema.infer(x, kinds=explainer.kinds, orders=explainer.orders)
-        encoder = saved.encoder_
-        assert encoder is not None
-        same = (encoder.schema, encoder.missing) == (schema, explainer.missing)
+        assert saved.encoder_ is not None
+        same = (saved.encoder_.schema, saved.encoder_.missing) == (schema, explainer.missing)
         if isinstance(saved.model, NetworkClassifier) and not same:
             raise InvalidInputError(
                 f"The network of {path} needs rows in the encoding of the table that it was trained on, and "

@@ -36,15 +36,9 @@ _LIGHTGBM_REGRESSORS = (
 
 
 def read_model(path: Path, labels: Sequence[Any]) -> Any:  # noqa: ANN401  (whatever model it is)
-    """Return the model in a file, or that of a saved explainer.
+    """Return the model in a file, or that of a saved explainer, without running code from the file.
 
-    Args:
-        path: A file, or the directory of an explainer.
-        labels: Sorted outcomes of the table; files of LightGBM do not contain them.
-
-    Raises:
-        InvalidInputError: It is not a model that can be read without running code.
-        MissingExtraError: The library of the model is not installed.
+    ``labels`` are the sorted outcomes of the table; files of LightGBM do not contain them.
     """
     if path.is_dir():
         return Explainer.load(path).model
@@ -139,8 +133,5 @@ def _read_lightgbm(text: str, labels: Sequence[Any]) -> Any:  # noqa: ANN401
     elif objective not in _LIGHTGBM_REGRESSORS:
         known = ", ".join((*_LIGHTGBM_CLASSIFIERS, *_LIGHTGBM_REGRESSORS))
         raise InvalidInputError(f"its objective is {objective!r}; supported are {known}")
-    return restore_estimator(
-        StoredEstimator(
-            file="model.txt", content=strip_lightgbm_parameters(text).encode(), attributes=attributes
-        )
-    )
+    content = strip_lightgbm_parameters(text).encode()
+    return restore_estimator(StoredEstimator(file="model.txt", content=content, attributes=attributes))

@@ -102,14 +102,9 @@ def parse_interval(text: str) -> tuple[float | None, float | None] | None:
 
 
 def parse_target(text: str, labels: Sequence[Any]) -> Any:  # noqa: ANN401  (what `explain` accepts)
-    """Parse the target of ``explain``.
+    """Parse the target of ``explain``: a label, a policy, or ``lo:hi`` for a number.
 
-    Args:
-        text: A label, a policy, or ``lo:hi`` for a number.
-        labels: The labels of the model; empty if it predicts a number.
-
-    Raises:
-        InvalidInputError: The text is none of these.
+    ``labels`` are the labels of the model; empty if it predicts a number.
     """
     if not labels:
         bounds = parse_interval(text)

@@ -13,13 +13,7 @@ from plausiflow.persistence import DOCUMENT
 def check_files(
     outputs: Mapping[str, Path | None], *, inputs: Mapping[str, Path | None], force: bool
 ) -> None:
-    """Raise unless files can be written.
-
-    Args:
-        outputs: The files to write, by option.
-        inputs: Files that are read, which must not be overwritten.
-        force: Whether existing files are replaced.
-    """
+    """Raise unless ``outputs``, by option, can be written; inputs must not be overwritten."""
     read = {path.resolve(): name for name, path in inputs.items() if path is not None}
     seen: dict[Path, str] = {}
     for option, path in outputs.items():

@@ -26,31 +26,16 @@ _TABLES = ("range", "allowed", "kinds", "orders", "weights")
 
 @dataclass(frozen=True, kw_only=True)
 class RulesFile:
-    """The content of a file of rules.
-
-    Attributes:
-        constraints: The rules.
-        kinds: Kinds of columns whose inferred kind is wrong.
-        orders: Levels of ordered categories, lowest first.
-        weights: Costs of changes.
-    """
+    """The content of a file of rules."""
 
     constraints: tuple[Rule, ...] = ()
-    kinds: Mapping[str, Any] = field(default_factory=dict)
-    orders: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    weights: Mapping[str, float] = field(default_factory=dict)
+    kinds: Mapping[str, Any] = field(default_factory=dict)  # Kinds of columns whose inferred kind is wrong.
+    orders: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # Levels, lowest first.
+    weights: Mapping[str, float] = field(default_factory=dict)  # Costs of changes.
 
 
 def read_rules(path: Path, columns: Sequence[str]) -> RulesFile:
-    """Read a file of rules.
-
-    Args:
-        path: The file.
-        columns: The features of the table, which rules may name.
-
-    Raises:
-        InvalidInputError: The file cannot be used; the message lists all problems.
-    """
+    """Read a file of rules, which may name ``columns``; an error lists all problems."""
     entries = _parse(path)
     problems = [_unknown("key", key, KEYS) for key in entries if key not in KEYS]
     for key in _LISTS:
@@ -101,12 +86,9 @@ def _rule_dicts(entries: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any
     for name, bounds in entries.get("range", {}).items():
         yield f"range.{name}", {"rule": "Range", "feature": name, "bounds": bounds}
     for name, values in entries.get("allowed", {}).items():
-        moves = isinstance(values, dict) or (
-            isinstance(values, list) and any(isinstance(value, list) for value in values)
-        )
-        yield f"allowed.{name}", {
-            "rule": "Allowed", "feature": name, "transitions" if moves else "values": values,
-        }  # fmt: skip
+        pairs = isinstance(values, list) and any(isinstance(value, list) for value in values)
+        key = "transitions" if pairs or isinstance(values, dict) else "values"
+        yield f"allowed.{name}", {"rule": "Allowed", "feature": name, key: values}
     for text in entries.get("linear", ()):
         yield "linear", {"rule": "Linear", "text": text}
     if "max_changes" in entries:

@@ -76,12 +76,9 @@ def serve(
     dialect, token = Dialect(separator=separator, encoding=encoding), _read_token(token_file)
     check_address(host, token, settings)
     names = _service_names(explainers)
-    models, tables = (
-        _files_by_name(option, paths, names) for option, paths in (("--model", model), ("--rows", rows))
-    )
-    loaded = {
-        name: load_explainer(folder, models.get(name)) for name, folder in zip(names, explainers, strict=True)
-    }
+    models, tables = _files_by_name("--model", model, names), _files_by_name("--rows", rows, names)
+    folders = dict(zip(names, explainers, strict=True))
+    loaded = {name: load_explainer(folder, models.get(name)) for name, folder in folders.items()}
     run(
         loaded,
         host=host,

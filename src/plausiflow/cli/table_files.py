@@ -24,15 +24,10 @@ SUFFIXES = (".csv", ".parquet")
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """The format of CSV files.
+    """The format of CSV files."""
 
-    Attributes:
-        separator: Separator of cells, or ``tab``.
-        encoding: Encoding of files to read; files are written in UTF-8.
-    """
-
-    separator: str = ","
-    encoding: str = "utf-8"
+    separator: str = ","  # Separator of cells, or ``tab``.
+    encoding: str = "utf-8"  # Of files to read; files are written in UTF-8.
 
     def __post_init__(self) -> None:
         if len(self.character) != 1 or self.character in '"\r\n':
@@ -57,14 +52,7 @@ class Dialect:
 def read_table(path: Path, dialect: Dialect, schema: Schema | None = None) -> pd.DataFrame:
     """Read the rows of a file.
 
-    Args:
-        path: A CSV or Parquet file.
-        dialect: The format of a CSV file.
-        schema: The schema of the training table. If given, features in CSV files get the dtypes of the
-            training table, and other columns are text.
-
-    Raises:
-        InvalidInputError: There is no such file, or it cannot be read.
+    With the schema of the training table, features in CSV files get its dtypes, and other columns are text.
     """
     check_suffix(path)
     if not path.exists():
@@ -146,9 +134,7 @@ def _read_csv(path: Path, dialect: Dialect, schema: Schema | None) -> pd.DataFra
         if name in known:
             columns[name] = parse_column_as(known[name], texts)
         else:
-            columns[name] = (
-                parse_column(name, texts) if schema is None or not name else text_column(name, texts)
-            )
+            columns[name] = (text_column if schema is not None and name else parse_column)(name, texts)
     frame = pd.DataFrame(columns, index=pd.RangeIndex(len(rows)))
     if "" in columns:
         return frame.set_index("").rename_axis(None)
@@ -157,9 +143,8 @@ def _read_csv(path: Path, dialect: Dialect, schema: Schema | None) -> pd.DataFra
 
 def _read_cells(path: Path, dialect: Dialect) -> tuple[list[str], list[list[str]]]:
     """Return the names of the columns, and the cells of each row."""
-    lines = csv.reader(
-        io.StringIO(_read_text(path, dialect), newline=""), delimiter=dialect.character, strict=True
-    )
+    text = io.StringIO(_read_text(path, dialect), newline="")
+    lines = csv.reader(text, delimiter=dialect.character, strict=True)
     rows: list[list[str]] = []
     try:
         header = [name.strip() for name in next(lines, [])]

@@ -27,15 +27,7 @@ def is_number(y: pd.Series) -> bool:
 
 
 def make_model(kind: Train, x: pd.DataFrame, y: pd.Series, *, numbers: bool, seed: int) -> Any:  # noqa: ANN401
-    """Return a model: boosted trees are trained here, a network later by the explainer, which encodes rows.
-
-    Args:
-        kind: Kind of the model.
-        x: Training rows.
-        y: Their outcomes.
-        numbers: Whether to predict a number.
-        seed: Random seed of the training.
-    """
+    """Return a model: boosted trees are trained here, networks later by the explainer, on encoded rows."""
     if kind == "gbm":
         numeric = [name for name in x if pd.api.types.is_numeric_dtype(x[name])]
         text = [name for name in x if name not in numeric]

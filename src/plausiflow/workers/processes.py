@@ -91,22 +91,16 @@ class Processes:
 
 
 class _WorkerProcess:
-    """A process that runs one task after the other, and this end of the pipe to it.
-
-    Attributes:
-        ready: Whether the process has started and received its work.
-        number: The task that it runs now; None while it is idle.
-        last: The task that it ran before.
-    """
+    """A process that runs one task after the other, and this end of the pipe to it."""
 
     def __init__(self, work: Callable[[Any], Any], log: Path) -> None:
         context = get_context("spawn")
         self.pipe, child_end = context.Pipe()
         arguments = (child_end, str(log), torch.get_default_dtype())
         self.process = context.Process(target=_run_worker, args=arguments, daemon=True)
-        self.ready = False
-        self.number: int | None = None
-        self.last: int | None = None
+        self.ready = False  # Whether the process has started and received its work.
+        self.number: int | None = None  # The task that it runs now; None while it is idle.
+        self.last: int | None = None  # The task that it ran before.
         with _single_threaded_children():
             self.process.start()
         child_end.close()
