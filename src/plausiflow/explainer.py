@@ -247,25 +247,20 @@ class Explainer:
         if constraints or str(device) != engine.device:
             engine = replace(engine.with_rules(constraints), device=str(device))
         request, found = search_targets(engine, encoder, request, choices)
-        return self._explanations(engine, request, found, outputs, calls, asked)
+        return self._explanations(engine, request, found, (outputs, calls, asked))
 
     def _explanations(
-        self,
-        engine: Engine,
-        request: SearchRequest,
-        found: SearchResult,
-        before: Tensor,
-        calls: int,
-        asked: int,
+        self, engine: Engine, request: SearchRequest, found: SearchResult, before: tuple[Tensor, int, int]
     ) -> Explanations:
-        _, model, _ = self._fitted()
+        """Return the result; ``before``: the model's outputs for the rows, its calls and rows until then."""
+        (outputs, calls, asked), (_, model, _) = before, self._fitted()
         figures = measure_counterfactuals(request, found, model, engine, self.judges_)
         return Explanations(
             rows=request.frame,
             answers=found.decoded,
             of=found.of.numpy(),
             figures=figures,
-            verdicts=verdict_table(request, found, before, model.labels),
+            verdicts=verdict_table(request, found, outputs, model.labels),
             misses=found.misses,
             misses_of=found.misses_of,
             misses_why=found.misses_why,
