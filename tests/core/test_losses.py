@@ -160,7 +160,6 @@ def test_equations_of_the_paper_are_named_in_the_docstrings(number):
     ("name", "tag"),
     [
         ("l2_distance", "3a"),
-        ("l1_distance", "3a"),
         ("plausibility_value", "3c"),
         ("penalised", "6"),
         ("validity_hinge", "7"),

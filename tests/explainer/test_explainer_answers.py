@@ -127,7 +127,10 @@ def test_a_weight_must_be_a_positive_number(frame, weight):
 
 def test_weights_of_unknown_features_are_refused_all_at_once(frame):
     explainer = Explainer(LinearClassifier(), weights={"incme": 2, "age": -2}, kinds={"age": "integer"})
-    with pytest.raises(InvalidInputError, match="'incme' is no feature that can change; the weight of 'age'"):
+    with pytest.raises(
+        InvalidInputError,
+        match="'incme' is not a feature that can change; the weight of 'age' must be",
+    ):
         explainer.fit(frame, frame["owns"])
 
 

@@ -95,7 +95,7 @@ def test_without_time_no_row_is_reached_but_others_have_their_verdict(by_income,
 def test_when_the_time_is_over_nothing_more_is_searched(frame, monkeypatch):
     explainer = stand_in(frame, [Range("income", None, 2000)], push={"income": 8.0})  # no row has an answer
     clock = iter(range(1000))
-    monkeypatch.setattr("plausiflow.explainer.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("plausiflow.search.request.time.monotonic", lambda: next(clock))
     searched = []
     strategy = type(explainer.engine_.strategy)
     run = strategy.run

@@ -18,7 +18,7 @@ from plausiflow.densities.calibration import calibrate
 from plausiflow.densities.context import ContextThreshold
 from plausiflow.densities.ensemble import split_by_class
 from plausiflow.densities.mixed import MixedDensity
-from plausiflow.densities.thresholds import effective_rows, quantile_of, weighted_quantile
+from plausiflow.densities.thresholds import effective_rows, lower_quantile, weighted_quantile
 from plausiflow.errors import InvalidInputError
 from plausiflow.tables.layout import Block, Layout
 from scarce import BASE, BRIEF, gaussians, outcome
@@ -40,7 +40,7 @@ def test_a_weighted_quantile_is_that_of_rows_repeated(own, data, q):
 @given(values, st.floats(0, 1), st.sampled_from([1.0, 0.5, 2.0**-20]))
 def test_equal_weights_of_any_size_give_the_plain_quantile(own, q, weight):
     rows = torch.tensor(own)
-    assert weighted_quantile(rows, torch.full_like(rows, weight), q) == quantile_of(rows, q)
+    assert weighted_quantile(rows, torch.full_like(rows, weight), q) == lower_quantile(rows, q)
 
 
 def test_rows_that_count_nothing_are_not_seen():
@@ -68,7 +68,7 @@ def test_about_half_of_new_rows_of_a_class_are_plausible(by_bayes):
     passes = (by_bayes.score(x, y) >= 0).double()
     for k in range(2):
         assert float(passes[y == k].mean()) == pytest.approx(0.5, abs=0.06)
-    beyond = (by_bayes.score(x, y) >= by_bayes.most_margin_[y]).double()
+    beyond = (by_bayes.score(x, y) >= by_bayes.max_margin_[y]).double()
     assert float(beyond.mean()) == pytest.approx(0.1, abs=0.05)
 
 
