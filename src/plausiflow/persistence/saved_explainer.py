@@ -47,35 +47,20 @@ _VALUE_ERRORS = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SavedExplainer:
-    """The parts of a fitted explainer.
+    """The parts of a fitted explainer."""
 
-    Attributes:
-        settings: The explainer's settings as JSON values, without the model, the rules and the density.
-        constraints: The rules.
-        encoder: The encoder of the table.
-        training_summary: Facts about the training table.
-        user_model: The model that the user passed.
-        model: What it was resolved to.
-        criterion: How outputs are compared with targets, as JSON values.
-        outcome: The name of the outcome.
-        plausibility: How plausible rows are.
-        judges: Densities that guided no search; None without judges.
-        bank: Training rows that satisfy everything.
-        training: All encoded training rows and their classes, if they are saved for metrics.
-    """
-
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any]  # JSON values, without the model, the rules and the density.
     constraints: Sequence[Rule]
     encoder: Encoder
     training_summary: TrainingSummary
-    user_model: Any
-    model: TableModel
-    criterion: Mapping[str, Any]
-    outcome: str
+    user_model: Any  # The model that the user passed.
+    model: TableModel  # What it was resolved to.
+    criterion: Mapping[str, Any]  # How outputs are compared with targets, as JSON values.
+    outcome: str  # The name of the outcome.
     plausibility: Plausibility
-    judges: Judges | None
-    bank: TensorDict
-    training: TensorDict
+    judges: Judges | None  # Densities that guided no search; None without judges.
+    bank: TensorDict  # Training rows that satisfy everything.
+    training: TensorDict  # All encoded training rows and their classes, if they are saved for metrics.
 
     @property
     def n_classes(self) -> int:
@@ -95,15 +80,7 @@ class SavedExplainer:
 
 
 def save(folder: Path, parts: SavedExplainer) -> None:
-    """Write the parts of an explainer to a directory.
-
-    Args:
-        folder: A new or empty directory, or a saved explainer, which is replaced.
-        parts: The parts of a fitted explainer.
-
-    Raises:
-        InvalidInputError: A part cannot be saved, or the directory holds something else.
-    """
+    """Write the parts of an explainer to a new or empty directory, or replace a saved explainer."""
     plausibility: Any = parts.plausibility
     ensemble = isinstance(plausibility, CrossFitEnsemble)
     described = replace(plausibility, outcome=None) if ensemble else plausibility
@@ -135,23 +112,14 @@ def save(folder: Path, parts: SavedExplainer) -> None:
 
 
 def load(
-    folder: Path,
-    model: object,
-    density: object,
-    class_log_proba: Callable[[TableModel], ClassLogProba],
+    folder: Path, model: object, density: object, class_log_proba: Callable[[TableModel], ClassLogProba]
 ) -> SavedExplainer:
     """Read the parts of an explainer.
 
-    Args:
-        folder: A saved explainer.
-        model: The explained model, if the user passes it, otherwise None.
-        density: An object of the user's own class that the explainer was saved with, otherwise None.
-        class_log_proba: Returns the log-probabilities of a model, for ``labels="bayes"``.
-
-    Raises:
-        ArtefactError: The directory cannot be read.
-        InvalidInputError: ``model`` or ``density`` is missing or has another class.
-        ModelError: ``model`` is another model.
+    ``model`` is the explained model if the user passes it, and ``density`` an object of the user's own class
+    that the explainer was saved with, otherwise None. ``class_log_proba`` returns the log-probabilities of a
+    model, for ``labels="bayes"``. Raises an :class:`ArtefactError` if the directory cannot be read, and an
+    :class:`InvalidInputError` or :class:`ModelError` if ``model`` or ``density`` is another one.
     """
     contents = read_folder(folder)
     with as_artefact_error(folder):
