@@ -18,7 +18,7 @@ from plausiflow.search.engine import Engine
 from plausiflow.solvers import SQP
 from plausiflow.tables.layout import Block, Layout
 from plausiflow.tables.schema import Schema
-from searching import UNIT, Ball, ClosedForm, applicants, linear_validity, setup, task_of
+from searching import UNIT, Ball, ClosedForm, applicants, as_validity, linear_validity, setup, task_of
 
 # ---------------------------------------------------------------- the program over numbers
 

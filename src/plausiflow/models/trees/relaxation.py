@@ -108,9 +108,9 @@ class RelaxedForest(nn.Module):
         """Return outputs ``(k, n)`` of one batch; add their derivatives to ``jacobian``, ``(k * d, n)``."""
         width = self.temperature * self.scale
         sigmoid = self._sigmoids(x, certain, width)
-        values, slope = self.walk(sigmoid, buffers, jacobian is not None)
+        values, derivative = self.walk(sigmoid, buffers, jacobian is not None)
         if jacobian is not None:
-            jacobian.index_add_(0, self.place, slope.mul_(sigmoid).mul_(1 - sigmoid).div_(width))
+            jacobian.index_add_(0, self.place, derivative.mul_(sigmoid).mul_(1 - sigmoid).div_(width))
         return self.base.repeat(1, len(x)).index_add_(0, self.output, values)
 
     def _sigmoids(self, x: Tensor, certain: Tensor | None, width: Tensor) -> Tensor:

@@ -52,11 +52,11 @@ class TreeWalk(nn.Module):
         """Allocate memory for ``n`` rows."""
         return WalkBuffers(self, n)
 
-    def forward(self, sigmoid: Tensor, buffers: WalkBuffers, slopes: bool) -> tuple[Tensor, Tensor]:
+    def forward(self, sigmoid: Tensor, buffers: WalkBuffers, derivatives: bool) -> tuple[Tensor, Tensor]:
         """Return the values of the trees, and the derivatives of their sum with respect to ``sigmoid``.
 
         ``sigmoid`` is the probability of going right at each cut, shape ``(cuts, n)``. The results have
-        shapes ``(trees, n)`` and ``(cuts, n)``; without ``slopes`` the derivatives are zero. Buffers are
+        shapes ``(trees, n)`` and ``(cuts, n)``; without ``derivatives`` the derivatives are zero. Buffers are
         overwritten.
         """
         torch.index_select(sigmoid, 0, self.cut, out=buffers.goes_right)
@@ -64,10 +64,10 @@ class TreeWalk(nn.Module):
             left = buffers.nodes.index_select(0, depth.left)
             torch.index_select(buffers.nodes, 0, depth.right, out=depth.difference).sub_(left)
             torch.addcmul(left, depth.goes_right, depth.difference, out=depth.nodes)
-        slope = torch.zeros_like(sigmoid)
-        if slopes:
-            slope.index_add_(0, self.cut, buffers.difference.mul_(buffers.visit_probabilities()))
-        return buffers.nodes[self.root], slope
+        derivative = torch.zeros_like(sigmoid)
+        if derivatives:
+            derivative.index_add_(0, self.cut, buffers.difference.mul_(buffers.visit_probabilities()))
+        return buffers.nodes[self.root], derivative
 
 
 @dataclass(frozen=True)
@@ -141,18 +141,18 @@ class ObliviousWalk(nn.Module):
     def allocate(self, n: int) -> None:
         """Return None: no buffers are needed."""
 
-    def forward(self, sigmoid: Tensor, buffers: None, slopes: bool) -> tuple[Tensor, Tensor]:
+    def forward(self, sigmoid: Tensor, buffers: None, derivatives: bool) -> tuple[Tensor, Tensor]:
         """See :meth:`TreeWalk.forward`."""
         goes_right = sigmoid.index_select(0, self.cuts).view(len(self.table), self.depths, -1)
         first, last = goes_right[:, : self.first], goes_right[:, self.first :]
         p, q = _path_probabilities(first), _path_probabilities(last)
         ahead = torch.bmm(self.table, q[-1])
-        slope = torch.zeros_like(sigmoid)
-        if slopes:
+        derivative = torch.zeros_like(sigmoid)
+        if derivatives:
             behind = torch.bmm(self.table.transpose(1, 2), p[-1])
             effects = torch.cat([_effects(first, p, ahead), _effects(last, q, behind)], dim=1)
-            slope.index_add_(0, self.cuts, effects.flatten(0, 1))
-        return (p[-1] * ahead).sum(dim=1), slope
+            derivative.index_add_(0, self.cuts, effects.flatten(0, 1))
+        return (p[-1] * ahead).sum(dim=1), derivative
 
 
 def _path_probabilities(goes_right: Tensor) -> list[Tensor]:

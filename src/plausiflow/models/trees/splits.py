@@ -67,12 +67,12 @@ def _sample_slopes(cells: Cells, j: int, x: Tensor, numbers: list[int], threshol
     with torch.enable_grad():
         cell = cells(x)[:, j]
         (gradient,) = torch.autograd.grad(cell.sum(), x)
-    slope = gradient[:, numbers].norm(dim=1)
-    moves = slope > 0
+    derivative = gradient[:, numbers].norm(dim=1)
+    moves = derivative > 0
     if not bool(moves.any()):
         return torch.ones_like(threshold)
     nearest = (cell.detach()[moves] - threshold[:, None]).abs().argmin(dim=1)
-    sizes: Tensor = slope[moves][nearest]
+    sizes: Tensor = derivative[moves][nearest]
     return sizes
 
 
