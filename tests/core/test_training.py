@@ -343,7 +343,7 @@ def test_pickling_keeps_the_module_and_drops_the_copies():
     x, _ = rows()
     expected = frozen(x)(x)
     loaded = pickle.loads(pickle.dumps(frozen))
-    assert not loaded._copies
+    assert not loaded.copies
     assert torch.equal(loaded(x)(x), expected)
 
 
