@@ -89,7 +89,7 @@ def test_the_rows_are_applications_that_are_not_trained_on(quick, tmp_path):
 
 def test_the_same_seed_gives_the_same_file(quick, tmp_path):
     for name in ("one", "two"):
-        run(tmp_path / name, seed=3)
+        run(tmp_path / name, random_state=3)
     assert (tmp_path / "one" / "demo.csv").read_text() == (tmp_path / "two" / "demo.csv").read_text()
 
 

@@ -12,7 +12,9 @@ from plausiflow.core import Solution
 class Gaussian:  # a density: one diagonal Gaussian for each class
     def fit(self, x, y):
         own = [x[y == k].double() for k in range(int(y.max()) + 1)]
-        self.mean, self.sd = (torch.stack(part) for part in zip(*[(r.mean(0), r.std(0)) for r in own], strict=True))
+        self.mean, self.sd = (
+            torch.stack(part) for part in zip(*[(r.mean(0), r.std(0)) for r in own], strict=True)
+        )
         return self
 
     def log_prob(self, x, y):

@@ -13,9 +13,9 @@ PAGES = [
 ]  # fmt: skip
 
 IDENTIFIERS = (
-    "Asked", "Taken", "taken_for", "Itself", "Aim", "Decides", "Wanted", "wishes", "Means", "StandIn", "likeness",
-    "sloped", "shortfalls", "RealRows", "given_bar", "Finder", "Question", "finder_for", "wanted_of",
-    r"\w+_again",
+    "Asked", "Taken", "taken_for", "Itself", "Aim", "Decides", "Wanted", "wishes", "Means", "StandIn",
+    "likeness", "sloped", "shortfalls", "RealRows", "given_bar", "Finder", "Question", "finder_for",
+    "wanted_of", r"\w+_again",
 )  # fmt: skip
 PHRASES = (
     "nothing where", "anew", "reckon", "dearer", "likeness", "the way of a row", "speak the last word",

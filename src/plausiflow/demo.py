@@ -19,12 +19,12 @@ from plausiflow.models import MLPClassifier
 ROWS, TEST_ROWS, SHOWN = 3000, 200, 3
 
 
-def run(out: Path, *, seed: int = 0, console: Console | None = None) -> Explanations:
+def run(out: Path, *, random_state: int = 0, console: Console | None = None) -> Explanations:
     """Train an MLP on loan applications, explain rejected ones under rules, print and save the result.
 
     Args:
         out: Folder for ``demo.csv``, ``demo.json`` and ``demo.png``.
-        seed: Seed of the models.
+        random_state: Seed of the models.
         console: Console to print to; default standard output.
     """
     console = console or Console()
@@ -38,7 +38,11 @@ def run(out: Path, *, seed: int = 0, console: Console | None = None) -> Explanat
     console.print(f"[bold]loans[/]: {ROWS} training applications, {train.x.shape[1]} features")
     for rule in rules:
         console.print(f"Rule: {rule}", markup=False)
-    explainer = Explainer(MLPClassifier(hidden=(64, 64), seed=seed), constraints=rules, random_state=seed)
+    explainer = Explainer(
+        MLPClassifier(hidden=(64, 64), random_state=random_state),
+        constraints=rules,
+        random_state=random_state,
+    )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PlausibilityWarning)
         explainer.fit(train.x, train.y)

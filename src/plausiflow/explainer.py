@@ -1,8 +1,8 @@
 """The explainer: tables in, explanations out.
 
-``fit`` reads the table, resolves the model, learns how plausible rows are given what cannot change, calibrates
-the margin, and keeps the training rows that are answers already. ``explain`` gives every row a verdict; an
-answer counts as found only after the decoded row has been verified by the model, the density and the rules.
+``fit`` reads the table, resolves the model, learns how plausible rows are given what cannot change,
+calibrates the margin, and keeps the training rows that are answers already. ``explain`` gives every row a
+verdict; an answer counts as found only after model, density and rules have verified the decoded row.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ for command in json.loads(sys.argv[1]):
     app(command, standalone_mode=False)
 """
 CASES = {
-    "logistic": ("loans.csv", "rows.csv", "loan", lambda x, y, folder: LinearClassifier(seed=0)),
+    "logistic": ("loans.csv", "rows.csv", "loan", lambda x, y, folder: LinearClassifier(random_state=0)),
     "gbm": ("loans.csv", "rows.csv", "loan", lambda x, y, folder: boosted_trees(x, y)),
     "xgboost": ("numbers.csv", "number_rows.csv", "paid", lambda x, y, folder: stored_trees(folder)),
 }

@@ -37,7 +37,7 @@ def cross_entropy_of(module):
 
 def trained(settings=SHORT, seed=0, dropout=0.0):
     module = network(dropout)
-    train(module, cross_entropy_of(module), *rows(), settings=settings, seed=seed, label="test")
+    train(module, cross_entropy_of(module), *rows(), settings=settings, random_state=seed, label="test")
     return module
 
 
@@ -100,7 +100,7 @@ def test_the_best_weights_are_kept(tolerance):
     x, y = rows()
     module = network()
     watched = Watched(module)
-    train(module, watched, x, y, settings=settings, seed=0, label="test")
+    train(module, watched, x, y, settings=settings, random_state=0, label="test")
     held_out, _ = split_rows(y, settings.validation, torch.Generator().manual_seed(0))
     final = cross_entropy_of(module)(x[held_out], y[held_out]).mean().item()
     assert watched.held_out[-1] > min(watched.held_out) + tolerance  # the last epoch was not the best
@@ -111,7 +111,7 @@ def test_a_loss_that_does_not_fall_stops_training_early():
     module = network()
     watched = Watched(module)
     settings = Training(epochs=1000, learning_rate=0.0, patience=3, reductions=2)
-    train(module, watched, *rows(), settings=settings, seed=0, label="test")
+    train(module, watched, *rows(), settings=settings, random_state=0, label="test")
     assert len(watched.held_out) <= 1 + (3 + 1) * (2 + 1)
     assert same_weights(module, network())
 
@@ -162,7 +162,7 @@ def test_a_loss_that_is_never_a_number_is_an_error():
             lambda x, _: module(x)[:, 0] * torch.nan,
             *rows(),
             settings=SHORT,
-            seed=0,
+            random_state=0,
             label="Training it",
         )
 
@@ -177,7 +177,7 @@ def test_a_batch_whose_loss_is_not_a_number_is_left_out():
         broken = module.training and (batch == marked).all(dim=1).any()
         return value * torch.nan if broken else value
 
-    train(module, loss, x, y, settings=SHORT, seed=0, label="test")
+    train(module, loss, x, y, settings=SHORT, random_state=0, label="test")
     assert all(torch.isfinite(weight).all() for weight in module.parameters())
     assert cross_entropy_of(module)(x, y).mean() < 0.5 * cross_entropy_of(network())(x, y).mean()
 
@@ -192,7 +192,7 @@ def test_prepare_sees_the_rows_trained_on_and_no_held_out_row():
         x,
         y,
         settings=SHORT,
-        seed=4,
+        random_state=4,
         label="test",
         prepare=lambda *kept: seen.append(kept),
     )

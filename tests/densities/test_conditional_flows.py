@@ -20,7 +20,12 @@ def conditional(own, architecture="maf", seed=0, width=4):
     """A flow of the columns ``own`` given the others, with random weights."""
     given = tuple(column for column in range(width) if column not in own)
     flow = ConditionalFlow(
-        architecture=architecture, transforms=3, hidden=(10, 10), given=given, training=BRIEF, seed=seed
+        architecture=architecture,
+        transforms=3,
+        hidden=(10, 10),
+        given=given,
+        training=BRIEF,
+        random_state=seed,
     )
     flow.fit(torch.rand(80, width), torch.arange(80) % 2)
     return shaken(flow, 0.1 if architecture == "nsf" else 0.3)
@@ -88,7 +93,7 @@ def test_conditions_are_the_same_wherever_the_own_numbers_are():
 def test_members_with_one_number_and_nothing_given_are_stacked_too(n_classes):
     x, y = torch.rand(60, 1), torch.arange(60) % n_classes
     base = ConditionalFlow(transforms=2, hidden=(8,), training=BRIEF)
-    flows = [shaken(replace(base, seed=seed).fit(x, y)) for seed in range(2)]
+    flows = [shaken(replace(base, random_state=seed).fit(x, y)) for seed in range(2)]
     together = stack(flows)
     assert isinstance(together, StackedMAF)
     torch.testing.assert_close(together(x, y), torch.stack([flow.frozen(x)(x, y) for flow in flows]))
@@ -113,7 +118,15 @@ def seen_in_training(noise, n=200):
         batches.append((module.training, rows.detach()))
         return module(rows)[:, 0] ** 2
 
-    train(module, loss, x, torch.zeros(n).long(), settings=Training(epochs=3, noise=noise), seed=0, label="")
+    train(
+        module,
+        loss,
+        x,
+        torch.zeros(n).long(),
+        settings=Training(epochs=3, noise=noise),
+        random_state=0,
+        label="",
+    )
     return x, batches
 
 

@@ -123,7 +123,7 @@ def test_a_class_whose_rows_are_all_out_of_reach_still_has_a_threshold(monkeypat
     y[-1] = 1  # one row, at the lowest level: hardly a floor that is drawn is below it
     layout = Layout((replace(GROUP, ordered=True, levels=range(3)), *GIVEN_LAYOUT.blocks[1:]))
     for seed in range(10):
-        threshold = replace(ContextThreshold.from_layout(layout, rising=["group"]), seed=seed)
+        threshold = replace(ContextThreshold.from_layout(layout, rising=["group"]), random_state=seed)
         found = threshold.fit(x, y, torch.randn(60))(x, torch.ones(60).long())
         assert torch.isfinite(found).all()
 
@@ -135,7 +135,7 @@ def test_a_threshold_is_reproducible_and_comes_back_from_its_state():
     fresh = ContextThreshold.from_layout(layout, immutable=["number"], rising=["group"])
     with pytest.raises(NotFittedError, match="This threshold has not been fitted"):
         fresh(x, y)
-    one, same, other = (replace(fresh, seed=seed).fit(x, y, scores) for seed in (0, 0, 1))
+    one, same, other = (replace(fresh, random_state=seed).fit(x, y, scores) for seed in (0, 0, 1))
     assert torch.equal(one.state(), same.state())
     assert not torch.equal(one.state(), other.state())
     again = replace(fresh).load_state(one.state())

@@ -161,7 +161,7 @@ def test_the_state_makes_the_round_trip_through_a_file(d):
     for value in ("log_prob", "score", "member_log_probs"):
         for x_ in (x, x.float()):
             assert torch.equal(getattr(loaded, value)(x_, y), getattr(ensemble, value)(x_, y))
-    for name in ("thresholds_", "errors_", "margin_", "most_margin_"):
+    for name in ("thresholds_", "errors_", "margin_", "max_margin_"):
         assert torch.equal(getattr(loaded, name), getattr(ensemble, name))
 
 
@@ -195,11 +195,13 @@ def test_fitting_again_forgets_the_old_rows_and_the_margin():
 
 def test_the_same_seed_gives_the_same_ensemble_and_another_one_another():
     x, y = rows(2, n=60)
-    first, again, other = (CrossFitEnsemble(members=2, base=BRIEF, seed=seed).fit(x, y) for seed in (3, 3, 4))
+    first, again, other = (
+        CrossFitEnsemble(members=2, base=BRIEF, random_state=seed).fit(x, y) for seed in (3, 3, 4)
+    )
     assert torch.equal(first.score(x, y), again.score(x, y))
-    assert torch.equal(first.most_margin_, again.most_margin_)
+    assert torch.equal(first.max_margin_, again.max_margin_)
     assert not torch.isclose(first.thresholds_, other.thresholds_).any()
-    assert [flow.seed for flow in first.flows_] == [3000, 3001]
+    assert [flow.random_state for flow in first.flows_] == [3000, 3001]
     assert not torch.isclose(*first.member_log_probs(x, y)).all()
 
 
@@ -229,7 +231,7 @@ def test_few_rows_are_an_ordinary_case():
     x, y = rows(2, n=6, classes=2)
     ensemble = CrossFitEnsemble(members=2, base=BRIEF).fit(x, y)
     assert torch.isfinite(ensemble.score(x, y)).all()
-    assert all(math.isfinite(value) for value in ensemble.most_margin_.tolist())
+    assert all(math.isfinite(value) for value in ensemble.max_margin_.tolist())
 
 
 # ---------------------------------------------------------------- errors

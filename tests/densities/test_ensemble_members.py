@@ -10,7 +10,7 @@ from estimating import rows
 from plausiflow.densities import ConditionalFlow, CrossFitEnsemble
 from plausiflow.densities.ensemble import split_by_class
 from plausiflow.densities.members import copy_with_seed
-from plausiflow.densities.thresholds import FEW_ROWS, quantile_of
+from plausiflow.densities.thresholds import FEW_ROWS, lower_quantile
 
 
 @pytest.fixture
@@ -79,17 +79,17 @@ def test_a_member_can_be_left_out_row_by_row(aggregation):
         others = [float(scores[m, i]) for m in range(4) if m != left_out[i]]
         expected.append(min(others) if aggregation == "min" else sum(others) / 3)
     torch.testing.assert_close(
-        ensemble.aggregated(scores, left_out), torch.tensor(expected, dtype=torch.float64)
+        ensemble.aggregate(scores, left_out), torch.tensor(expected, dtype=torch.float64)
     )
     whole = scores.amin(dim=0) if aggregation == "min" else scores.mean(dim=0)
-    torch.testing.assert_close(ensemble.aggregated(scores), whole)
+    torch.testing.assert_close(ensemble.aggregate(scores), whole)
 
 
 def test_the_member_left_out_has_no_say_and_gets_no_gradient():
     scores = torch.randn(3, 6, dtype=torch.float64, requires_grad=True)
     left_out = torch.tensor([0, 1, 2, 2, 1, 0])
     for aggregation in ("mean", "min"):
-        total = CrossFitEnsemble(members=3, aggregation=aggregation).aggregated(scores, left_out).sum()
+        total = CrossFitEnsemble(members=3, aggregation=aggregation).aggregate(scores, left_out).sum()
         (gradient,) = torch.autograd.grad(total, scores)
         assert not gradient[left_out, torch.arange(6)].any()
         torch.testing.assert_close(gradient.sum(), torch.tensor(6.0, dtype=torch.float64))
@@ -103,7 +103,7 @@ def test_the_member_left_out_has_no_say_and_gets_no_gradient():
 def test_parts_are_even_over_all_rows_and_in_every_class(counts, parts):
     y = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
     y = y[torch.randperm(len(y))]
-    part = split_by_class(y, parts, seed=0)
+    part = split_by_class(y, parts, random_state=0)
     assert part.shape == y.shape
     sizes = [part.bincount(minlength=parts)]
     sizes += [part[y == k].bincount(minlength=parts) for k in range(len(counts))]
@@ -130,8 +130,8 @@ def test_each_member_is_trained_without_its_part(monkeypatch):
         return fit(self, rows, classes, **settings)
 
     monkeypatch.setattr(ConditionalFlow, "fit", noted)
-    CrossFitEnsemble(members=3, base=BRIEF, seed=2).fit(x, y)
-    part = split_by_class(y, 3, seed=2)
+    CrossFitEnsemble(members=3, base=BRIEF, random_state=2).fit(x, y)
+    part = split_by_class(y, 3, random_state=2)
     for m, (seen, classes, settings) in enumerate(trained):
         assert torch.equal(seen, x[part != m])
         assert torch.equal(classes, y[part != m])
@@ -143,8 +143,8 @@ def test_each_member_is_trained_without_its_part(monkeypatch):
 def test_thresholds_are_the_quantile_of_each_members_held_out_rows(quantile):
     x, y = rows(2, n=300, classes=2)
     y = torch.where(torch.arange(300) < 30, 2, y)  # 30 rows of a third class: 10 for each member
-    ensemble = CrossFitEnsemble(members=3, base=BRIEF, quantile=quantile, seed=5).fit(x, y)
-    part = split_by_class(y, 3, seed=5)
+    ensemble = CrossFitEnsemble(members=3, base=BRIEF, quantile=quantile, random_state=5).fit(x, y)
+    part = split_by_class(y, 3, random_state=5)
     assert ensemble.thresholds_.shape == ensemble.errors_.shape == (3, 3)
     held_out = torch.cat([ensemble.flows_[m].log_prob(x[part == m], y[part == m]) for m in range(3)])
     classes = torch.cat([y[part == m] for m in range(3)])
@@ -152,9 +152,9 @@ def test_thresholds_are_the_quantile_of_each_members_held_out_rows(quantile):
         for k in (0, 1):
             own = (part == m) & (y == k)
             assert own.sum() >= FEW_ROWS
-            expected = quantile_of(flow.log_prob(x[own], y[own]), quantile)
+            expected = lower_quantile(flow.log_prob(x[own], y[own]), quantile)
             torch.testing.assert_close(ensemble.thresholds_[m, k], expected, rtol=1e-10, atol=1e-10)
-        pooled = quantile_of(held_out[classes == 2], quantile)
+        pooled = lower_quantile(held_out[classes == 2], quantile)
         torch.testing.assert_close(ensemble.thresholds_[m, 2], pooled, rtol=1e-10, atol=1e-10)
     assert (ensemble.errors_ >= 0).all()
 
@@ -162,11 +162,11 @@ def test_thresholds_are_the_quantile_of_each_members_held_out_rows(quantile):
 def test_a_class_without_rows_takes_the_held_out_rows_of_all_classes():
     x, y = rows(2, n=120, classes=2)
     ensemble = CrossFitEnsemble(members=2, base=BRIEF).fit(x, 2 * y)
-    part = split_by_class(2 * y, 2, seed=0)
+    part = split_by_class(2 * y, 2, random_state=0)
     own = ensemble.member_log_probs(x, 2 * y)[part, torch.arange(120)]
     assert ensemble.thresholds_.shape == (2, 3)
-    torch.testing.assert_close(ensemble.thresholds_[:, 1], quantile_of(own, 0.5).expand(2))
-    assert ensemble.most_margin_[1] == 0
+    torch.testing.assert_close(ensemble.thresholds_[:, 1], lower_quantile(own, 0.5).expand(2))
+    assert ensemble.max_margin_[1] == 0
 
 
 def test_the_error_of_a_threshold_falls_with_the_rows():
@@ -184,8 +184,8 @@ def test_about_half_of_fresh_rows_pass_and_a_tenth_of_the_rows_reach_the_largest
     assert not ensemble.margin_.any()
     assert (ensemble.score(x[1000:], y[1000:]) >= 0).double().mean() == pytest.approx(0.5, abs=0.07)
     for k in (0, 1):
-        own = ensemble.least_left_out(x[:1000][y[:1000] == k], torch.full((500,), k))
-        assert (own >= ensemble.most_margin_[k]).double().mean() == pytest.approx(0.1, abs=0.005)
+        own = ensemble.lowest_left_out_score(x[:1000][y[:1000] == k], torch.full((500,), k))
+        assert (own >= ensemble.max_margin_[k]).double().mean() == pytest.approx(0.1, abs=0.005)
 
 
 # ---------------------------------------------------------------- members of other classes
@@ -227,9 +227,9 @@ def test_a_density_of_another_class_can_be_a_member(workers):
 
 def test_copies_of_a_member_differ_in_their_seed_only():
     assert copy_with_seed(BRIEF, 7) is not BRIEF
-    assert copy_with_seed(BRIEF, 7).seed == 7
+    assert copy_with_seed(BRIEF, 7).random_state == 7
     base = Outside()
-    base.seed, base.mean = 0, torch.zeros(2)
+    base.random_state, base.mean = 0, torch.zeros(2)
     other = copy_with_seed(base, 3)
-    assert (base.seed, other.seed) == (0, 3)
+    assert (base.random_state, other.random_state) == (0, 3)
     assert other.mean is not base.mean

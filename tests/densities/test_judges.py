@@ -85,7 +85,7 @@ def test_a_lower_quantile_lets_more_rows_pass(judges):
 def test_the_same_seed_gives_the_same_judges_and_another_one_others():
     x, y = table(400, seed=0)
     first, again, other = (
-        Judges(count=2, base=replace(BRIEF, seed=base), seed=seed).fit(x, y).log_delta_
+        Judges(count=2, base=replace(BRIEF, random_state=base), random_state=seed).fit(x, y).log_delta_
         for base, seed in ((0, 1000), (5, 1000), (0, 2000))
     )
     assert torch.equal(first, again)
@@ -95,8 +95,8 @@ def test_the_same_seed_gives_the_same_judges_and_another_one_others():
 
 def test_no_judge_is_the_flow_that_guides(judges):
     x, y = table(50, seed=0)
-    assert [flow.seed for flow in judges.flows_] == [777_000, 777_001, 777_002]
-    guiding = replace(BASE, seed=0).fit(*table(1500, seed=0)).log_prob(x, y)
+    assert [flow.random_state for flow in judges.flows_] == [777_000, 777_001, 777_002]
+    guiding = replace(BASE, random_state=0).fit(*table(1500, seed=0)).log_prob(x, y)
     for flow in judges.flows_:
         assert not torch.allclose(flow.log_prob(x, y), guiding, atol=1e-3)
 
@@ -137,7 +137,7 @@ def test_with_few_rows_pooled_thresholds_are_nearer_to_those_of_many_new_rows():
         (x, y), (new, classes) = table(142, seed=seed), table(6000, seed=seed + 10)
         judges = Judges(count=6).fit(x, y)
         for j, flow in enumerate(judges.flows_):
-            held, _ = split_by_class_share(y, HELD_OUT, judges.seed + j)
+            held, _ = split_by_class_share(y, HELD_OUT, judges.random_state + j)
             own, true = (
                 torch.stack([flow.log_prob(a[b == k], b[b == k]).median() for k in range(2)])
                 for a, b in ((x[held].double(), y[held]), (new.double(), classes))

@@ -29,7 +29,7 @@ def test_kde_equals_that_of_scikit_learn(d, bandwidth):
 def test_gmm_equals_that_of_scikit_learn(d, components):
     x, y = rows(d)
     asked = torch.rand(240, d, dtype=torch.float64)
-    log_prob = GMM(components=components, regularisation=1e-3, seed=5).fit(x, y).log_prob(asked, y)
+    log_prob = GMM(components=components, regularisation=1e-3, random_state=5).fit(x, y).log_prob(asked, y)
     for k in range(3):
         theirs = GaussianMixture(components, reg_covar=1e-3, random_state=5, max_iter=500).fit(
             x[y == k].numpy()

@@ -27,7 +27,9 @@ def level_rows(n=60):
 
 
 def random_levels(groups=GROUPS, given=GIVEN, seed=0, **settings):
-    levels = ConditionalLevels(groups=groups, given=given, hidden=20, training=BRIEF, seed=seed, **settings)
+    levels = ConditionalLevels(
+        groups=groups, given=given, hidden=20, training=BRIEF, random_state=seed, **settings
+    )
     return shaken(levels.fit(level_rows(), torch.arange(60) % 3))
 
 
@@ -126,7 +128,7 @@ def test_levels_keep_the_precision_of_the_rows_and_pass_gradients_to_what_is_giv
 def test_the_same_seed_gives_the_same_levels_and_their_state_brings_them_back():
     x, y = level_rows(), torch.arange(60) % 3
     settings = {"groups": GROUPS, "given": GIVEN, "hidden": 12, "training": BRIEF}
-    one, same, other = (ConditionalLevels(**settings, seed=seed).fit(x, y) for seed in (1, 1, 2))
+    one, same, other = (ConditionalLevels(**settings, random_state=seed).fit(x, y) for seed in (1, 1, 2))
     assert equal_states(one.state(), same.state())
     assert not equal_states(one.state(), other.state())
     again = ConditionalLevels(**settings).load_state(from_bytes(to_bytes(one.state())))

@@ -83,15 +83,15 @@ SHAPES = {
 
 def mixed(shape, seed=0):
     layout, context = SHAPES[shape]
-    density = brief(MixedDensity.from_layout(layout, context, seed=seed))
+    density = brief(MixedDensity.from_layout(layout, context, random_state=seed))
     return shaken(density.fit(*table(layout)), 0.3)
 
 
 def test_a_layout_and_its_context_become_columns_and_noise():
-    density = MixedDensity.from_layout(LAYOUT, ["age", "sex"], seed=3)
+    density = MixedDensity.from_layout(LAYOUT, ["age", "sex"], random_state=3)
     assert (density.width, density.numbers, density.groups) == (10, (0, 7), ((1, 4), (8, 10)))
     assert density.noise == pytest.approx((0.03, 0.02))  # 0.3 of a step of 0.1; no step on a log scale
-    assert density.seed == 3
+    assert density.random_state == 3
     density.fit(*table())
     assert density.levels_.given == (4, 5, 6)
     assert density.flow_.given == (1, 2, 3, 4, 5, 6, 8, 9)
@@ -151,9 +151,9 @@ def test_gradients_reach_the_numbers_through_the_flow_alone():
 def test_numbers_without_levels_or_context_are_a_plain_flow():
     layout = only("income", "age")
     x, y = table(layout)
-    density = brief(MixedDensity.from_layout(layout, seed=4)).fit(x, y)
+    density = brief(MixedDensity.from_layout(layout, random_state=4)).fit(x, y)
     training = replace(BRIEF, noise=(0.03, 0.02))
-    flow = ConditionalFlow(transforms=2, hidden=(8,), training=training, seed=5).fit(x, y)
+    flow = ConditionalFlow(transforms=2, hidden=(8,), training=training, random_state=5).fit(x, y)
     torch.testing.assert_close(density.log_prob(x, y), flow.log_prob(x, y), rtol=0, atol=0)
 
 
@@ -215,10 +215,12 @@ def test_n_classes_covers_classes_that_the_rows_lack():
 @pytest.mark.parametrize("kind", ["flow", "mixed"])
 def test_settings_survive_json_exactly(kind):
     member = (
-        ConditionalFlow(hidden=(8, 4), given=(1,), training=Training(noise=(0.1, 0.0)), seed=9)
+        ConditionalFlow(hidden=(8, 4), given=(1,), training=Training(noise=(0.1, 0.0)), random_state=9)
         if kind == "flow"
         else replace(
-            MixedDensity.from_layout(LAYOUT, ["age"], seed=7), hidden=(5, 6), training=Training(epochs=3)
+            MixedDensity.from_layout(LAYOUT, ["age"], random_state=7),
+            hidden=(5, 6),
+            training=Training(epochs=3),
         )
     )
     settings = member_settings(member)
@@ -243,7 +245,7 @@ class Worker:
 
 def ensemble(**settings):
     base = brief(MixedDensity.from_layout(LAYOUT, ["age", "sex"]))
-    return CrossFitEnsemble(members=2, base=base, seed=1, **settings)
+    return CrossFitEnsemble(members=2, base=base, random_state=1, **settings)
 
 
 def test_settings_and_weights_of_a_worker_are_complete(monkeypatch):

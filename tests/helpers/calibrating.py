@@ -34,7 +34,7 @@ def trained():
 def fresh():
     """The trained ensemble with a cap that its members reach without any one of them, too."""
     ensemble = copy.deepcopy(trained())
-    ensemble.most_margin_ = 0.85 * ensemble.most_margin_
+    ensemble.max_margin_ = 0.85 * ensemble.max_margin_
     return ensemble
 
 

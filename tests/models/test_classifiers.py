@@ -20,9 +20,9 @@ from plausiflow.models import NODE, LinearClassifier, MLPClassifier
 
 SHORT = Training(epochs=40, learning_rate=3e-2, batch_size=64, patience=5)
 MAKERS = {
-    "linear": lambda seed=0: LinearClassifier(training=SHORT, seed=seed),
-    "mlp": lambda seed=0: MLPClassifier(training=SHORT, hidden=(16, 8), seed=seed),
-    "node": lambda seed=0: NODE(training=SHORT, n_trees=8, depth=3, n_layers=2, seed=seed),
+    "linear": lambda seed=0: LinearClassifier(training=SHORT, random_state=seed),
+    "mlp": lambda seed=0: MLPClassifier(training=SHORT, hidden=(16, 8), random_state=seed),
+    "node": lambda seed=0: NODE(training=SHORT, n_trees=8, depth=3, n_layers=2, random_state=seed),
 }
 
 
@@ -93,7 +93,7 @@ def test_no_rows_give_no_logits(fitted, rows):
 
 
 def test_the_same_seed_gives_the_same_weights(make, fitted, rows):
-    again, other = make().fit(*rows).state(), make(seed=1).fit(*rows).state()
+    again, other = make().fit(*rows).state(), make(random_state=1).fit(*rows).state()
     for name, value in fitted.state().items():
         assert torch.equal(value, again[name])
     assert any(not torch.equal(value, other[name]) for name, value in fitted.state().items())

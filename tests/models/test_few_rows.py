@@ -34,7 +34,7 @@ def test_logistic_regression_is_about_as_right_as_that_of_scikit_learn(seed, pre
     x = pd.get_dummies(rows).astype(float).to_numpy()
     x = (x - x.min(axis=0)) / np.ptp(x, axis=0)
     y = (outcomes == "rejected").to_numpy().astype(int)
-    ours = LinearClassifier(seed=seed).fit(torch.tensor(x, dtype=precision), torch.tensor(y))
+    ours = LinearClassifier(random_state=seed).fit(torch.tensor(x, dtype=precision), torch.tensor(y))
     decided = ours.logits(torch.tensor(x, dtype=precision)).argmax(dim=1).numpy()
     assert (decided == y).mean() > LogisticRegression().fit(x, y).score(x, y) - 0.05
 

@@ -195,7 +195,7 @@ def test_logits_are_those_of_the_trained_module(wine):
 
 
 def test_presets_are_what_they_say():
-    paper, popov = NODE.paper(seed=3), NODE.popov()
+    paper, popov = NODE.paper(random_state=3), NODE.popov()
     assert (paper.n_trees, paper.depth, paper.n_layers, paper.choice, paper.bins) == (
         128,
         4,
@@ -210,7 +210,7 @@ def test_presets_are_what_they_say():
         "entmax15",
         "entmoid15",
     )
-    assert paper.seed == 3
+    assert paper.random_state == 3
 
 
 def test_wrong_settings_are_an_error_that_names_all_of_them():

@@ -13,7 +13,7 @@ from plausiflow.core.training import Training
 from plausiflow.densities import ConditionalFlow, CrossFitEnsemble, levels, mixed
 from plausiflow.densities.calibration import PlausibilityWarning
 from plausiflow.densities.ensemble import split_by_class
-from plausiflow.densities.thresholds import spread_of
+from plausiflow.densities.thresholds import class_percentiles
 from plausiflow.report import charts
 from plausiflow.search import fit as fitting
 from reporting import PERCENTILES, Page
@@ -54,7 +54,7 @@ def test_an_ensemble_keeps_the_percentiles_of_rows_it_has_not_seen():
     x, y = torch.randn(161, 2), torch.arange(161) % 3 % 2
     base = ConditionalFlow(training=Training(epochs=1))
     ensemble = CrossFitEnsemble(members=2, base=base, quantile=0.3, workers=1).fit(x, y)
-    part = split_by_class(y, 2, ensemble.seed)
+    part = split_by_class(y, 2, ensemble.random_state)
     own = ensemble.member_scores(x, y)[part, torch.arange(161)].numpy()
     for k in (0, 1):
         expected = np.quantile(own[y == k], np.linspace(0, 1, 101), method="inverted_cdf")
@@ -67,7 +67,7 @@ def test_an_ensemble_keeps_the_percentiles_of_rows_it_has_not_seen():
 
 def test_rows_count_as_much_as_they_weigh():
     scores, weights = torch.randn(60), torch.rand(60)
-    found = spread_of(scores, torch.zeros(60, dtype=torch.long), weights, 2)
+    found = class_percentiles(scores, torch.zeros(60, dtype=torch.long), weights, 2)
     expected = np.quantile(scores, np.linspace(0, 1, 101), weights=weights, method="inverted_cdf")
     np.testing.assert_allclose(found[0], expected)
     assert found[1].isnan().all()

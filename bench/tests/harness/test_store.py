@@ -30,7 +30,7 @@ from plausiflow_bench.speed.models import CALIBRATION_CODE
 from processes import forked, wait_for
 
 SHORT = Training(epochs=2, batch_size=32)
-FLOW = ConditionalFlow(hidden=(8,), transforms=2, training=SHORT, seed=3)
+FLOW = ConditionalFlow(hidden=(8,), transforms=2, training=SHORT, random_state=3)
 
 
 @pytest.fixture
@@ -45,10 +45,10 @@ def thresholded(rows) -> Thresholded:
 
 
 MODELS = {
-    "LinearClassifier": lambda rows: LinearClassifier(training=SHORT, seed=1),
+    "LinearClassifier": lambda rows: LinearClassifier(training=SHORT, random_state=1),
     "MLPClassifier": lambda rows: MLPClassifier(hidden=(8, 4), dropout=0.1, training=SHORT),
     "NODE": lambda rows: NODE(n_trees=4, depth=2, n_layers=2, training=SHORT),
-    "NODE, as published": lambda rows: NODE.paper(seed=2),
+    "NODE, as published": lambda rows: NODE.paper(random_state=2),
     "ConditionalFlow": lambda rows: replace(FLOW),
     "ConditionalFlow, given": lambda rows: ConditionalFlow(given=(1,), hidden=(8,), training=SHORT),
     "ConditionalFlow, splines": lambda rows: ConditionalFlow(
@@ -61,7 +61,7 @@ MODELS = {
     "GMM": lambda rows: GMM(components=2),
     "Thresholded": thresholded,
     "Thresholded, pooled": lambda rows: Thresholded(density=KDE().fit(*rows), scheme="pooled"),
-    "CrossFitEnsemble": lambda rows: CrossFitEnsemble(members=2, base=FLOW, quantile=0.4, seed=5),
+    "CrossFitEnsemble": lambda rows: CrossFitEnsemble(members=2, base=FLOW, quantile=0.4, random_state=5),
     "CrossFitEnsemble, context": lambda rows: CrossFitEnsemble(
         members=3, base=FLOW, context=ContextThreshold(numbers=(0,)), aggregation="min"
     ),

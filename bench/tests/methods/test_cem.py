@@ -298,7 +298,7 @@ def test_an_autoencoder_rebuilds_rows_like_the_ones_it_has_seen_and_no_others(au
 def test_an_autoencoder_is_the_same_for_the_same_seed_and_touches_no_random_numbers():
     x, state = torch.rand(40, 5), torch.get_rng_state()
     first, again, other = (
-        Autoencoder(training=Training(epochs=2), seed=seed).fit(x).encode(x) for seed in (1, 1, 2)
+        Autoencoder(training=Training(epochs=2), random_state=seed).fit(x).encode(x) for seed in (1, 1, 2)
     )
     assert first.shape == (40, 2)
     assert torch.equal(first, again)

@@ -81,7 +81,7 @@ def test_the_ensemble_and_the_judges_are_trained_once_for_all_classifiers(quick_
 def test_no_judge_is_a_member_of_the_ensemble(quick_judged, seed):
     ensemble, _ = judged.fit_ensemble("wine", 0, seed)
     judges = judged.fit_judges("wine", 0)
-    assert not {flow.seed for flow in ensemble.flows_} & {flow.seed for flow in judges.flows_}
+    assert not {flow.random_state for flow in ensemble.flows_} & {flow.random_state for flow in judges.flows_}
 
 
 def test_the_costs_on_the_page_are_geometric_means_over_the_cases():

@@ -55,7 +55,7 @@ def test_densities_are_judged_on_rows_they_have_not_seen(quick):
         assert row["cpu_seconds"] > 0
         assert row["evaluation_ms"] > 0
     x, y = fold.x_test.double(), fold.y_test
-    for density, row in ((KDE(), rows[4]), (GMM(seed=2), rows[5])):
+    for density, row in ((KDE(), rows[4]), (GMM(random_state=2), rows[5])):
         log_prob = density.fit(fold.x_train, fold.y_train).log_prob(x, y)
         assert row["log_density"] == pytest.approx(float(log_prob.mean()), rel=1e-9)
         assert row["median_log_density"] == pytest.approx(float(log_prob.median()), rel=1e-9)
@@ -88,7 +88,7 @@ def test_without_a_folder_of_published_runs_the_error_names_the_variable(monkeyp
 
 
 def test_the_page_of_all_studies_has_a_table_for_each(quick, reference_directory, tmp_path, monkeypatch):
-    monkeypatch.setattr(densities, "make_density", lambda name, seed: GMM(components=1, seed=seed))
+    monkeypatch.setattr(densities, "make_density", lambda name, seed: GMM(components=1, random_state=seed))
     done = []
     path = tmp_path / "docs" / "performance.md"
     performance.write(path, Selection(datasets=("wine",), rows=5), reference_directory, done.append)
@@ -101,7 +101,7 @@ def test_the_page_of_all_studies_has_a_table_for_each(quick, reference_directory
 
 
 def test_the_page_says_which_study_could_not_be_run(quick, tmp_path, monkeypatch):
-    monkeypatch.setattr(densities, "make_density", lambda name, seed: GMM(components=1, seed=seed))
+    monkeypatch.setattr(densities, "make_density", lambda name, seed: GMM(components=1, random_state=seed))
     path = tmp_path / "performance.md"
     performance.write(path, Selection(datasets=("wine",), rows=5), tmp_path / "nowhere", lambda title: None)
     assert path.read_text().count("Not run: `wine.npz` was looked for in") == 2

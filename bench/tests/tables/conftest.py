@@ -30,7 +30,9 @@ def quick(default_dtype, fitted):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cases, "load_table", lambda name: table)
         patch.setattr(cases, "Explainer", partial(Explainer, confidence=None))
-        patch.setattr(cases, "MLPClassifier", lambda hidden, seed: MLPClassifier(hidden=(8,), seed=seed))
+        patch.setattr(
+            cases, "MLPClassifier", lambda hidden, seed: MLPClassifier(hidden=(8,), random_state=seed)
+        )
         patch.setattr(fitting, "MixedSearch", partial(MixedSearch, bank_rows=2, flips=False, finalists=1))
         patch.setattr(density, "FLOW_TRAINING", brief)
         patch.setattr(density, "LEVELS_TRAINING", brief)

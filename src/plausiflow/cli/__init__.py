@@ -102,7 +102,7 @@ def demo(
 
     Train a model and a flow, find a counterfactual for every test row, and print the changes.
     """
-    run_demo(out, seed=seed)
+    run_demo(out, random_state=seed)
 
 
 def datasets() -> None:

@@ -44,7 +44,11 @@ def make_model(kind: Train, x: pd.DataFrame, y: pd.Series, *, numbers: bool, see
             f"`{y.name}` is a number with {y.nunique()} different values, and --train {kind} trains a "
             "classifier. Use --train gbm, or give a regressor with --model."
         )
-    return LinearClassifier(seed=seed) if kind == "logistic" else MLPClassifier(hidden=(64, 64), seed=seed)
+    return (
+        LinearClassifier(random_state=seed)
+        if kind == "logistic"
+        else MLPClassifier(hidden=(64, 64), random_state=seed)
+    )
 
 
 def split_held_out(y: pd.Series, share: float, *, numbers: bool, seed: int) -> npt.NDArray[np.bool_]:

@@ -135,7 +135,7 @@ def train(
     y: Tensor,
     *,
     settings: Training,
-    seed: int,
+    random_state: int,
     label: str,
     prepare: Callable[[Tensor, Tensor], None] | None = None,
 ) -> None:
@@ -147,7 +147,7 @@ def train(
         x: Training rows, shape ``(n, d)``.
         y: Their classes, shape ``(n,)``.
         settings: How to train.
-        seed: All randomness of the loop: the split, the order of the rows, the noise and dropout.
+        random_state: All randomness of the loop: the split, the order of the rows, the noise and dropout.
         label: What the progress bar calls it.
         prepare: Called once with the rows really trained on, for statistics of the data.
     """
@@ -156,7 +156,7 @@ def train(
             f"`noise` must be one number, or one for each of the {x.shape[1]} columns; got "
             f"{len(settings.noise)}."
         )
-    generator = torch.Generator(device=x.device).manual_seed(seed)
+    generator = torch.Generator(device=x.device).manual_seed(random_state)
     held_out, kept = split_rows(y, settings.validation, generator)
     if prepare is not None:
         prepare(x[kept], y[kept])
@@ -164,7 +164,11 @@ def train(
         module.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
     )
     best, best_state, bad, reductions = math.inf, None, 0, 0
-    with torch.enable_grad(), local_seed(seed, x.device), progress_bar(label, settings.epochs) as advance:
+    with (
+        torch.enable_grad(),
+        local_seed(random_state, x.device),
+        progress_bar(label, settings.epochs) as advance,
+    ):
         for _ in range(settings.epochs):
             module.train()
             _one_epoch(module, loss, x[kept], y[kept], optimizer, settings, generator)
@@ -227,13 +231,13 @@ def split_rows(y: Tensor, share: float, generator: torch.Generator) -> tuple[Ten
 
 
 @contextmanager
-def local_seed(seed: int, device: torch.device) -> Iterator[None]:
+def local_seed(random_state: int, device: torch.device) -> Iterator[None]:
     """Seed torch's global generator inside the block only (dropout has no generator of its own)."""
     on_cuda = device.type == "cuda"
     with torch.random.fork_rng(devices=[device] if on_cuda else []):
         # Not torch.manual_seed: it would also reseed every CUDA device, and leave it so.
-        torch.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(random_state)
         if on_cuda:
             with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
+                torch.cuda.manual_seed(random_state)
         yield

@@ -110,18 +110,11 @@ def describe_datasets() -> pd.DataFrame:
     lines = []
     for name, entry in _CATALOG.items():
         path = None if entry.file is None else find_file(name)
-        lines.append(
-            {
-                "name": name,
-                "rows": entry.rows,
-                "features": entry.features,
-                "classes": len(entry.class_names),
-                "source": entry.origin,
-                "available": path is not None or entry.make is not None,
-                "where": str(path or (entry.made_by if entry.make is not None else "not found")),
-            }
-        )
-    return pd.DataFrame(lines)
+        where = str(path or (entry.made_by if entry.make is not None else "not found"))
+        size = (entry.rows, entry.features, len(entry.class_names))
+        lines.append((name, *size, entry.origin, path is not None or entry.make is not None, where))
+    columns = ["name", "rows", "features", "classes", "source", "available", "where"]
+    return pd.DataFrame(lines, columns=columns)
 
 
 def _read(path: Path, file: _CsvFile, origin: str) -> tuple[pd.DataFrame, npt.ArrayLike]:
@@ -136,13 +129,10 @@ def _read(path: Path, file: _CsvFile, origin: str) -> tuple[pd.DataFrame, npt.Ar
     x = chosen[list(file.columns)]
     y = chosen[file.target].map({value: k for k, value in enumerate(file.classes)})
     gaps = x.apply(pd.to_numeric, errors="coerce").isna().sum()
-    problems = [
-        f"{column} is missing or not a number in {count} rows" for column, count in gaps.items() if count
-    ]
+    problems = [f"{name} is missing or not a number in {count} rows" for name, count in gaps.items() if count]
     if y.isna().any():
-        problems.append(
-            f"{file.target} is not one of {', '.join(map(str, file.classes))} in {y.isna().sum()} rows"
-        )
+        classes = ", ".join(map(str, file.classes))
+        problems.append(f"{file.target} is not one of {classes} in {y.isna().sum()} rows")
     if problems:
         raise InvalidInputError(f"{path}: {'; '.join(problems)}. Replace it with the original ({origin}).")
     return x.rename(columns=_PLANE), y

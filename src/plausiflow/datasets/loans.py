@@ -58,23 +58,14 @@ LINES_WITH_HOME = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class ApplicantCategories:
-    """The distribution of the categories of one kind of applicant.
+    """The distribution of the categories of one kind of applicant."""
 
-    Attributes:
-        women: Share of women.
-        education: Share of each level of education.
-        jobs: Weight of each job.
-        owners: Share of home owners.
-        lines: Probability that each of six lines of credit is open, without a home.
-        dependents: Probability of each of five dependents.
-    """
-
-    women: float
-    education: tuple[float, ...]
-    jobs: tuple[float, ...]
-    owners: float
-    lines: float
-    dependents: float
+    women: float  # share of women
+    education: tuple[float, ...]  # share of each level of education
+    jobs: tuple[float, ...]  # weight of each job
+    owners: float  # share of home owners
+    lines: float  # probability that each of six lines of credit is open, without a home
+    dependents: float  # probability of each of five dependents
 
     @cached_property
     def table(self) -> npt.NDArray[np.float64]:

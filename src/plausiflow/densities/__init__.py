@@ -11,10 +11,10 @@ from plausiflow.densities.learn import fit_plausibility
 from plausiflow.densities.mixed import MixedDensity
 from plausiflow.densities.mixture import GMM
 from plausiflow.densities.row_scores import PlainRowScores, row_scores
-from plausiflow.densities.thresholds import Thresholded, quantile_of
+from plausiflow.densities.thresholds import Thresholded, lower_quantile
 
 __all__ = [
     "ARCHITECTURES", "FLOW_TRAINING", "GMM", "KDE", "Architecture", "Calibratable", "ClassLogProba",
     "ConditionalFlow", "ContextThreshold", "CrossFitEnsemble", "Judges", "MixedDensity", "PlainRowScores",
-    "PlausibilityWarning", "Thresholded", "calibrate", "fit_plausibility", "quantile_of", "row_scores",
+    "PlausibilityWarning", "Thresholded", "calibrate", "fit_plausibility", "lower_quantile", "row_scores",
 ]  # fmt: skip

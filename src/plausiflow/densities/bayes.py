@@ -29,10 +29,8 @@ STEPS, RIDGE = 200, 1e-4
 class BayesRule:
     """The term that a class adds to the log-density of all rows.
 
-    Attributes:
-        outcome: The classifier's log-probabilities.
-        given: The columns that the density of all rows is conditioned on.
-        weights_: The weights of the softmax regression, shape ``(k, features)``.
+    ``given`` are the columns that the density is conditioned on; ``weights_``, shape ``(k, features)``, are
+    those of the softmax regression.
     """
 
     outcome: ClassLogProba

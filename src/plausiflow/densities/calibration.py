@@ -37,13 +37,13 @@ class Calibratable(Protocol):
     Attributes:
         members: Number of members.
         margin_: Margin of each class, shape ``(k,)``.
-        most_margin_: Largest margin of each class, shape ``(k,)``.
+        max_margin_: Largest margin of each class, shape ``(k,)``.
         errors_: Standard errors of the members' thresholds, shape ``(members, k)``.
     """
 
     members: int
     margin_: Tensor
-    most_margin_: Tensor
+    max_margin_: Tensor
     errors_: Tensor
 
     def for_rows(
@@ -66,22 +66,17 @@ class Calibratable(Protocol):
         """Return the part of the threshold that depends on what a row cannot change, shape ``(n,)``."""
         ...
 
-    def least_left_out(self, x: Tensor, y: Tensor) -> Tensor:
+    def lowest_left_out_score(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the lowest score that leaving out any one member gives, shape ``(n,)``."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """The result of a calibration.
-
-    Attributes:
-        margin: Margin of each class, shape ``(k,)``.
-        passed: Share of the counterfactuals that pass at it, shape ``(k,)``; NaN if none was searched.
-    """
+    """The result of a calibration, one value per class."""
 
     margin: Tensor
-    passed: Tensor
+    passed: Tensor  # share of the counterfactuals that pass at this margin; NaN if none was searched
 
 
 class PlausibilityWarning(UserWarning):
@@ -100,26 +95,18 @@ def calibrate(
     random_state: int = 0,
     n_rows: int | None = None,
 ) -> Calibration:
-    """Raise the ensemble's margins, in place, until a left-out member accepts the requested share.
+    """Raise the ensemble's margins, in place, until left-out members accept the requested share.
 
-    Args:
-        ensemble: A fitted ensemble.
-        x: Training rows, shape ``(n, d)``.
-        y_predicted: The classes that the model decides for, shape ``(n,)``.
-        validity: Whether the model decides for a target.
-        search: A search under scores that leave members out.
-        confidence: Share that must pass in each class.
-        random_state: Seed for the choice of the rows that are searched.
-        n_rows: About how many rows are searched; default 400.
+    About ``n_rows`` of the training rows ``x`` are searched, 400 by default; ``y_predicted`` are the model's
+    classes of the rows.
     """
     n_classes = len(ensemble.margin_)
     generator = torch.Generator().manual_seed(random_state)
     rows, y_target = _sample(y_predicted, n_classes, generator, ROWS if n_rows is None else n_rows)
     trial = _Trial(ensemble, x.double(), rows, y_target, validity, search)
     with progress_bar("Calibrating the margin", STEPS) as advance:
-        margin, share = _bisect(
-            trial.passed, ensemble.most_margin_.double(), confidence, lambda: advance(1, "")
-        )
+        most = ensemble.max_margin_.double()
+        margin, share = _bisect(trial.passed, most, confidence, lambda: advance(1, ""))
     ensemble.margin_ = margin
     short = [f"class {k}: {share[k]:.2f}" for k in range(n_classes) if share[k] < confidence]
     if short:
@@ -170,23 +157,17 @@ class _Trial:
     """Searches of a fixed sample of training rows at a given margin."""
 
     def __init__(
-        self,
-        ensemble: Calibratable,
-        x: Tensor,
-        rows: Tensor,
-        y_target: Tensor,
-        validity: Validity,
-        search: Search,
+        self, ensemble: Calibratable, x: Tensor, rows: Tensor, y: Tensor, validity: Validity, search: Search
     ) -> None:
         self.ensemble, self.search, self.n_classes = ensemble, search, len(ensemble.margin_)
-        self.x, self.y_target = x[rows], y_target
+        self.x, self.y_target = x[rows], y
         self.left_out = torch.arange(len(rows), device=x.device) % ensemble.members
         self.bank_x = torch.unique(x, dim=0)
         self.bank_scores, self.bank_valid = [], []
         for k in range(self.n_classes):
             target = torch.full((len(self.bank_x),), k, device=x.device)
             self.bank_valid.append(validity(self.bank_x, target) >= 0)
-            self.bank_scores.append(ensemble.least_left_out(self.bank_x, target))
+            self.bank_scores.append(ensemble.lowest_left_out_score(self.bank_x, target))
 
     def passed(self, margin: Tensor, of_classes: Tensor) -> Tensor:
         """Return the share that the left-out member accepts, shape ``(k,)``; NaN for the other classes."""
@@ -207,9 +188,8 @@ class _Trial:
         for k in of_classes.nonzero()[:, 0].tolist():
             of_class = y_target == k
             if bool(of_class.any()):  # the share among the rows with an answer; zero if there are none
-                share[k] = float(
-                    judged[of_class & has_answer].double().sum() / (of_class & has_answer).sum().clamp_min(1)
-                )
+                judged_rows = of_class & has_answer
+                share[k] = float(judged[judged_rows].double().sum() / judged_rows.sum().clamp_min(1))
         return share
 
     def _verdicts(self, x: Tensor, x_cf: Tensor, y_target: Tensor, left_out: Tensor) -> Tensor:
@@ -218,8 +198,7 @@ class _Trial:
         Their thresholds are estimated from few rows, so slightly stricter thresholds must agree too.
         """
         allowance = ALLOWANCE * self.ensemble.errors_.to(x)[left_out, y_target]
-        everyone = torch.arange(len(x), device=x.device)
-        scores = self.ensemble.member_scores(x_cf, y_target)[left_out, everyone]
+        scores = self.ensemble.member_scores(x_cf, y_target).gather(0, left_out[None])[0]
         return scores - self.ensemble.context_threshold(x, y_target) >= allowance
 
 

@@ -1,13 +1,10 @@
 r"""Thresholds that depend on the features of a row that cannot change.
 
-One threshold per class demands the same log-density of every row. If features cannot change (immutable) or
-may change in one direction only (monotone), some rows can never reach it: with class medians, a whole
-protected group may get no counterfactual at all. So the threshold has a part
-
-.. math:: \delta(\text{immutable features}, \text{floors of monotone features}, y),
-
-the required quantile of held-out scores among rows with these values: a linear quantile regression, shrunk
-towards the threshold of the class if rows are few.
+With one threshold per class, some rows can never reach it, because their features cannot change (immutable)
+or may change in one direction only (monotone). So the threshold has a part
+:math:`\delta(\text{immutable features}, \text{floors of monotone features}, y)`, the required quantile of
+held-out scores among rows with these values: a linear quantile regression, shrunk towards the threshold of
+the class if rows are few.
 """
 
 from __future__ import annotations
@@ -29,26 +26,17 @@ STEPS, LEARNING_RATE, RIDGE, COPIES = 400, 0.03, 2e-3, 6
 class ContextThreshold:
     """The part of a threshold that depends on immutable and monotone features; see :meth:`from_layout`.
 
-    Attributes:
-        numbers: Columns of immutable numbers.
-        levels: Columns of the levels of immutable features.
-        floors: Column ranges ``(start, stop)`` of features with levels that may only rise.
-        ceilings: Column ranges of features with levels that may only fall.
-        number_floors: Columns of numbers that may only rise.
-        number_ceilings: Columns of numbers that may only fall.
-        quantile: The required quantile of the scores.
-        seed: The seed of the floors that are drawn in training.
-        weights_: The weights of the regression, shape ``(k, features)``.
+    ``weights_`` are those of the regression, shape ``(k, features)``.
     """
 
-    numbers: tuple[int, ...] = ()
-    levels: tuple[int, ...] = ()
-    floors: tuple[tuple[int, int], ...] = ()
-    ceilings: tuple[tuple[int, int], ...] = ()
-    number_floors: tuple[int, ...] = ()
-    number_ceilings: tuple[int, ...] = ()
-    quantile: float = 0.5
-    seed: int = 0
+    numbers: tuple[int, ...] = ()  # columns of immutable numbers
+    levels: tuple[int, ...] = ()  # columns of the levels of immutable features
+    floors: tuple[tuple[int, int], ...] = ()  # columns (start, stop) of levels that may only rise
+    ceilings: tuple[tuple[int, int], ...] = ()  # columns (start, stop) of levels that may only fall
+    number_floors: tuple[int, ...] = ()  # columns of numbers that may only rise
+    number_ceilings: tuple[int, ...] = ()  # columns of numbers that may only fall
+    quantile: float = 0.5  # required quantile of the scores
+    random_state: int = 0  # seed of the floors that are drawn in training
     weights_: Tensor | None = field(init=False, default=None, repr=False)
 
     @classmethod
@@ -94,19 +82,12 @@ class ContextThreshold:
         *,
         n_classes: int | None = None,
     ) -> Self:
-        """Fit the regression.
+        """Fit the regression to rows ``(n, d)`` and their held-out scores without this part, shape ``(n,)``.
 
         Rows with monotone features are used several times, each time with random floors at or below their
         values: a row with such a floor could reach their scores.
-
-        Args:
-            x: Rows, shape ``(n, d)``.
-            y: Their classes, shape ``(n,)``.
-            scores: Their held-out scores without this part of the threshold, shape ``(n,)``.
-            weights: The weights of the rows, shape ``(n,)``; equal by default.
-            n_classes: The number of classes; by default one more than the largest in ``y``.
         """
-        generator = torch.Generator().manual_seed(self.seed)
+        generator = torch.Generator().manual_seed(self.random_state)
         monotone = self.floors or self.ceilings or self.number_floors or self.number_ceilings
         n_classes = n_classes or int(y.max()) + 1
         x = x.detach().repeat(COPIES if monotone else 1, 1)
@@ -125,16 +106,16 @@ class ContextThreshold:
         counts = torch.ones_like(scores) if weights is None else weights.to(x).repeat(copies)
         features, y, scores, counts = (v[reachable] for v in (self._features(x), y, scores, counts))
         counts = counts / counts.mean()
-        slopes = features.new_zeros(n_classes, features.shape[1]).requires_grad_()
-        optimizer = torch.optim.Adam([slopes], lr=LEARNING_RATE)
+        derivatives = features.new_zeros(n_classes, features.shape[1]).requires_grad_()
+        optimizer = torch.optim.Adam([derivatives], lr=LEARNING_RATE)
         for _ in range(STEPS):
-            error = scores - (features * slopes[y]).sum(dim=1)
+            error = scores - (features * derivatives[y]).sum(dim=1)
             loss = (counts * torch.maximum(self.quantile * error, (self.quantile - 1) * error)).mean()
-            loss = loss + RIDGE * (slopes[:, 1:] ** 2).sum()
+            loss = loss + RIDGE * (derivatives[:, 1:] ** 2).sum()
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
-        self.weights_ = slopes.detach()
+        self.weights_ = derivatives.detach()
         return self
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:

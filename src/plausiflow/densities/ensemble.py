@@ -1,15 +1,13 @@
-r"""A density that survives a second opinion: several flows, each held to rows it has not seen.
+r"""An ensemble of flows, each with thresholds from rows that it was not trained on.
 
-A search that stops on the boundary of one flow is often outside of it for another one trained on the same
-data. The ensemble asks several: each member m is trained without one part of the rows and has its threshold
-:math:`\tau_m(y)` on that part, where overfitting cannot inflate it. A row's score is
+A point that is just plausible for one flow is often implausible for another flow of the same data. Each
+member m is trained without one part of the rows, and its threshold :math:`\tau_m(y)` comes from that part,
+where overfitting cannot raise it. A row's score is
 
 .. math:: \operatorname{mean}_m \bigl( \log p_m(x | y) - \tau_m(y) \bigr) - \text{margin}(y)
 
-The margin is what :mod:`plausiflow.densities.calibration` raises until a flow that guided nothing agrees. In a
-table with features that cannot change, a threshold for what the row is given comes on top
-(:mod:`plausiflow.densities.context`). Where labels are scarce, the members learn the density of all rows and
-a classifier tells the classes apart (:mod:`plausiflow.densities.bayes`).
+:mod:`plausiflow.densities.calibration` sets the margin, :mod:`plausiflow.densities.context` adds thresholds
+that depend on immutable features, :mod:`plausiflow.densities.bayes` is for data with few labels.
 """
 
 from __future__ import annotations
@@ -38,27 +36,26 @@ from plausiflow.densities.members import Member, copy_with_seed, stack, train_me
 from plausiflow.densities.mixed import StackedMixed
 from plausiflow.densities.row_scores import PlainRowScores
 from plausiflow.densities.stacked import StackedMAF
-from plausiflow.densities.thresholds import held_out_thresholds, spread_of, weighted_quantile
+from plausiflow.densities.thresholds import class_percentiles, held_out_thresholds, weighted_quantile
 from plausiflow.errors import InvalidInputError, NotFittedError
 
 
 @dataclass(kw_only=True, eq=False)
 class CrossFitEnsemble:
-    """M conditional flows on different splits of the data; both a density and a plausibility.
+    """Conditional flows of different parts of the rows; both a density and a plausibility.
 
     Attributes:
-        members: How many flows; each is trained without one of as many parts of the rows.
-        base: The flow or mixed density that each member is like.
-        context: The part of the thresholds that depends on what a row is given; learned on held-out rows.
-        outcome: A classifier's log-probabilities: the class-conditional density then comes from the density
-            of all rows by Bayes' rule, and rows count as much as they are probable, not by label.
+        members: Number of flows M; the rows are split into as many parts.
+        base: The flow or mixed density whose settings the members have.
+        context: The part of the thresholds that depends on immutable features, or None.
+        outcome: Log-probabilities of a classifier. The members then learn the density of all rows, Bayes'
+            rule gives that of a class, and rows are weighted by their probabilities instead of labelled.
         quantile: Which quantile of the held-out log-densities of a class is its threshold.
         aggregation: ``mean`` or ``min`` over members.
-        workers: Processes that train members; by default one for each core where the data is large enough to
-            gain from it.
-        seed: Of splits and members.
-        held_out_: Percentiles of the scores of each class's rows, without the margin, each under the member
-            that has not seen it, shape ``(k, 101)``; what a counterfactual's score can be compared with.
+        workers: Number of processes that train members; by default one per core if the data is large.
+        random_state: Seed of the split and of the members.
+        held_out_: Percentiles of the scores of each class, without the margin, of each row by the member that
+            was not trained on it, shape ``(k, 101)``.
     """
 
     members: int = 5
@@ -68,13 +65,13 @@ class CrossFitEnsemble:
     quantile: float = 0.5
     aggregation: Literal["mean", "min"] = "mean"
     workers: int | None = None
-    seed: int = 0
+    random_state: int = 0
 
     flows_: list[Member] = field(init=False, default_factory=list, repr=False)
     thresholds_: Tensor = field(init=False, default_factory=lambda: torch.zeros(0, 0), repr=False)
     errors_: Tensor = field(init=False, default_factory=lambda: torch.zeros(0, 0), repr=False)
     margin_: Tensor = field(init=False, default_factory=lambda: torch.zeros(0), repr=False)
-    most_margin_: Tensor = field(init=False, default_factory=lambda: torch.zeros(0), repr=False)
+    max_margin_: Tensor = field(init=False, default_factory=lambda: torch.zeros(0), repr=False)
     held_out_: Tensor = field(init=False, default_factory=lambda: torch.zeros(0, 0), repr=False)
     rule_: BayesRule | None = field(init=False, default=None, repr=False)
     _stacked: Frozen[nn.Module] | None = field(init=False, default=None, repr=False)
@@ -91,48 +88,49 @@ class CrossFitEnsemble:
             raise InvalidInputError("; ".join(problems) + ".")
 
     def fit(self, x: Tensor, y: Tensor, *, n_classes: int | None = None) -> Self:
-        """Train every member without its part of the rows, and take its thresholds there; no margin yet.
+        """Train each member without its part of the rows, and compute its thresholds there; margins are zero.
 
-        With an ``outcome``, the classes only spread rows evenly over the parts.
+        With an ``outcome``, the classes only serve to split the rows evenly.
         """
         check_rows(x, y, n_classes=n_classes)
-        part = split_by_class(y, self.members, self.seed)
+        part = split_by_class(y, self.members, self.random_state)
         flows, count = self._untrained(), 1 if self.outcome is not None else n_classes or int(y.max()) + 1
-        kept = part != torch.arange(self.members, device=part.device)[:, None]
-        train_members(flows, x, self.known(y), kept, count, self.workers)
+        used = part != torch.arange(self.members, device=part.device)[:, None]
+        train_members(flows, x, self.member_classes(y), used, count, self.workers)
         self._adopt(flows)
         self.thresholds_ = torch.zeros(self.members, count)
         if self.rule_ is not None:
             self.rule_.fit(x.double())
-        rows, classes, weights = self._weighed(x.double(), y)
+        rows, classes, weights = self._weighted_rows(x.double(), y)
         part = part.repeat(len(rows) // len(x))
         with torch.no_grad():
-            own = self.member_log_probs(rows, classes)[part, torch.arange(len(part), device=part.device)]
+            log_prob = self.member_log_probs(rows, classes)[part, torch.arange(len(part), device=part.device)]
         parts = [part == m for m in range(self.members)]
         self.thresholds_, self.errors_ = held_out_thresholds(
-            own, classes, weights, parts, self.n_classes, self.quantile
+            log_prob, classes, weights, parts, self.n_classes, self.quantile
         )
-        scores = own - self.thresholds_.to(own)[part, classes]
+        scores = log_prob - self.thresholds_.to(log_prob)[part, classes]
         if self.context is not None:
             self.context = replace(self.context, quantile=self.quantile)
             self.context.fit(rows, classes, scores, weights, n_classes=self.n_classes)
-        self.held_out_ = spread_of(
-            scores - self.context_threshold(rows, classes), classes, weights, self.n_classes
-        )
-        return self.aggregating(self.aggregation, x, y)
+        scores = scores - self.context_threshold(rows, classes)
+        self.held_out_ = class_percentiles(scores, classes, weights, self.n_classes)
+        return self.set_aggregation(self.aggregation, x, y)
 
     @torch.no_grad()
-    def aggregating(self, aggregation: Literal["mean", "min"], x: Tensor, y: Tensor) -> Self:
-        """Aggregate so from now on, without a margin; ``x`` and ``y`` are the rows of the fit."""
+    def set_aggregation(self, aggregation: Literal["mean", "min"], x: Tensor, y: Tensor) -> Self:
+        """Set how members are aggregated, and the margin to zero; ``x`` and ``y`` are the rows of the fit."""
         self.aggregation = aggregation
-        x, y, weights = self._weighed(x.double(), y)
-        score = self.least_left_out(x, y)
-        most = [_reached(score[y == k], weights[y == k]) for k in range(self.n_classes)]
-        self.margin_, self.most_margin_ = torch.zeros(len(most), dtype=torch.float64), torch.stack(most).cpu()
+        x, y, weights = self._weighted_rows(x.double(), y)
+        score = self.lowest_left_out_score(x, y)
+        self.margin_ = torch.zeros(self.n_classes, dtype=torch.float64)
+        self.max_margin_ = torch.zeros_like(self.margin_)
+        for k in y.unique().tolist():  # A tenth of the rows of a class reach its largest margin.
+            self.max_margin_[k] = weighted_quantile(score[y == k], weights[y == k], 0.9).clamp_min(0)
         return self
 
-    def _weighed(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows, their classes and how much they count: as labelled, or as one of each class in turn."""
+    def _weighted_rows(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return rows, classes and weights; with an ``outcome``, each row once per class, by probability."""
         if self.rule_ is None:
             return x, y, x.new_ones(len(x))
         weights = self.rule_.weights(x).T
@@ -141,37 +139,37 @@ class CrossFitEnsemble:
 
     @property
     def n_classes(self) -> int:
-        """How many classes there are."""
+        """Number of classes."""
         return self.thresholds_.shape[1] if self.rule_ is None else self.rule_.n_classes
 
-    def known(self, y: Tensor) -> Tensor:
-        """The classes as members know them: all are one where a classifier tells them apart."""
+    def member_classes(self, y: Tensor) -> Tensor:
+        """Return the classes for the members, which have a single one if there is an ``outcome``."""
         return y if self.outcome is None else torch.zeros_like(y)
 
     def member_log_probs(self, x: Tensor, y: Tensor) -> Tensor:
-        """Each member's log-density, shape ``(M, n)``, in one batched call; keeps the graph."""
+        """Return each member's log-density, shape ``(M, n)``, in one batched call; keeps the graph."""
         self.stacked(x)
         check_query(x, y, getattr(self.flows_[0], "n_features_", x.shape[-1]), self.n_classes)
         return self.unchecked_log_probs(x, y)
 
     def unchecked_log_probs(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return :meth:`member_log_probs` of rows and classes that were checked before."""
+        """Return the same without checks."""
         if len(x) == 0:
             return x.sum(dim=1).expand(self.members, 0)
-        log_probs: Tensor = self.stacked(x)(x, self.known(y))
+        log_probs: Tensor = self.stacked(x)(x, self.member_classes(y))
         return log_probs if self.rule_ is None else log_probs + self.rule_(x, y)
 
     def member_scores(self, x: Tensor, y: Tensor) -> Tensor:
-        """Each member's log-density minus its own threshold, shape ``(M, n)``."""
+        """Return each member's log-density minus its threshold, shape ``(M, n)``."""
         return plausibility_value(self.member_log_probs(x, y), self.thresholds_.to(x)[:, y])
 
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
-        """Log of the members' mean density, shape ``(n,)``: a density itself."""
+        """Return the log of the members' mean density, shape ``(n,)``."""
         return torch.logsumexp(self.member_log_probs(x, y), dim=0) - math.log(self.members)
 
     def score(self, x: Tensor, y: Tensor) -> Tensor:
-        """The members' scores aggregated, minus the margin of the class, shape ``(n,)``."""
-        scores = self.aggregated(self.member_scores(x, y))
+        """Return the aggregated scores minus margin and context threshold, shape ``(n,)``."""
+        scores = self.aggregate(self.member_scores(x, y))
         return plausibility_value(scores, self.margin_.to(x)[y] + self.context_threshold(x, y))
 
     def for_rows(
@@ -185,12 +183,8 @@ class CrossFitEnsemble:
     ) -> EnsembleRowScores:
         """Prepare for factual rows ``(n, d)`` and their target classes ``(n,)``.
 
-        Args:
-            x: Factual rows.
-            y_target: Target classes.
-            with_margin: Whether scores are reduced by the margin of the class.
-            margin: Margins of the classes instead of the calibrated ones, shape ``(k,)``.
-            left_out: The member that is left out for each row, shape ``(n,)``; it can judge afterwards.
+        ``margin``, shape ``(k,)``, replaces the calibrated margins of the classes. ``left_out``, shape
+        ``(n,)``, is a member for each row that its scores do without.
         """
         if len(y_target) and not 0 <= int(y_target.min()) <= int(y_target.max()) < self.n_classes:
             check_classes(y_target, self.n_classes)
@@ -199,11 +193,11 @@ class CrossFitEnsemble:
         return EnsembleRowScores(self, x, y_target, margin.to(x)[y_target], left_out)
 
     def context_threshold(self, x: Tensor, y: Tensor) -> Tensor:
-        """The part of the threshold that depends on what a row is given, shape ``(n,)``."""
+        """Return the part of the threshold that depends on immutable features, shape ``(n,)``."""
         return x.new_zeros(len(x)) if self.context is None else self.context(x, y)
 
-    def aggregated(self, scores: Tensor, left_out: Tensor | None = None) -> Tensor:
-        """Mean or minimum over members ``(M, n) -> (n,)``, for a row without the one ``left_out`` names."""
+    def aggregate(self, scores: Tensor, left_out: Tensor | None = None) -> Tensor:
+        """Return mean or minimum over members, ``(M, n) -> (n,)``, without each row's ``left_out`` member."""
         if left_out is None:
             return scores.mean(dim=0) if self.aggregation == "mean" else scores.amin(dim=0)
         out = torch.arange(self.members, device=scores.device)[:, None] == left_out
@@ -211,38 +205,38 @@ class CrossFitEnsemble:
             return scores.masked_fill(out, math.inf).amin(dim=0)
         return scores.masked_fill(out, 0.0).sum(dim=0) / (self.members - 1)
 
-    def shares(self, scores: Tensor, left_out: Tensor | None = None) -> Tensor:
-        """How much each member counts in what is aggregated: its gradient, shape ``(M, n)``."""
+    def aggregation_gradient(self, scores: Tensor, left_out: Tensor | None = None) -> Tensor:
+        """Return the gradient of :meth:`aggregate` with respect to the scores, shape ``(M, n)``."""
         members = torch.arange(self.members, device=scores.device)[:, None]
         out = torch.zeros_like(scores, dtype=torch.bool) if left_out is None else members == left_out
         if self.aggregation == "min":
             return (members == scores.masked_fill(out, math.inf).argmin(dim=0)).to(scores)
         return (~out).to(scores) / (self.members if left_out is None else self.members - 1)
 
-    def least_left_out(self, x: Tensor, y: Tensor) -> Tensor:
-        """The lowest score without the margin that leaving out any one member gives, shape ``(n,)``."""
+    def lowest_left_out_score(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the lowest score without the margin if any one member is left out, shape ``(n,)``."""
         scores = self.member_scores(x, y)
         members = torch.arange(self.members, device=x.device)
-        least = torch.stack([self.aggregated(scores, m.expand(len(x))) for m in members]).amin(dim=0)
+        least = torch.stack([self.aggregate(scores, m.expand(len(x))) for m in members]).amin(dim=0)
         return least - self.context_threshold(x, y)
 
     def state(self) -> dict[str, Tensor]:
-        """Everything learned, as tensors; :meth:`load_state` takes it back."""
+        """Return everything learned, as tensors."""
         if self._stacked is None:
             raise NotFittedError(
                 "This ensemble has not been fitted: there is no state to save. Call `fit(x, y)` first."
             )
-        names = ("thresholds", "errors", "margin", "most_margin")
-        own = {name: getattr(self, f"{name}_").clone() for name in names}
+        names = ("thresholds", "errors", "margin", "max_margin")
+        state = {name: getattr(self, f"{name}_").clone() for name in names}
         if self.held_out_.numel():
-            own["held_out"] = self.held_out_.clone()
+            state["held_out"] = self.held_out_.clone()
         for name, part in (("context", self.context), ("rule", self.rule_)):
             if part is not None:
-                own[name] = part.state()
-        return own | {f"{m}.{k}": v for m, flow in enumerate(self.flows_) for k, v in flow.state().items()}
+                state[name] = part.state()
+        return state | {f"{m}.{k}": v for m, flow in enumerate(self.flows_) for k, v in flow.state().items()}
 
     def load_state(self, state: dict[str, Tensor]) -> Self:
-        """Take back what :meth:`state` gave, into an ensemble with the same settings."""
+        """Restore what :meth:`state` returned, in an ensemble with the same settings."""
         present = {k.split(".", 1)[0] for k in state if "." in k}
         if present != {str(m) for m in range(self.members)}:
             raise InvalidInputError(
@@ -261,23 +255,23 @@ class CrossFitEnsemble:
         if self.rule_ is not None:
             self.rule_.load_state(state["rule"])
         self.thresholds_, self.errors_ = state["thresholds"].clone(), state["errors"].clone()
-        self.margin_, self.most_margin_ = state["margin"].clone(), state["most_margin"].clone()
+        self.margin_, self.max_margin_ = state["margin"].clone(), state["max_margin"].clone()
         self.held_out_ = state.get("held_out", torch.zeros(0, 0)).clone()
         if self.context is not None:
             self.context = self.context.load_state(state["context"])
         return self
 
     def stacked(self, like: Tensor) -> nn.Module:
-        """All members as one module, in the dtype and on the device of ``like``."""
+        """Return all members as one module, in the dtype and on the device of ``like``."""
         if self._stacked is None:
             raise NotFittedError(
                 "This ensemble has not been fitted. Call `fit(x, y)` first, or `load_state(state)`."
             )
-        known = self._stacked.copies.get((like.dtype, like.device))
-        return self._stacked(like) if known is None else known
+        copy = self._stacked.copies.get((like.dtype, like.device))
+        return self._stacked(like) if copy is None else copy
 
     def _untrained(self) -> list[Member]:
-        return [copy_with_seed(self.base, self.seed * 1000 + m) for m in range(self.members)]
+        return [copy_with_seed(self.base, self.random_state * 1000 + m) for m in range(self.members)]
 
     def _adopt(self, flows: list[Member]) -> None:
         self.flows_ = flows
@@ -290,12 +284,7 @@ class EnsembleRowScores(PlainRowScores):
     """Scores of candidates for some rows under an ensemble; see :meth:`CrossFitEnsemble.for_rows`."""
 
     def __init__(
-        self,
-        ensemble: CrossFitEnsemble,
-        x: Tensor,
-        y_target: Tensor,
-        margin: Tensor,
-        left_out: Tensor | None,
+        self, ensemble: CrossFitEnsemble, x: Tensor, y_target: Tensor, margin: Tensor, left_out: Tensor | None
     ) -> None:
         super().__init__(ensemble, x, y_target)
         self.ensemble, self.margin, self.left_out = ensemble, margin, left_out
@@ -314,7 +303,7 @@ class EnsembleRowScores(PlainRowScores):
         return other
 
     def score(self, x_cf: Tensor, rows: Tensor) -> Tensor:
-        """Return the scores of candidates ``(m, d)`` for the rows ``(m,)``, shape ``(m,)``; keeps the graph."""
+        """Return the scores ``(m,)`` of candidates ``(m, d)`` for the rows ``(m,)``; keeps the graph."""
         return plausibility_value(self._excess(x_cf, rows), self.threshold[rows].to(x_cf))
 
     def of_columns(self, moving: MovingColumns, rows: Tensor) -> tuple[RowFunction, RowValueAndGrad | None]:
@@ -327,32 +316,36 @@ class EnsembleRowScores(PlainRowScores):
         columns = list(range(moving.template.shape[1])) if moving.columns is None else moving.columns.tolist()
         if not isinstance(flow, StackedMAF) or flow.modelled != columns:
             return lambda z, which: self._excess(moving.encoded(z, which), rows[which]), None
-        y, known, rule = self.y_target[rows], ensemble.known(self.y_target[rows]), ensemble.rule_
+        y, rule = self.y_target[rows], ensemble.rule_
+        classes = ensemble.member_classes(y)
         left_out = None if self.left_out is None else self.left_out[rows]
         constant = -ensemble.thresholds_.to(moving.template)[:, y]
         if isinstance(stacked, StackedMixed) and stacked.levels is not None:
-            constant = constant + stacked.levels(moving.template, known)
-        given = flow.conditions(moving.template, known) if flow.given else None
+            constant = constant + stacked.levels(moving.template, classes)
+        given = flow.conditions(moving.template, classes) if flow.given else None
 
         def prepared(which: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-            conditions = (
-                flow.conditions(moving.template, known[which]) if given is None else given[:, :, which]
-            )
+            if given is None:
+                conditions = flow.conditions(moving.template, classes[which])
+            else:
+                conditions = given[:, :, which]
             return conditions, constant[:, which], None if left_out is None else left_out[which]
 
         def excess(z: Tensor, which: Tensor) -> Tensor:
-            conditions, own, out = prepared(which)
-            scores = flow.log_prob(z, conditions) + own
+            if z.dtype != moving.template.dtype:  # a solver of its own precision, such as the paper's
+                return self._excess(moving.encoded(z, which), rows[which])
+            conditions, offset, out = prepared(which)
+            scores = flow.log_prob(z, conditions) + offset
             if rule is not None:
                 scores = scores + rule(moving.encoded(z, which), y[which])
-            return ensemble.aggregated(scores, out)
+            return ensemble.aggregate(scores, out)
 
         def excess_and_grad(z: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-            conditions, own, out = prepared(which)
+            conditions, offset, out = prepared(which)
             log_probs, gradient = flow.value_and_grad(
-                z, conditions, lambda found: ensemble.shares(found + own, out)
+                z, conditions, lambda found: ensemble.aggregation_gradient(found + offset, out)
             )
-            return ensemble.aggregated(log_probs + own, out), gradient
+            return ensemble.aggregate(log_probs + offset, out), gradient
 
         return excess, excess_and_grad if rule is None else None
 
@@ -360,12 +353,12 @@ class EnsembleRowScores(PlainRowScores):
         """Aggregate the members' log-densities minus their thresholds, shape ``(m,)``."""
         y = self.y_target[rows]
         scores = self.ensemble.unchecked_log_probs(x_cf, y) - self.ensemble.thresholds_.to(x_cf)[:, y]
-        return self.ensemble.aggregated(scores, None if self.left_out is None else self.left_out[rows])
+        return self.ensemble.aggregate(scores, None if self.left_out is None else self.left_out[rows])
 
 
-def split_by_class(y: Tensor, parts: int, seed: int) -> Tensor:
-    """A part for every row, at random, each class spread evenly over the parts, shape ``(n,)``."""
-    generator = torch.Generator().manual_seed(seed)
+def split_by_class(y: Tensor, parts: int, random_state: int) -> Tensor:
+    """Return a random part for every row, shape ``(n,)``, with each class spread evenly over the parts."""
+    generator = torch.Generator().manual_seed(random_state)
     part = torch.empty(len(y), dtype=torch.long)
     offset = 0
     for k in y.unique().tolist():
@@ -374,8 +367,3 @@ def split_by_class(y: Tensor, parts: int, seed: int) -> Tensor:
         part[shuffled] = (torch.arange(len(rows)) + offset) % parts
         offset += len(rows)
     return part.to(y.device)
-
-
-def _reached(scores: Tensor, weights: Tensor) -> Tensor:
-    """What a tenth of the rows still reach; nothing for a class without rows."""
-    return weighted_quantile(scores, weights, 0.9).clamp_min(0) if len(scores) else scores.new_zeros(())

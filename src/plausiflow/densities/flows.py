@@ -60,7 +60,7 @@ class ConditionalFlow:
         sd_floor: Added (in quadrature) to the standard deviation of each column, for constant columns.
         given: Columns that are context, like the class: :math:`p(x_{modelled} | x_{given}, y)`.
         training: Training settings; ``noise`` keeps gradients in near-discrete columns small.
-        seed: Seed of the weights and the training.
+        random_state: Seed of the weights and the training.
 
     Example:
         >>> x, y = torch.rand(64, 2), torch.arange(64) % 2
@@ -76,7 +76,7 @@ class ConditionalFlow:
     sd_floor: float = 0.02
     given: tuple[int, ...] = ()
     training: Training = field(default_factory=lambda: FLOW_TRAINING)
-    seed: int = 0
+    random_state: int = 0
 
     n_features_: int = field(init=False, default=0, repr=False)
     n_classes_: int = field(init=False, default=0, repr=False)
@@ -105,7 +105,7 @@ class ConditionalFlow:
             x,
             y,
             settings=self.training,
-            seed=self.seed,
+            random_state=self.random_state,
             label=f"Training {self.architecture.upper()}",
             prepare=lambda rows, _: flow.standardise(rows[:, flow.modelled], self.sd_floor),
         )
@@ -191,7 +191,7 @@ class ConditionalFlow:
         return self._adopt(flow, n_features, n_classes)
 
     def _build(self, n_features: int, n_classes: int) -> _Flow:
-        with local_seed(self.seed, torch.device("cpu")):
+        with local_seed(self.random_state, torch.device("cpu")):
             modelled = [column for column in range(n_features) if column not in self.given]
             n_context = n_classes + len(self.given)
             layers = self._build_layers(len(modelled), n_context)

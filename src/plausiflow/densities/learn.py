@@ -28,24 +28,17 @@ def fit_plausibility(
 ) -> Plausibility:
     """Fit a density and the thresholds of each class; an ensemble that is fitted already stays as it is.
 
-    Args:
-        density: ``ensemble``, a flow by its architecture, or a density of the user.
-        x: Training rows, shape ``(n, d)``.
-        y: Their classes, shape ``(n,)``.
-        quantile: Which quantile of the log-densities of a class is its threshold.
-        n_classes: Number of classes; default: as many as ``y`` has.
-        random_state: Seed of what is learned here.
-        held_out: Whether the thresholds of a single density come from a fifth of the rows that it is not
-            fitted on, where overfitting cannot raise them; else from its training rows, as in the paper.
+    With ``held_out``, the thresholds of a single density come from a fifth of the rows that it is not fitted
+    on, where overfitting cannot raise them; else from its training rows, as in the paper.
     """
     if density == "ensemble":
-        density = CrossFitEnsemble(seed=random_state)
+        density = CrossFitEnsemble(random_state=random_state)
     if isinstance(density, CrossFitEnsemble):
         if density.flows_:
             return density
         return replace(density, quantile=quantile).fit(x, y, n_classes=n_classes)
     if isinstance(density, str):
-        density = ConditionalFlow(architecture=density, seed=random_state)
+        density = ConditionalFlow(architecture=density, random_state=random_state)
     fit_rows, threshold_rows = (x, y), (x, y)
     if held_out:
         out, kept = split_by_class_share(y, HELD_OUT, random_state)

@@ -34,14 +34,6 @@ LEVELS_TRAINING = Training(learning_rate=5e-3, patience=8, reductions=2, weight_
 class ConditionalLevels:
     """Probabilities of one-hot blocks of an encoded row.
 
-    Attributes:
-        groups: Column ranges ``(start, stop)`` of the blocks that are modelled.
-        given: Columns that are context, like the class.
-        hidden: Number of hidden units.
-        dropout: Dropout rate of the levels in training.
-        training: Training settings.
-        seed: Seed of the weights and the training.
-
     Example:
         >>> x = F.one_hot(torch.arange(60) % 3, 3).double()
         >>> y = torch.arange(60) % 2
@@ -50,12 +42,12 @@ class ConditionalLevels:
         torch.Size([60])
     """
 
-    groups: tuple[tuple[int, int], ...]
-    given: tuple[int, ...] = ()
-    hidden: int = 96
-    dropout: float = 0.1
+    groups: tuple[tuple[int, int], ...]  # columns (start, stop) of the blocks that are modelled
+    given: tuple[int, ...] = ()  # columns that are context, like the class
+    hidden: int = 96  # number of hidden units
+    dropout: float = 0.1  # dropout rate of the levels in training
     training: Training = field(default_factory=lambda: LEVELS_TRAINING)
-    seed: int = 0
+    random_state: int = 0
 
     n_features_: int = field(init=False, default=0, repr=False)
     n_classes_: int = field(init=False, default=0, repr=False)
@@ -78,7 +70,7 @@ class ConditionalLevels:
             x,
             y,
             settings=self.training,
-            seed=self.seed,
+            random_state=self.random_state,
             label="Training the network of categories",
         )
         return self._adopt(network, x.shape[1], n_classes)
@@ -114,7 +106,7 @@ class ConditionalLevels:
         return self._adopt(network, n_features, n_classes)
 
     def _build(self, n_classes: int) -> LevelsNetwork:
-        with local_seed(self.seed, torch.device("cpu")):
+        with local_seed(self.random_state, torch.device("cpu")):
             network = LevelsNetwork(self.groups, list(self.given), n_classes, self.hidden, self.dropout)
             return network.float()
 
@@ -140,12 +132,7 @@ class LevelsNetwork(nn.Module):
     padded: Tensor
 
     def __init__(
-        self,
-        groups: Sequence[tuple[int, int]],
-        given: list[int],
-        n_classes: int,
-        hidden: int,
-        dropout: float,
+        self, groups: Sequence[tuple[int, int]], given: list[int], n_classes: int, hidden: int, dropout: float
     ) -> None:
         super().__init__()
         self.modelled = [column for start, stop in groups for column in range(start, stop)]
@@ -190,11 +177,8 @@ class StackedLevels(nn.Module):
     def __init__(self, members: Sequence[ConditionalLevels]) -> None:
         super().__init__()
         networks = [member.frozen(torch.zeros(0, dtype=torch.float64)) for member in members]
-        self.modelled, self.given, self.n_classes = (
-            networks[0].modelled,
-            networks[0].given,
-            networks[0].n_classes,
-        )
+        first = networks[0]
+        self.modelled, self.given, self.n_classes = first.modelled, first.given, first.n_classes
         weights: dict[str, list[tuple[Tensor, ...]]] = {
             "first": [(n.first.weight * n.hidden_mask, n.first_context.weight) for n in networks],
             "second": [(n.second.weight * n.output_mask,) for n in networks],
@@ -205,7 +189,7 @@ class StackedLevels(nn.Module):
             self.register_buffer(name, stack.mT.contiguous())
         self.register_buffer("first_bias", torch.stack([n.first.bias for n in networks])[:, None])
         self.register_buffer("second_bias", torch.stack([n.second.bias for n in networks])[:, None])
-        self.register_buffer("padded", networks[0].padded)
+        self.register_buffer("padded", first.padded)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the log-probabilities of rows ``(n, d)`` given classes ``(n,)``, shape ``(M, n)``."""

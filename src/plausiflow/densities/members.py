@@ -62,13 +62,13 @@ class Member(Protocol):
 M = TypeVar("M", bound=Member)
 
 
-def copy_with_seed(base: M, seed: int) -> M:
+def copy_with_seed(base: M, random_state: int) -> M:
     """Return a copy with another seed, not fitted; a density without a seed is copied as it is."""
-    if is_dataclass(base) and any(field.name == "seed" and field.init for field in fields(base)):
-        return replace(base, seed=seed)
+    if is_dataclass(base) and any(field.name == "random_state" and field.init for field in fields(base)):
+        return replace(base, random_state=random_state)
     other = copy.deepcopy(base)
-    if hasattr(other, "seed"):
-        other.seed = seed
+    if hasattr(other, "random_state"):
+        other.random_state = random_state
     return other
 
 
@@ -121,17 +121,10 @@ def train_members(
     workers: int | None = None,
     label: str = "Training the members of the ensemble",
 ) -> None:
-    """Fit every member, in place, on its own rows.
+    """Fit every member, in place, on its own rows, given as a mask of shape ``(M, n)``.
 
-    Args:
-        members: Unfitted densities.
-        x: Rows, shape ``(n, d)``.
-        y: Their classes, shape ``(n,)``.
-        training_rows: The rows of each member, bool, shape ``(M, n)``.
-        n_classes: The number of classes.
-        workers: The number of processes; by default one per core if the table is large. Densities of other
-            classes than ``WORKER_CLASSES`` are trained in this process.
-        label: The text of the progress bar.
+    By default there is one worker per core if the table is large. Densities of other classes than
+    ``WORKER_CLASSES`` are trained in this process.
     """
     if workers is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -149,11 +142,7 @@ def train_members(
 
 
 def _train_in_processes(
-    members: Sequence[Any],
-    rows: dict[str, Tensor],
-    n_classes: int,
-    workers: int,
-    advance: Callable[[], None],
+    members: Sequence[Any], rows: dict[str, Tensor], n_classes: int, workers: int, advance: Callable[[], None]
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -166,8 +155,8 @@ def _train_in_processes(
             while waiting or running:
                 while waiting and len(running) < workers:
                     m, member = waiting.pop(0)
-                    task = {"n_classes": n_classes, "dtype": str(torch.get_default_dtype())}
-                    task |= {"settings": member_settings(member)}
+                    settings, dtype = member_settings(member), str(torch.get_default_dtype())
+                    task = {"n_classes": n_classes, "dtype": dtype, "settings": settings}
                     (folder / f"{m}.json").write_text(json.dumps(task))
                     command = [sys.executable, "-m", "plausiflow.densities.members", name, str(m)]
                     running[m] = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)

@@ -30,29 +30,17 @@ FEW_ROWS, SMALL_BATCH = 2000, 64
 
 @dataclass(kw_only=True, eq=False)
 class MixedDensity:
-    """A density of the categories and numbers of encoded rows; see :meth:`from_layout`.
+    """A density of the categories and numbers of encoded rows; see :meth:`from_layout`."""
 
-    Attributes:
-        width: Number of columns of an encoded row.
-        numbers: Columns of the numbers that are modelled.
-        groups: Column ranges ``(start, stop)`` of the modelled levels; all other columns are context.
-        noise: Standard deviation of the training noise of each modelled number.
-        transforms: Number of transforms of the flow.
-        hidden: Widths of the flow's networks.
-        training: Training settings of the flow, without its noise.
-        levels_training: Training settings of the network of categories.
-        seed: Seed of the weights and the training.
-    """
-
-    width: int
-    numbers: tuple[int, ...]
-    groups: tuple[tuple[int, int], ...]
-    noise: tuple[float, ...] = ()
-    transforms: int = 4
-    hidden: tuple[int, ...] = (48, 48)
+    width: int  # number of columns of an encoded row
+    numbers: tuple[int, ...]  # columns of the numbers that are modelled
+    groups: tuple[tuple[int, int], ...]  # columns (start, stop) of the modelled levels; others are context
+    noise: tuple[float, ...] = ()  # standard deviation of the training noise of each modelled number
+    transforms: int = 4  # of the flow
+    hidden: tuple[int, ...] = (48, 48)  # widths of the flow's networks
     training: Training = field(default_factory=lambda: replace(FLOW_TRAINING, weight_decay=1e-3))
     levels_training: Training = field(default_factory=lambda: LEVELS_TRAINING)
-    seed: int = 0
+    random_state: int = 0
 
     n_features_: int = field(init=False, default=0, repr=False)
     n_classes_: int = field(init=False, default=0, repr=False)
@@ -67,18 +55,15 @@ class MixedDensity:
             )
 
     @classmethod
-    def from_layout(cls, layout: Layout, context: Sequence[str] = (), *, seed: int = 0) -> Self:
+    def from_layout(cls, layout: Layout, context: Sequence[str] = (), *, random_state: int = 0) -> Self:
         """Build a density of the features of a layout that are not in ``context``."""
         modelled = [block for block in layout.blocks if block.name not in context]
-        numbers = [block for block in modelled if block.number is not None]
         return cls(
             width=layout.width,
-            numbers=tuple(block.number for block in numbers if block.number is not None),
+            numbers=tuple(block.number for block in modelled if block.number is not None),
             groups=tuple((b.levels.start, b.levels.stop) for b in modelled if len(b.levels)),
-            noise=tuple(
-                max(NOISE, NOISE_PER_STEP * block.scale.encoded_step) for block in numbers if block.scale
-            ),
-            seed=seed,
+            noise=tuple(max(NOISE, NOISE_PER_STEP * b.scale.encoded_step) for b in modelled if b.scale),
+            random_state=random_state,
         )
 
     @property
@@ -123,18 +108,16 @@ class MixedDensity:
     def load_state(self, state: dict[str, Tensor]) -> Self:
         """Restore what :meth:`state` returned, in a density with the same settings."""
         levels, flow = self._build_levels(SMALL_BATCH), self._build_flow(SMALL_BATCH)
-        parts = {"levels": levels, "numbers": flow}
+        parts = {k: part for k, part in (("levels", levels), ("numbers", flow)) if part is not None}
         n_features, n_classes = state["shape"].tolist()
-        expected = {"shape", *(name for name, part in parts.items() if part is not None)}
-        if n_features != self.width or {k.split(".", 1)[0] for k in state} != expected:
+        if n_features != self.width or {k.split(".", 1)[0] for k in state} != {"shape", *parts}:
             raise InvalidInputError(
                 f"`state` must come from a density with the settings of {self!r}; it has other columns. "
                 "Load it into a density with the same settings."
             )
         for name, part in parts.items():
-            if part is not None:
-                prefix = f"{name}."
-                part.load_state({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
+            prefix = f"{name}."
+            part.load_state({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
         self.levels_, self.flow_ = levels, flow
         self.n_features_, self.n_classes_ = n_features, n_classes
         return self
@@ -149,20 +132,23 @@ class MixedDensity:
         if not self.groups:
             return None
         training = replace(self.levels_training, batch_size=batch)
-        return ConditionalLevels(groups=self.groups, given=self.given, training=training, seed=self.seed)
+        return ConditionalLevels(
+            groups=self.groups, given=self.given, training=training, random_state=self.random_state
+        )
 
     def _build_flow(self, batch: int) -> ConditionalFlow | None:
         if not self.numbers:
             return None
         noise = dict(zip(self.numbers, self.noise, strict=True)) if self.noise else {}
         given = tuple(column for column in range(self.width) if column not in self.numbers)
-        training = replace(
-            self.training,
-            batch_size=batch,
-            noise=tuple(noise.get(column, 0.0) for column in range(self.width)),
-        )
+        all_noise = tuple(noise.get(column, 0.0) for column in range(self.width))
+        training = replace(self.training, batch_size=batch, noise=all_noise)
         return ConditionalFlow(
-            transforms=self.transforms, hidden=self.hidden, given=given, training=training, seed=self.seed + 1
+            transforms=self.transforms,
+            hidden=self.hidden,
+            given=given,
+            training=training,
+            random_state=self.random_state + 1,
         )
 
 

@@ -30,13 +30,13 @@ class GMM:
     Attributes:
         components: Components per class; fewer if a class has fewer different rows.
         regularisation: Added to the diagonals of the covariances, for constant and duplicated columns.
-        seed: The random seed of the fit.
+        random_state: The random seed of the fit.
         parameters_: Log-weights, means and precision factors of each class.
     """
 
     components: int = 4
     regularisation: float = 1e-4
-    seed: int = 0
+    random_state: int = 0
     parameters_: dict[int, dict[str, Tensor]] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -52,9 +52,8 @@ class GMM:
             count = min(self.components, len(np.unique(rows, axis=0)))
             if len(rows) == 1:  # scikit-learn needs two rows; a duplicate gives the same Gaussian
                 rows = rows.repeat(2, axis=0)
-            mixture = GaussianMixture(
-                count, reg_covar=self.regularisation, random_state=self.seed, max_iter=500
-            ).fit(rows)
+            settings = {"reg_covar": self.regularisation, "random_state": self.random_state, "max_iter": 500}
+            mixture = GaussianMixture(count, **settings).fit(rows)
             self.parameters_[k] = {
                 "log_weights": torch.as_tensor(mixture.weights_).log(),
                 "means": torch.as_tensor(mixture.means_),

@@ -13,24 +13,11 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from plausiflow.core import (
-    MovingColumns,
-    Plausibility,
-    PreparesRows,
-    RowFunction,
-    RowScores,
-    RowValueAndGrad,
-)
+from plausiflow.core import MovingColumns, Plausibility, PreparesRows, RowFunction, RowScores, RowValueAndGrad
 
 
 class PlainRowScores:
-    """Scores of candidates for some rows and target classes, from any plausibility.
-
-    Args:
-        plausibility: A fitted plausibility.
-        x: Factual rows, shape ``(n, d)``.
-        y_target: Target classes, shape ``(n,)``.
-    """
+    """Scores of candidates for factual rows ``(n, d)`` and target classes ``(n,)``, from any plausibility."""
 
     def __init__(self, plausibility: Plausibility, x: Tensor, y_target: Tensor) -> None:
         self.plausibility, self.y_target = plausibility, y_target

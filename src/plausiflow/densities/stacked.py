@@ -33,16 +33,13 @@ class StackedMAF(nn.Module):
 
     def __init__(self, members: Sequence[ConditionalFlow]) -> None:
         super().__init__()
-        like = torch.zeros(0, dtype=torch.float64)
-        flows = [member.frozen(like) for member in members]
+        flows = [member.frozen(torch.zeros(0, dtype=torch.float64)) for member in members]
         self.modelled, self.given, self.n_classes = flows[0].modelled, flows[0].given, flows[0].n_classes
         self.bound = members[0].log_scale_bound
         self.register_buffer("mean", torch.stack([flow.mean for flow in flows])[:, None])
         self.register_buffer("sd", torch.stack([flow.sd for flow in flows])[:, None])
         self.register_buffer("volume", -self.sd.log() - 0.5 * math.log(2 * math.pi))
-        linear = [
-            [list(transform.hyper)[::2] for transform in flow.flow.transform.transforms] for flow in flows
-        ]
+        linear = [[list(layer.hyper)[::2] for layer in flow.flow.transform.transforms] for flow in flows]
         transforms, self.depth = range(len(linear[0])), len(linear[0][0])
         for j in range(self.depth):
             layers = [[network[i][j] for network in linear] for i in transforms]
@@ -71,10 +68,8 @@ class StackedMAF(nn.Module):
         if self._networks is None:
             self._networks = []
             for i in range(len(self.context)):
-                weights, biases = (
-                    [getattr(self, f"{name}_{j}")[i] for j in range(self.depth)]
-                    for name in ("weight", "bias")
-                )
+                weights = [getattr(self, f"weight_{j}")[i] for j in range(self.depth)]
+                biases = [getattr(self, f"bias_{j}")[i] for j in range(self.depth)]
                 backwards = [weight.mT.contiguous() for weight in reversed(weights)]
                 self._networks.append(_Network(weights, biases, backwards))
         return self._networks

@@ -1,4 +1,4 @@
-r"""From a density to a verdict: the threshold :math:`\delta` a log-density is held against."""
+r"""The threshold :math:`\delta` of a density, below which a row is implausible."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from plausiflow.densities.row_scores import PlainRowScores
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
 
 FEW_ROWS = 20
-"""Fewer held-out rows of a class do not make a threshold of its own."""
+"""Minimum number of held-out rows of a class for a threshold of its own."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -33,11 +33,9 @@ class Thresholded:
 
     Attributes:
         density: A fitted density.
-        quantile: Which quantile of the log-densities of real rows is asked for: 0.5 wants a row denser than
-            half of them.
-        scheme: ``per_class`` takes the quantile in each class; ``pooled`` takes one over all classes, as the
-            paper did.
-        log_delta_: The thresholds, one per class, shape ``(k,)``.
+        quantile: Which quantile of the log-densities of real rows a row must reach.
+        scheme: ``per_class`` has one quantile per class, ``pooled`` one over all classes, as in the paper.
+        log_delta_: The thresholds of the classes, shape ``(k,)``.
 
     Example:
         >>> from plausiflow.densities import KDE
@@ -62,35 +60,34 @@ class Thresholded:
 
     @classmethod
     def at(cls, density: Density, log_delta: Tensor | float, n_classes: int) -> Self:
-        """A threshold that is already known: one for all classes, or one per class."""
-        made = cls(density=density)
+        """Build it from known thresholds: one for all classes, or one per class."""
         thresholds = torch.as_tensor(log_delta, dtype=torch.float64)
         if thresholds.shape not in ((), (1,), (n_classes,)):
             raise ShapeError(
                 f"`log_delta` must be one number or one per class ({n_classes}); got shape "
                 f"{tuple(thresholds.shape)}."
             )
-        made.log_delta_ = thresholds.expand(n_classes).clone()
-        return made
+        result = cls(density=density)
+        result.log_delta_ = thresholds.expand(n_classes).clone()
+        return result
 
     def fit(self, x: Tensor, y: Tensor, *, n_classes: int | None = None) -> Self:
-        """Take thresholds from real rows: training rows for the paper's, held-out rows for honest ones."""
+        """Compute the thresholds from real rows: held-out rows, or the training rows as in the paper."""
         check_rows(x, y)
         with torch.no_grad():
             log_prob = torch.cat([self.density.log_prob(*block) for block in blocks(x.double(), y)])
-        pooled = quantile_of(log_prob, self.quantile)
+        pooled = lower_quantile(log_prob, self.quantile)
         classes = range(n_classes or int(y.max()) + 1)
         if self.scheme == "pooled":
             self.log_delta_ = pooled.expand(len(classes)).clone()
         else:
-            own = [log_prob[y == k] for k in classes]
-            self.log_delta_ = torch.stack(
-                [quantile_of(rows, self.quantile) if len(rows) else pooled for rows in own]
-            )
+            groups = [log_prob[y == k] for k in classes]
+            thresholds = [lower_quantile(group, self.quantile) if len(group) else pooled for group in groups]
+            self.log_delta_ = torch.stack(thresholds)
         return self
 
     def log_delta(self, y: Tensor) -> Tensor:
-        r""":math:`\log\delta` for each row's class, shape ``(n,)``."""
+        r"""Return :math:`\log\delta` of each row's class, shape ``(n,)``."""
         if self.log_delta_ is None:
             raise NotFittedError(
                 "The thresholds are not known yet. Call `fit(x, y)` with rows of the data first."
@@ -99,11 +96,11 @@ class Thresholded:
         return self.log_delta_.to(y.device)[y]
 
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
-        """The density's own log-density, shape ``(n,)``."""
+        """Return the log-density, shape ``(n,)``."""
         return self.density.log_prob(x, y)
 
     def score(self, x: Tensor, y: Tensor) -> Tensor:
-        """Log-density minus threshold, shape ``(n,)``: plausible where not negative."""
+        """Return log-density minus threshold, shape ``(n,)``; a row is plausible if it is not negative."""
         return plausibility_value(self.density.log_prob(x, y), self.log_delta(y).to(x))
 
     def for_rows(self, x: Tensor, y_target: Tensor, *, with_margin: bool = True) -> ThresholdedRowScores:
@@ -111,13 +108,13 @@ class Thresholded:
         return ThresholdedRowScores(self, x, y_target)
 
     def state(self) -> dict[str, Tensor]:
-        """Everything learned, the density's as well, as tensors; :meth:`load_state` takes it back."""
+        """Return everything learned, also by the density, as tensors."""
         inner: dict[str, Tensor] = self.density.state()  # type: ignore[attr-defined]
-        own = {} if self.log_delta_ is None else {"log_delta": self.log_delta_.clone()}
-        return own | {f"density.{name}": value for name, value in inner.items()}
+        state = {} if self.log_delta_ is None else {"log_delta": self.log_delta_.clone()}
+        return state | {f"density.{name}": value for name, value in inner.items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> Self:
-        """Take back what :meth:`state` gave, into a density with the same settings."""
+        """Restore what :meth:`state` returned, in a density with the same settings."""
         inner = {k.removeprefix("density."): v for k, v in state.items() if k.startswith("density.")}
         self.density.load_state(inner)  # type: ignore[attr-defined]
         self.log_delta_ = state["log_delta"].clone()
@@ -125,7 +122,7 @@ class Thresholded:
 
 
 class ThresholdedRowScores(PlainRowScores):
-    """Scores of candidates for some rows; the classes are checked once, and not in every call."""
+    """Scores of candidates for some rows; the classes are checked only once."""
 
     def __init__(self, plausibility: Thresholded, x: Tensor, y_target: Tensor) -> None:
         super().__init__(plausibility, x, y_target)
@@ -154,24 +151,23 @@ class ThresholdedRowScores(PlainRowScores):
         log_prob = getattr(density, "unchecked_log_prob", density.log_prob)
 
         def score(z: Tensor, which: Tensor) -> Tensor:
-            own = log_prob(moving.encoded(z, which), y[which])
-            return plausibility_value(own, log_delta[which].to(z))
+            value = log_prob(moving.encoded(z, which), y[which])
+            return plausibility_value(value, log_delta[which].to(z))
 
         def value_and_grad(z: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-            own, gradient = density.value_and_grad(moving.encoded(z, which), y[which])  # type: ignore[attr-defined]
-            return plausibility_value(own, log_delta[which].to(z)), moving.gradient(gradient)
+            value, gradient = density.value_and_grad(moving.encoded(z, which), y[which])  # type: ignore[attr-defined]
+            return plausibility_value(value, log_delta[which].to(z)), moving.gradient(gradient)
 
         return score, value_and_grad if getattr(density, "has_gradient", False) else None
 
 
-def quantile_of(values: Tensor, q: float) -> Tensor:
-    """The lower empirical quantile; at one half it is torch's median, as in the published runs."""
-    position = int(q * (len(values) - 1))
-    return values.sort().values[position]
+def lower_quantile(values: Tensor, q: float) -> Tensor:
+    """Return the lower empirical quantile; for 0.5 torch's median, as in the published runs."""
+    return values.sort().values[int(q * (len(values) - 1))]
 
 
 def weighted_quantile(values: Tensor, weights: Tensor, q: float) -> Tensor:
-    """The lower quantile of values that count so much; of whole weights, that of the values repeated.
+    """Return the lower quantile of weighted values; whole weights count as repetitions.
 
     The scale of weights of at most one does not matter.
     """
@@ -182,15 +178,8 @@ def weighted_quantile(values: Tensor, weights: Tensor, q: float) -> Tensor:
     return ordered[place.clamp_max(len(values) - 1)][0]
 
 
-def spread_of(scores: Tensor, y: Tensor, weights: Tensor, n_classes: int) -> Tensor:
-    """Percentiles of the scores of each class, lowest first, shape ``(k, 101)``; NaN where there are no rows.
-
-    Args:
-        scores: Of rows, shape ``(n,)``.
-        y: Their classes.
-        weights: How much each row counts.
-        n_classes: How many classes there are.
-    """
+def class_percentiles(scores: Tensor, y: Tensor, weights: Tensor, n_classes: int) -> Tensor:
+    """Return percentiles 0 to 100 of the weighted scores of each class, ``(k, 101)``; NaN without rows."""
     spread = torch.full((n_classes, 101), torch.nan, dtype=torch.float64)
     for k in y.unique().tolist():
         ordered, order = scores[y == k].double().sort()
@@ -204,18 +193,11 @@ def spread_of(scores: Tensor, y: Tensor, weights: Tensor, n_classes: int) -> Ten
 def held_out_thresholds(
     log_prob: Tensor, y: Tensor, weights: Tensor, parts: list[Tensor], n_classes: int, q: float
 ) -> tuple[Tensor, Tensor]:
-    """Thresholds of the members of an ensemble, and their standard errors, shape ``(M, k)`` each.
+    """Return the thresholds of the members of an ensemble, and their standard errors, shape ``(M, k)`` each.
 
-    Where a member holds out few rows of a class, those that any member holds out count; where there are none,
-    those of all classes.
-
-    Args:
-        log_prob: Of each row, under the member that holds it out, shape ``(n,)``.
-        y: Classes.
-        weights: How much each row counts.
-        parts: Which rows each member holds out, bool.
-        n_classes: How many classes there are.
-        q: The quantile.
+    ``parts`` are masks of the rows that each member holds out, and ``log_prob`` is by that member, shape
+    ``(n,)``. If a member holds out few rows of a class, all rows of the class are used; if there are none,
+    all rows.
     """
     thresholds, errors = log_prob.new_zeros(2, len(parts), n_classes)
     for k in range(n_classes):
@@ -234,5 +216,5 @@ def held_out_thresholds(
 
 
 def effective_rows(weights: Tensor) -> float:
-    """How many rows of equal weight would be worth as much."""
+    """Return the effective number of rows: that of equal weights with the same variance of a mean."""
     return float(weights.sum().square() / weights.square().sum()) if len(weights) else 0.0

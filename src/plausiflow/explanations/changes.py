@@ -27,19 +27,12 @@ from plausiflow.tables import (
 
 @dataclass(frozen=True, eq=False)
 class Changes:
-    """Changed cells, ordered by answer, then by column.
+    """Changed cells, ordered by answer, then by column; each array has the shape ``(c,)``."""
 
-    Attributes:
-        answer: Position of the counterfactual of each cell, shape ``(c,)``.
-        column: Position of the column of each cell, shape ``(c,)``.
-        before: Values of the row, as Python objects, shape ``(c,)``.
-        after: Values of the counterfactual, as Python objects, shape ``(c,)``.
-    """
-
-    answer: IntArray
-    column: IntArray
-    before: ObjectArray
-    after: ObjectArray
+    answer: IntArray  # position of the counterfactual
+    column: IntArray  # position of the column
+    before: ObjectArray  # values of the row, as Python objects
+    after: ObjectArray  # values of the counterfactual, as Python objects
 
     def __len__(self) -> int:
         return len(self.answer)
@@ -100,8 +93,7 @@ def relative_moves(changes: Changes, features: Sequence[Feature]) -> FloatArray:
 def _differs(before: pd.Series, after: pd.Series) -> Mask:
     """Return which cells differ, by position."""
     missing_before, missing_after = is_missing(before), is_missing(after)
-    present = ~(missing_before | missing_after)
-    different = missing_before ^ missing_after
+    present, different = ~(missing_before | missing_after), missing_before ^ missing_after
     plain = isinstance(before.dtype, np.dtype) and before.dtype != object
     if plain and before.dtype == after.dtype:
         different |= present & (before.to_numpy() != after.to_numpy())

@@ -25,13 +25,8 @@ def answer_table(
     Columns: the row's label; rank of the answer, status, reason, predicted and target outcome; the features
     of the answer, in the dtypes of the rows; its figures; and the ``extra`` columns. Without an answer,
     features and figures are missing, except for identifiers. A column that has the name of a feature or an
-    extra column gets the prefix ``plausiflow_``.
-
-    Args:
-        result: Result of ``explain``.
-        extra: Columns to copy, one row for each row of the result.
-        key: Column that the labels of the rows come from; None if the rows are numbered.
-        figures: Names of figures; those that the result does not have are left out.
+    extra column gets the prefix ``plausiflow_``. ``key`` is the column that the labels of the rows come from;
+    None if the rows are numbered.
     """
     without_answer = np.flatnonzero(result.best < 0)
     of = np.concatenate([result.of, without_answer])

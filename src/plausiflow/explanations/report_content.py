@@ -29,9 +29,8 @@ def report_content(result: Explanations, title: str | None) -> ReportContent:
     formatters = [FeatureFormatter(feature) for feature in result.features]
     order = np.argsort(result.misses_of, kind="stable")
     misses = result.rows.iloc[:0] if result.misses is None else result.misses
-    miss_changes = find_changes(
-        result.rows, misses.iloc[order].reset_index(drop=True), result.misses_of[order]
-    )
+    misses = misses.iloc[order].reset_index(drop=True)
+    miss_changes = find_changes(result.rows, misses, result.misses_of[order])
     return ReportContent(
         title=f"Counterfactuals: {outcome}" if title is None else title,
         outcome=outcome,
@@ -54,9 +53,8 @@ def notebook_html(result: Explanations) -> str:
     changes = []
     for i in range(count):
         cells = result.changed.select(result.answer_range(i)[:1])
-        changes.append(
-            [(f.name, *f.format_pair(before, after)) for f, before, after in _pairs(cells, formatters)]
-        )
+        pairs = _pairs(cells, formatters)
+        changes.append([(f.name, *f.format_pair(before, after)) for f, before, after in pairs])
     rows = _row_table(result, np.full(len(result), -1), count)
     return notebook_table(repr(result), rows, changes, len(result) - count)
 

@@ -164,9 +164,8 @@ def _summary_text(
         parts.append(f"\nWhat changes{'' if target == ALL else f' towards {format_value(target)}'}:")
         for name, line in lines.iterrows():
             formatter = formatters[str(name)]
-            parts.append(
-                f"  {formatter.name:<{width}}  {line['share']:>4.0%}  {_change_text(line, formatter)}"
-            )
+            text = _change_text(line, formatter)
+            parts.append(f"  {formatter.name:<{width}}  {line['share']:>4.0%}  {text}")
     if groups is not None:
         shown = groups.set_axis(pd.Index(map(format_value, groups.index), name=groups.index.name), axis=0)
         parts.append(f"\n{shown.to_string(float_format='{:.3f}'.format)}")

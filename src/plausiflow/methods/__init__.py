@@ -1,4 +1,4 @@
-"""Ways to find counterfactuals, all with the same ``explain``; ``plausiflow-bench`` has more, for comparison."""
+"""Ways to find counterfactuals, all with the same ``explain``."""
 
 from plausiflow.methods.base import Method
 from plausiflow.methods.box import BoxedMethod

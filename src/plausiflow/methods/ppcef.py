@@ -52,7 +52,7 @@ class PPCEF(Method):
             the target class (0.5: denser than half of them), or a fitted plausibility of your own.
         confidence: Share of the counterfactuals that a flow which did not guide the search must accept too;
             None skips this calibration.
-        density: What ``fit`` learns if ``plausibility`` is a quantile: the cross-fitted ``ensemble``, one flow
+        density: What ``fit`` learns if ``plausibility`` is a quantile: the cross-fitted ``ensemble``, a flow
             by its architecture (``maf``, ``nsf``, ``realnvp``, ``nice``), or a density of your own (a fitted
             ensemble is only calibrated).
         random_state: Seed of everything that is learned.
@@ -61,7 +61,7 @@ class PPCEF(Method):
         solver: How the problem is solved.
         validity_loss: The validity loss of penalty solvers: the paper's ``hinge``, the ``cross_entropy`` of
             its ablation, or ``published``, the hinge on logits of its multiclass runs.
-        lower: Smallest allowed value, for all features or one each ``(d,)``; a row outside keeps its own value
+        lower: Smallest allowed value, for all features or each ``(d,)``; a row outside keeps its own value
             as bound.
         upper: Largest allowed value, as ``lower``.
         immutable: Columns that keep their value exactly.
@@ -191,7 +191,7 @@ class PPCEF(Method):
 
     def search(self, x: Tensor, y_target: Tensor) -> Solution:
         """Return the closest feasible point of every row."""
-        scores = row_scores(self.fitted_plausibility(), x, y_target)
+        scores = row_scores(self.fitted_plausibility(), x.double(), y_target)
         starts = None if self.bank_ is None else self._starts(x, y_target, self.bank_, self._feasible)
         return self.solver.solve(self._problem(x, y_target, scores), starts)
 
@@ -208,7 +208,7 @@ class PPCEF(Method):
             targets=Targets(y_target),
             validity=self._validity,
             scores=scores,
-            moving=MovingColumns(x),
+            moving=MovingColumns(x.double()),
             rows=torch.arange(len(x), device=x.device),
             lower=lower,
             upper=upper,

@@ -37,14 +37,14 @@ class NetworkClassifier(ABC):
 
     Attributes:
         training: Training settings.
-        seed: Seed of ``fit``: initial weights, validation split, batches and dropout.
+        random_state: Seed of ``fit``: initial weights, validation split, batches and dropout.
         n_features: Number of input columns; 0 before ``fit``.
         n_classes: Number of classes; 0 before ``fit``.
         module_: The trained module; None before ``fit``. ``logits`` evaluates frozen copies of it.
     """
 
     training: Training = field(default_factory=Training)
-    seed: int = 0
+    random_state: int = 0
     n_features: int = field(default=0, init=False)
     n_classes: int = field(default=0, init=False)
     module_: nn.Module | None = field(default=None, init=False)
@@ -86,7 +86,7 @@ class NetworkClassifier(ABC):
                 "rows of every class, for example with a split that is stratified by class."
             )
         n_features, n_classes = x.shape[1], n_classes or int(y.max()) + 1
-        with local_seed(self.seed, x.device):
+        with local_seed(self.random_state, x.device):
             module = self._build(n_features, n_classes).to(dtype=x.dtype, device=x.device)
         train(
             module,
@@ -94,7 +94,7 @@ class NetworkClassifier(ABC):
             x,
             y,
             settings=self._training(len(x)),
-            seed=self.seed,
+            random_state=self.random_state,
             label=type(self).__name__,
             prepare=lambda rows, _: self._prepare(module, rows),
         )
@@ -129,7 +129,7 @@ class NetworkClassifier(ABC):
         except (KeyError, IndexError) as error:
             raise _wrong_state(self, [f"{error} cannot be read"]) from error
         like = next(iter(state.values()))
-        with local_seed(self.seed, like.device):
+        with local_seed(self.random_state, like.device):
             module = self._build(n_features, n_classes).to(dtype=like.dtype, device=like.device)
         expected = {name: tuple(value.shape) for name, value in module.state_dict().items()}
         problems = [f"`{name}` is missing" for name in expected if name not in state]
@@ -250,7 +250,7 @@ class MLPClassifier(_AffineReLU):
 
     Example:
         >>> MLPClassifier(hidden=(64, 64))
-        MLPClassifier(seed=0, hidden=(64, 64), dropout=0.2; not fitted)
+        MLPClassifier(random_state=0, hidden=(64, 64), dropout=0.2; not fitted)
     """
 
     training: Training = field(

@@ -158,9 +158,9 @@ class DenseTrees(nn.Module):
         return (total + last.mean(x)) / len(self.layers)
 
     @torch.no_grad()
-    def initialise(self, x: Tensor, seed: int, *, beta: float, cutoff: float) -> None:
+    def initialise(self, x: Tensor, random_state: int, *, beta: float, cutoff: float) -> None:
         """Set the thresholds and temperatures of every layer from rows, first layer first."""
-        generator = np.random.default_rng(seed)
+        generator = np.random.default_rng(random_state)
         for layer in self.odst_layers():
             layer.initialise(x, generator, beta=beta, cutoff=cutoff)
             x = torch.cat([x, layer(x).flatten(1)], dim=1)
@@ -215,12 +215,12 @@ class NODE(NetworkClassifier):
             raise InvalidInputError("; ".join(problems) + ". The defaults of `NODE()` work for most tables.")
 
     @classmethod
-    def paper(cls, *, seed: int = 0) -> Self:
+    def paper(cls, *, random_state: int = 0) -> Self:
         """Return the settings of the published runs: 128 trees of depth 4, with sparsemax and sparsemoid."""
-        return cls(choice="sparsemax", bins="sparsemoid", seed=seed)
+        return cls(choice="sparsemax", bins="sparsemoid", random_state=random_state)
 
     @classmethod
-    def popov(cls, *, seed: int = 0) -> Self:
+    def popov(cls, *, random_state: int = 0) -> Self:
         """Return a smaller version of NODE's own settings: two layers of 128 trees of depth 6.
 
         The authors used 2048 trees in one layer, or 128 to 1024 in two to eight. This size trains in minutes
@@ -228,7 +228,7 @@ class NODE(NetworkClassifier):
         """
         # Deviation: AdamW on unscaled inputs; NODE's authors use QHAdam, quantile-normalised inputs and
         # averaged weights.
-        return cls(depth=6, n_layers=2, seed=seed)
+        return cls(depth=6, n_layers=2, random_state=random_state)
 
     @classmethod
     def from_weights(
@@ -273,7 +273,7 @@ class NODE(NetworkClassifier):
 
     def _prepare(self, module: nn.Module, x: Tensor) -> None:
         if isinstance(module, DenseTrees):
-            module.initialise(x[:_INIT_ROWS], self.seed, beta=self.init_beta, cutoff=self.init_cutoff)
+            module.initialise(x[:_INIT_ROWS], self.random_state, beta=self.init_beta, cutoff=self.init_cutoff)
 
     def _for_evaluation(self, module: nn.Module) -> nn.Module:
         evaluated = copy.deepcopy(module)

@@ -14,7 +14,7 @@ from typing import Any
 from plausiflow.persistence.states import TensorDict, has_user_class
 from plausiflow.tables import KINDS, MAX_DECIMALS, CellValue
 
-_NOT_SIZES = {"seed", "training", "levels_training"}
+_NOT_SIZES = {"random_state", "training", "levels_training"}
 _MAX_DEPTH = 24
 _WITH_LEVELS = ("boolean", "category", "ordered", "constant")
 

@@ -213,7 +213,7 @@ def _check(folder: Path, parts: SavedExplainer, contents: FolderContents) -> Non
             "thresholds": (plausibility.thresholds_, (plausibility.members, k)),
             "errors": (plausibility.errors_, (plausibility.members, k)),
             "margins": (plausibility.margin_, (k,)),
-            "largest margins": (plausibility.most_margin_, (k,)),
+            "largest margins": (plausibility.max_margin_, (k,)),
         }
         if plausibility.held_out_.numel():
             shapes["percentiles"] = (plausibility.held_out_, (k, 101))

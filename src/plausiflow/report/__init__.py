@@ -4,6 +4,4 @@ from plausiflow.report.content import ReportContent
 from plausiflow.report.notebook import explainer_table, notebook_table
 from plausiflow.report.page import render_report
 
-__all__ = [
-    "ReportContent", "explainer_table", "notebook_table", "render_report",
-]  # fmt: skip
+__all__ = ["ReportContent", "explainer_table", "notebook_table", "render_report"]

@@ -36,13 +36,9 @@ class Histogram:
 def histogram(
     values: FloatArray, *, title: str, threshold: bool = False, integers: bool = False
 ) -> Histogram | None:
-    """Return a histogram of the finite values, or None without any.
+    """Return a histogram of the finite values, or None without any; ``title`` starts its description.
 
-    Args:
-        values: Any numbers.
-        title: Start of the description.
-        threshold: Whether a line marks zero, which then is an edge of the bars.
-        integers: Whether each integer has its own bar.
+    With ``threshold``, a line marks zero, which is an edge of the bars; with ``integers``, each has its bar.
     """
     values = values[np.isfinite(values)]
     if not len(values):

@@ -19,11 +19,8 @@ def notebook_table(
 ) -> str:
     """Return the first rows of a result, with their verdicts and changes, as an HTML table.
 
-    Args:
-        title: Text above the table.
-        rows: Texts ``label``, ``status``, ``predicted``, ``target`` and ``sentence`` of each row.
-        changes: For each row the name, the old and the new value of the features that change.
-        n_hidden: Number of rows that are not shown.
+    ``rows`` has the texts ``label``, ``status``, ``predicted``, ``target`` and ``sentence``; ``changes`` has
+    for each row the name, the old and the new value of the features that change.
     """
     hidden = f"and {format_count(n_hidden, 'more row')}" if n_hidden else ""
     lines = list(zip(rows.to_dict("records"), changes, strict=True))
@@ -40,14 +37,12 @@ def explainer_table(explainer: Any) -> str:  # noqa: ANN401
         facts[explainer.outcome_] = [_name_list([str(label) for label in model.labels]) or "a number"]
         facts["data"] = [_describe_features(encoder.schema.features)]
     facts["rules"] = list(map(str, explainer.constraints)) or ["none"]
-    facts["plausibility"] = [
-        f"denser than {format_share(explainer.plausibility)} of real rows with the target"
-    ]
-    facts["confidence"] = (
-        ["off"]
-        if explainer.confidence is None
-        else [f"{format_share(explainer.confidence)} of the answers must also satisfy an independent density"]
-    )
+    share = format_share(explainer.plausibility)
+    facts["plausibility"] = [f"denser than {share} of real rows with the target"]
+    facts["confidence"] = ["off"]
+    if explainer.confidence is not None:
+        share = format_share(explainer.confidence)
+        facts["confidence"] = [f"{share} of the answers must also satisfy an independent density"]
     facts["judges"] = [f"{explainer.judges:,}"]
     return render("explainer.html.j2", facts=facts)
 

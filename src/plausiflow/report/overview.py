@@ -30,16 +30,10 @@ class Share:
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A table; the first cell of each row is its heading.
-
-    Attributes:
-        caption: Title of the table.
-        columns: Name of each column, and its style: "number", "words" for long texts, or "".
-        rows: Cells of each row.
-    """
+    """A table; the first cell of each row is its heading."""
 
     caption: str
-    columns: dict[str, str]
+    columns: dict[str, str]  # name of each column, and its style: "number", "words" for long texts, or ""
     rows: Sequence[Sequence[str | Share]]
 
 

@@ -41,6 +41,6 @@ __all__ = [
     "MakeMethod", "MixedSearch", "SearchContext", "SearchRequest", "SearchResult", "Target", "TrainingRows",
     "bin_outcomes", "build_engine", "build_problem", "change_costs", "check_settings",
     "corners_of", "feature_weights", "learn_plausibility", "log_proba_of", "monotone_features",
-    "outputs_as_labels", "parse_target", "plausibility_scores", "prepare_request", "read_rows", "restore_engine",
-    "search_targets", "target_classes", "targets_as_text",
+    "outputs_as_labels", "parse_target", "plausibility_scores", "prepare_request", "read_rows",
+    "restore_engine",     "search_targets", "target_classes", "targets_as_text",
 ]  # fmt: skip

@@ -19,7 +19,7 @@ WIDTH, DEPTH, KEEP, FIRST = 4, 4, 5, 12
 
 
 def beam(task: SearchTask, rows: Tensor, typical: dict[int, float]) -> Candidates:
-    """Return the most promising settings of categories, up to ``DEPTH`` changes away from each of some rows."""
+    """Return the most promising settings of categories, up to ``DEPTH`` changes from each of some rows."""
     layout = task.layout
     columns = [column for block in layout.with_levels for column in block.levels]
     if not columns:

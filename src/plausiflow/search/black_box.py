@@ -90,7 +90,7 @@ class BlackBoxSearch:
 
     @torch.no_grad()
     def run(self, task: SearchTask, bank: Bank, *, keep: int = 1) -> Candidates:
-        """Return up to ``keep`` answers for each row of the task, cheapest first, each checked with the model."""
+        """Return up to ``keep`` answers for each row, cheapest first, each checked with the model."""
         return search_in_batches(task, lambda rows: self._search(task, bank, rows, keep), black_box=True)
 
     def _search(self, task: SearchTask, bank: Bank, rows: Tensor, keep: int) -> Candidates:

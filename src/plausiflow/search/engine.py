@@ -107,7 +107,7 @@ class Engine:
         )
 
     def search(self, task: SearchTask, k: int = 1, *, wider: bool = False, quick: bool = False) -> Candidates:
-        """Return at least ``k`` answers for each row that has them, cheapest first, different from each other.
+        """Return at least ``k`` different answers for each row that has them, cheapest first.
 
         For ``k=1`` the runners-up are included, in case the best does not hold when decoded.
 

@@ -151,7 +151,7 @@ def learn_plausibility(
     By default plausibility is a cross-fitted ensemble of densities of what may change, given what cannot.
     """
     immutable, (rising, falling) = rules.immutable, monotone_features(rules)
-    base = MixedDensity.from_layout(encoder.layout, immutable, seed=settings.random_state)
+    base = MixedDensity.from_layout(encoder.layout, immutable, random_state=settings.random_state)
     context = ContextThreshold.from_layout(
         encoder.layout, immutable=immutable, rising=rising, falling=falling
     )
@@ -166,7 +166,7 @@ def learn_plausibility(
             context=context,
             outcome=rows.log_proba,
             quantile=quantile,
-            seed=settings.random_state,
+            random_state=settings.random_state,
         )
         plausibility = fit_plausibility(
             density, single, rows.classes, quantile=quantile, n_classes=rows.n_classes
@@ -209,7 +209,7 @@ def restore_engine(
     known = getattr(context.plausibility, "n_classes", n_classes)
     if n_classes != known:
         raise InvalidInputError(
-            f"The criterion must distinguish {known} classes or bins, as many as the density; got {n_classes}."
+            f"The criterion must have {known} classes or bins, as many as the density; got {n_classes}."
         )
     bank, wider = (
         Bank.load_state(state, name, context.rules.layout, n_classes) for name in ("bank", "wider")

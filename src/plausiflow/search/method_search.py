@@ -1,4 +1,4 @@
-"""Any method as the search over a table: its points are put on the table's grid and checked like all others."""
+"""Any method as the search over a table: its points go to the table's grid and are checked as all others."""
 
 from __future__ import annotations
 

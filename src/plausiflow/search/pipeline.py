@@ -226,7 +226,8 @@ def _diagnose(
 
 
 def _lack(score: float) -> str:
-    return f"the nearest allowed row that the model decides as wanted is {-score:.2f} below the plausibility threshold"
+    nearest = "the nearest allowed row that the model decides as wanted"
+    return f"{nearest} is {-score:.2f} below the plausibility threshold"
 
 
 def _cheapest_choice(result: SearchResult, n: int, count: int) -> Tensor:

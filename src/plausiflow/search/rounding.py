@@ -90,7 +90,7 @@ def _directions(moving: Tensor, shifts: Tensor) -> Tensor:
 
 
 def on_grid(task: SearchTask, candidates: Candidates, directions: Tensor | None = None) -> Tensor:
-    """Return candidates with their changed numbers on the grid, inside bounds: up (1), down (0) or nearest."""
+    """Return candidates with their changed numbers on the grid, in bounds: up (1), down (0) or nearest."""
     x, columns = candidates.x, [column for column in task.layout.gridded if column in task.movable]
     near, below, above = (part[:, columns] for part in task.layout.grid_neighbours(x))
     own, factual = x[:, columns], task.x[candidates.rows][:, columns]
@@ -115,7 +115,7 @@ def on_grid(task: SearchTask, candidates: Candidates, directions: Tensor | None 
 def round_randomly(task: SearchTask, candidates: Candidates) -> Candidates:
     """Return feasible points on the grid near the candidates: the nearest ones and random neighbours.
 
-    A row without any is solved again with extra plausibility. The random numbers depend on the candidate only.
+    A row without any is solved again with extra plausibility. Random numbers depend on the candidate only.
     """
     found = _at_random(task, candidates)
     for extra in EXTRA_PLAUSIBILITY[1:]:
@@ -129,7 +129,7 @@ def round_randomly(task: SearchTask, candidates: Candidates) -> Candidates:
 
 
 def _at_random(task: SearchTask, candidates: Candidates) -> Candidates:
-    """Return the cheapest three feasible ones of the nearest point and 15 random neighbours of a candidate."""
+    """Return the cheapest three feasible ones of a candidate's nearest point and 15 random neighbours."""
     x, columns = candidates.x, task.layout.gridded
     places = x.repeat_interleave(TRIES, dim=0)
     floor, ceiling = (on_grid(task, candidates, torch.full_like(x, way, dtype=torch.long)) for way in (0, 1))

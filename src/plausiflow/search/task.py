@@ -154,13 +154,13 @@ class SearchTask:
         return Candidates(rows=rows, x=x, cost=x.new_full((len(x),), torch.inf))
 
     def costs(self, x_cf: Tensor, rows: Tensor, codes: Tensor | None = None) -> Tensor:
-        """Return the cost of candidates ``(p, width)`` for some rows, shape ``(p,)``; ``codes``: their levels."""
+        """Return the cost of candidates ``(p, width)`` with levels ``codes``, shape ``(p,)``."""
         codes = self.codes_of(x_cf) if codes is None else codes
         return change_costs(self.layout, self.weights, (self.x[rows], self.codes[rows]), (x_cf, codes))
 
     @torch.no_grad()
     def constraint_values(self, x_cf: Tensor, rows: Tensor) -> Tensor:
-        """Return validity, plausibility and linear rules, shape ``(p, 2 + m)``; at least zero if satisfied."""
+        """Return validity, plausibility and linear rules, ``(p, 2 + m)``; at least zero if satisfied."""
         parts = []
         for own, chosen in zip(x_cf.split(CANDIDATES), rows.split(CANDIDATES), strict=True):
             values = [self.validity(own, self.targets, chosen), self.scores.score(own, chosen)]

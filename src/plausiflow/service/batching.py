@@ -42,12 +42,10 @@ class _QueuedJob:
 class Batcher:
     """A thread that runs jobs, together where possible.
 
-    Args:
-        queue_rows: Maximum number of rows in the queue.
-        batch_rows: Maximum number of rows that run together, unless a single job has more.
-        slow: Seconds. After a batch that took longer, batches are halved; they grow again after fast ones.
-        wait: Longest wait for more jobs, in seconds.
-        observe: Called with the number of rows after each batch.
+    At most ``queue_rows`` rows are in the queue. At most ``batch_rows`` rows run together, unless a single
+    job has more. After a batch that took longer than ``slow`` seconds, batches are halved; they grow again
+    after fast ones. ``wait`` is the longest wait for more jobs, in seconds; ``observe`` is called with the
+    number of rows after each batch.
     """
 
     def __init__(
@@ -98,10 +96,8 @@ class Batcher:
     def submit(self, jobs: Sequence[Job], seconds: float) -> list[Future[JobResult]]:
         """Add all jobs to the queue, or none of them; after ``seconds`` seconds they fail with a timeout.
 
-        A future that is cancelled before its job has started removes the job.
-
-        Raises:
-            JobsRejected: The queue has no space for all of them, or the batcher is closed.
+        A future that is cancelled before its job has started removes the job. Raises JobsRejected if the
+        queue has no space for all of them, or the batcher is closed.
         """
         rows, deadline = sum(job.size for job in jobs), time.monotonic() + seconds
         queued = [_QueuedJob(job, deadline, Future()) for job in jobs]
@@ -177,9 +173,8 @@ class Batcher:
                 self._run_group(group[:half])
                 self._run_group(group[half:])
             else:
-                group[0].future.set_exception(
-                    error if isinstance(error, Exception) else RuntimeError(repr(error))
-                )
+                known = error if isinstance(error, Exception) else RuntimeError(repr(error))
+                group[0].future.set_exception(known)
             return
         finally:
             self._last_duration, self._busy_since = time.monotonic() - now, None

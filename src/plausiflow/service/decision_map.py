@@ -42,36 +42,21 @@ MIN_ANGLE = 0.05
 
 @dataclass(frozen=True, eq=False)
 class MapAxis:
-    """One axis of a map.
+    """One axis of a map."""
 
-    Attributes:
-        description: Its description in the response.
-        values: Value of the feature in each cell; None on a projection.
-        positions: Position of each point, 0 to 1 along the axis; None if the number is missing.
-    """
-
-    description: dict[str, Any]
-    values: list[Any]
-    positions: list[float | None]
+    description: dict[str, Any]  # its description in the response
+    values: list[Any]  # value of the feature in each cell; None on a projection
+    positions: list[float | None]  # of each point, 0 to 1 along the axis; None if the number is missing
 
 
 def draw_map(served: ServedModel, request: MapRequest, target: Target) -> dict[str, Any]:
     """Return the outputs of the model and the scores of the density around a row, as JSON values.
 
-    Args:
-        served: The model.
-        request: The row, further points such as counterfactuals, the axes, and the number of cells along
-            each; a level, or one of few values of a number, has one cell.
-        target: The wanted outcome, or the interval of a predicted number.
-
-    Returns:
-        ``kind`` (``features`` or ``projection``), both axes, and grids with the lowest line first: the
-        ``probability`` of the target or the ``prediction``, the ``lead`` (by how much the target wins; not
-        negative where the target is met) and the ``score`` (nats above the threshold). Cells outside the
-        training range are None. ``points`` are positions on the axes, the row first.
-
-    Raises:
-        InvalidInputError: A row cannot be read, or fewer than two numbers span the projection.
+    They are ``kind`` (``features`` or ``projection``), both axes, and grids with the lowest line first: the
+    ``probability`` of the target or the ``prediction``, the ``lead`` (by how much the target wins; not
+    negative where the target is met) and the ``score`` (nats above the threshold). Cells outside the training
+    range are None. ``points`` are positions on the axes, the row first. A level, or one of few values of a
+    number, has one cell.
     """
     encoder, model, engine = served.encoder, served.model, served.explainer.engine_
     assert engine is not None
@@ -189,8 +174,7 @@ def _project(
 ) -> tuple[Tensor, Tensor, list[MapAxis]]:
     """Return the plane through rows ``x`` ``(n, width)``, the first of which is explained.
 
-    Returns:
-        Encoded rows of ``size`` × ``size`` cells, line by line; which are in the training range; both axes.
+    It is encoded rows of ``size`` × ``size`` cells, line by line; which are in the training range; both axes.
     """
     blocks = [b for b in layout.blocks if b.number is not None and b.name not in immutable]
     if len(blocks) < 2:
@@ -217,15 +201,14 @@ def _project(
         cells = layout.with_codes(cells, layout.codes(x)[nearest])
 
     axes = []
-    for k, (start, positions) in enumerate(
-        zip(corner.tolist(), ((coordinates - corner) / side).T, strict=True)
-    ):
+    positions = ((coordinates - corner) / side).T.tolist()
+    for k, start in enumerate(corner.tolist()):
         shares = [(b.name, share) for b, share in zip(blocks, directions[k].tolist(), strict=True)]
         shares.sort(key=lambda pair: -abs(pair[1]))
         parts = [{"feature": name, "share": round(share, 4)} for name, share in shares]
         ends = {"from": start, "to": start + side}
         description = {"name": names[k], "scale": "linear", **ends, "parts": parts}
-        axes.append(MapAxis(description, [None] * size, positions.tolist()))
+        axes.append(MapAxis(description, [None] * size, positions[k]))
     return cells, inside, axes
 
 

@@ -15,13 +15,7 @@ CLIENT_CLOSED = 499
 
 @dataclass(eq=False)
 class RequestError(PlausiflowError):
-    """A request that the service does not answer.
-
-    Attributes:
-        status: HTTP status, 400 or above.
-        text: What was expected, what came, and what to do.
-        headers: Further headers of the response.
-    """
+    """A request that the service does not answer, with an HTTP status of 400 or above."""
 
     status: int
     text: str

@@ -25,40 +25,27 @@ from plausiflow.service.served_model import ServedModel
 
 @dataclass(frozen=True)
 class JobResult:
-    """The result of one job.
+    """The result of one job."""
 
-    Attributes:
-        texts: JSON of each row, or of the map.
-        statuses: The status of each explained row.
-        batch_rows: Number of rows that ran together, including those of other clients.
-    """
-
-    texts: list[str]
-    statuses: list[str]
-    batch_rows: int
+    texts: list[str]  # JSON of each row, or of the map
+    statuses: list[str]  # status of each explained row
+    batch_rows: int  # number of rows that ran together, including those of other clients
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Job:
-    """Some rows of one request, or a map.
+    """Some rows of one request, or a map. Jobs with the same ``key`` run together.
 
-    Attributes:
-        run: Returns the results of jobs with the same key, in about the given number of seconds.
-        key: Jobs with the same key run together.
-        served: The model.
-        request: Body of the request.
-        positions: Positions of the rows in the request.
-        rows: The rows.
-        targets: The name of a policy, or the target of each row.
+    ``run`` returns the results of jobs with the same key, in about the given number of seconds.
     """
 
     run: Callable[[Sequence[Job], float], list[JobResult]]
     key: Hashable
     served: ServedModel
-    request: Any
-    positions: tuple[int, ...] = (0,)
+    request: Any  # body of the request
+    positions: tuple[int, ...] = (0,)  # positions of the rows in the request
     rows: tuple[JsonRow, ...] = ()
-    targets: str | tuple[Any, ...] = ()
+    targets: str | tuple[Any, ...] = ()  # the name of a policy, or the target of each row
 
     @property
     def size(self) -> int:

@@ -19,11 +19,7 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Metrics:
-    """Metrics of one service, in their own registry.
-
-    Args:
-        waiting: Returns the number of rows in the queue.
-    """
+    """Metrics of one service, in their own registry; ``waiting`` returns the number of rows in the queue."""
 
     def __init__(self, waiting: Callable[[], float]) -> None:
         self.registry = registry = CollectorRegistry()

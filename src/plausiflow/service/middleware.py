@@ -36,34 +36,21 @@ PROTECTED = ("/v1", "/openapi.json")
 
 @dataclass
 class RequestRecord:
-    """The record of a request for the log and the metrics.
+    """The record of a request for the log and the metrics."""
 
-    Attributes:
-        id: Identifier in the log and in the header ``X-Request-Id``.
-        status: Status of the response.
-        rows: Number of rows in the request.
-        batch_rows: Number of rows that were answered together with them.
-    """
-
-    id: str
+    id: str  # identifier in the log and in the header `X-Request-Id`
     status: int = CLIENT_CLOSED
-    rows: int = 0
-    batch_rows: int = 0
+    rows: int = 0  # number of rows in the request
+    batch_rows: int = 0  # number of rows that were answered together with them
 
 
 @dataclass(frozen=True, eq=False)
 class RequestMiddleware:
-    """Middleware that authenticates requests, records them, and adds headers to responses.
-
-    Attributes:
-        app: The application.
-        metrics: Metrics that count the requests.
-        token: Token for protected addresses; None if they need none.
-    """
+    """Middleware that authenticates requests, records them, and adds headers to responses."""
 
     app: App
     metrics: Metrics
-    token: str | None = None
+    token: str | None = None  # token for protected addresses; None if they need none
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""

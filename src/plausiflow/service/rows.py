@@ -26,23 +26,15 @@ CellType: TypeAlias = Literal["null", "text", "boolean", "number", "huge"]
 
 @dataclass(frozen=True)
 class JsonRow:
-    """One row of a request.
+    """One row of a request."""
 
-    Attributes:
-        cells: Values in the order of the schema.
-        widened: Names of the columns that the row widens, each with the type of its cell.
-    """
-
-    cells: tuple[JsonCell, ...]
-    widened: tuple[tuple[str, CellType], ...] = ()
+    cells: tuple[JsonCell, ...]  # values in the order of the schema
+    widened: tuple[tuple[str, CellType], ...] = ()  # columns that the row widens, with the cell's type
 
 
 @dataclass(frozen=True)
 class RowReader:
     """Reader of JSON rows.
-
-    Attributes:
-        schema: Schema of the training table.
 
     Example:
         >>> table = pd.DataFrame({"age": [31, 54, 47], "job": ["nurse", "cook", "cook"]})
@@ -67,12 +59,7 @@ class RowReader:
         return read
 
     def frame(self, rows: Sequence[JsonRow], index: Sequence[int] | None = None) -> pd.DataFrame:
-        """Return the data frame of rows that widen the same columns.
-
-        Args:
-            rows: One row or more.
-            index: Labels of the rows; if None, they are numbered from 0.
-        """
+        """Return the data frame of rows that widen the same columns; by default they are numbered from 0."""
         columns = zip(*(row.cells for row in rows), strict=True)
         widened = dict(rows[0].widened)
         made = {
@@ -139,7 +126,9 @@ def _column(cells: Iterable[JsonCell], dtype: Dtype, widened: CellType | None) -
     if isinstance(dtype, pd.CategoricalDtype) and widened in (None, "text"):
         return column_from_values(values, dtype)
     if widened is None:
-        if _is_json_dtype(dtype):
+        # JSON has values of these dtypes; values of others, such as dates, are sent as text.
+        checks = (is_bool_dtype, is_integer_dtype, is_float_dtype, is_string_dtype, is_object_dtype)
+        if any(check(dtype) for check in checks):
             return column_from_values(values, dtype)
         parsed = _parse_text(values.tolist(), dtype)
         assert parsed is not None
@@ -147,12 +136,6 @@ def _column(cells: Iterable[JsonCell], dtype: Dtype, widened: CellType | None) -
     if widened in ("number", "null") and (is_integer_dtype(dtype) or is_float_dtype(dtype)):
         return pd.Series(values).astype("float64" if isinstance(dtype, np.dtype) else "Float64")
     return pd.Series(values, dtype=object)
-
-
-def _is_json_dtype(dtype: Dtype) -> bool:
-    """Return whether JSON has values of this dtype; values of others, such as dates, are sent as text."""
-    checks = (is_bool_dtype, is_integer_dtype, is_float_dtype, is_string_dtype, is_object_dtype)
-    return any(check(dtype) for check in checks)
 
 
 def _parse_text(values: Sequence[Any], dtype: Dtype) -> pd.Series | None:

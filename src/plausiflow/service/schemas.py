@@ -67,12 +67,7 @@ def whole_number(smallest: int, largest: int) -> Any:  # noqa: ANN401
 def parse_bounds(pair: object, *, as_target: bool = False) -> tuple[float | None, float | None]:
     """Return a lower and an upper bound, None for no bound; whole numbers as integers.
 
-    Args:
-        pair: The JSON value.
-        as_target: Whether one of the bounds must be given, and both must differ.
-
-    Raises:
-        ValueError: The value is not such a pair.
+    With ``as_target``, one of the bounds must be given, and both must differ.
     """
     if not isinstance(pair, list) or len(pair) != 2:
         raise ValueError("must be a pair of numbers such as [100, null]")

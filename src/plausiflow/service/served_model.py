@@ -25,21 +25,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 @dataclass(frozen=True, eq=False)
 class ServedModel:
-    """An explainer that clients may use.
+    """A fitted explainer that clients may use."""
 
-    Attributes:
-        name: Name in the addresses: letters, digits, ``_``, ``.`` and ``-``.
-        explainer: A fitted explainer.
-        rows: Example rows for the what-if page; the first 200 are offered.
-
-    Raises:
-        InvalidInputError: The name cannot be part of an address, or the rows lack columns of the table.
-        NotFittedError: The explainer is not fitted.
-    """
-
-    name: str
+    name: str  # name in the addresses: letters, digits, `_`, `.` and `-`
     explainer: Explainer
-    rows: pd.DataFrame | None = None
+    rows: pd.DataFrame | None = None  # example rows for the what-if page; the first 200 are offered
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -25,17 +25,7 @@ STUCK_FACTOR = 2.0
 
 
 class Service:
-    """Served models, the thread that runs jobs, and metrics.
-
-    Args:
-        explainers: Fitted explainers by name.
-        settings: Limits.
-        rows: Example rows for the what-if page, by the name of the explainer.
-
-    Raises:
-        InvalidInputError: There is no explainer, a name cannot be part of an address, or rows do not match.
-        NotFittedError: An explainer is not fitted.
-    """
+    """Served models, the thread that runs jobs, and metrics; see ``create_app``."""
 
     def __init__(
         self,
@@ -71,17 +61,10 @@ class Service:
     async def run(
         self, jobs: Sequence[Job], disconnected: Callable[[], Awaitable[object]]
     ) -> tuple[list[str], int]:
-        """Run the jobs of one request.
+        """Run the jobs of one request; ``disconnected`` returns when the client has closed the connection.
 
-        Args:
-            jobs: The jobs.
-            disconnected: Returns when the client has closed the connection.
-
-        Returns:
-            The JSON of each row, and the number of rows in the largest batch that ran some of them.
-
-        Raises:
-            RequestError: The queue is full, the time is over, or the library refuses the request.
+        Returns the JSON of each row, and the number of rows in the largest batch that ran some of them.
+        Raises a RequestError if the queue is full, the time is over, or the library refuses the request.
         """
         limit = self.settings.time_limit
         try:

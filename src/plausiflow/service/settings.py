@@ -41,10 +41,8 @@ class ServiceSettings:
     def __post_init__(self) -> None:
         counts = ("max_rows", "max_body", "queue_rows", "batch_rows", "retry_after", "max_connections")
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        fine = {
-            name: ("a whole number, 1 or more", is_whole(values[name]) and values[name] >= 1)
-            for name in counts
-        }
+        text = "a whole number, 1 or more"
+        fine = {name: (text, is_whole(values[name]) and values[name] >= 1) for name in counts}
         fine |= {
             "max_map": ("a whole number, 2 or more", is_whole(self.max_map) and self.max_map >= 2),
             "queue_rows": (

@@ -16,11 +16,7 @@ MAX_DEPTH = 32
 
 
 def parse_json(body: bytes) -> Any:  # noqa: ANN401
-    """Return the value of a JSON text.
-
-    Raises:
-        RequestError: The text is not UTF-8, not complete, nested too deeply, repeats a name in an object, or
-            has a number such as NaN or an incomplete Unicode escape.
+    """Return the value of a JSON text, or raise a RequestError that says what is wrong with it.
 
     Example:
         >>> parse_json(b'{"instances": [{"age": 40}]}')

@@ -70,8 +70,8 @@ def test_the_margin_is_kept_in_the_ensemble_and_never_beyond_what_a_tenth_of_the
     assert torch.equal(ensemble.margin_, found.margin)
     assert found.margin.shape == found.passed.shape == (2,)
     assert (found.margin >= 0).all()
-    assert (found.margin <= ensemble.most_margin_).all()
-    assert (ensemble.most_margin_ > 0).all()
+    assert (found.margin <= ensemble.max_margin_).all()
+    assert (ensemble.max_margin_ > 0).all()
 
 
 def test_it_is_deterministic_and_leaves_the_global_generator_alone():
@@ -113,7 +113,7 @@ def closed_form(cap):
     ensemble._stacked = Frozen(Round())
     ensemble.thresholds_, ensemble.errors_ = torch.zeros(2, 3, 2, dtype=torch.float64)
     ensemble.margin_ = torch.zeros(2, dtype=torch.float64)
-    ensemble.most_margin_ = torch.full((2,), cap, dtype=torch.float64)
+    ensemble.max_margin_ = torch.full((2,), cap, dtype=torch.float64)
     return ensemble
 
 
@@ -179,7 +179,7 @@ def test_either_aggregation_can_be_calibrated(ensemble, aggregation):
     ensemble.aggregation = aggregation
     found = calibrated(ensemble, 0.8)
     assert torch.isfinite(found.passed).all()
-    assert (found.margin <= ensemble.most_margin_).all()
+    assert (found.margin <= ensemble.max_margin_).all()
 
 
 @pytest.mark.parametrize("confidence", [0.01, 0.9, 0.999])
@@ -202,7 +202,7 @@ def test_a_class_that_cannot_reach_it_is_warned_about_with_its_share_and_margin_
     (warning,) = caught
     text = str(warning.message)
     assert found.passed[1] < 0.8
-    assert found.margin[1] == ensemble.most_margin_[1]
+    assert found.margin[1] == ensemble.max_margin_[1]
     assert "The confidence of 0.8 cannot be reached within what a tenth of the real rows reach" in text
     assert f"class 1: {float(found.passed[1]):.2f}" in text
     assert "More rows of these classes would help" in text

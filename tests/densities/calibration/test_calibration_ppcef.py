@@ -57,7 +57,7 @@ def test_by_default_the_ensemble_is_learned_and_every_answer_is_feasible(brief):
 def test_the_same_seed_learns_the_same_and_another_one_another(brief):
     first, again, other = (fit(random_state=seed).plausibility_ for seed in (1, 1, 2))
     assert all(torch.equal(value, again.state()[name]) for name, value in first.state().items())
-    assert first.seed == 1
+    assert first.random_state == 1
     assert not torch.isclose(first.thresholds_, other.thresholds_).any()
 
 
@@ -78,7 +78,11 @@ def test_one_flow_is_one_word_away(brief, architecture):
     method = fit(density=architecture, plausibility=0.3, random_state=3)
     learned = method.plausibility_
     assert isinstance(learned, Thresholded)
-    assert (learned.quantile, learned.density.architecture, learned.density.seed) == (0.3, architecture, 3)
+    assert (learned.quantile, learned.density.architecture, learned.density.random_state) == (
+        0.3,
+        architecture,
+        3,
+    )
     expected = Thresholded(density=learned.density, quantile=0.3).fit(x, y)
     assert torch.equal(learned.log_delta_, expected.log_delta_)
     assert method.explain(x[:10]).feasible.all()

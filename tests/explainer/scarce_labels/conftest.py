@@ -11,4 +11,4 @@ from scarce import BASE, gaussians, outcome
 def by_bayes(default_dtype):
     """Fitted without any label."""
     x, y = gaussians(900)
-    return CrossFitEnsemble(members=3, base=BASE, outcome=outcome, seed=1).fit(x, torch.zeros_like(y))
+    return CrossFitEnsemble(members=3, base=BASE, outcome=outcome, random_state=1).fit(x, torch.zeros_like(y))

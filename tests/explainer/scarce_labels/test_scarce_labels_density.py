@@ -31,7 +31,7 @@ def test_without_a_label_the_density_is_nearly_as_close_to_the_truth_as_with_all
 
     rows, classes = gaussians(900)
     all_labels, some = (
-        CrossFitEnsemble(members=3, base=BASE, seed=1).fit(rows[:n], classes[:n]) for n in (900, 60)
+        CrossFitEnsemble(members=3, base=BASE, random_state=1).fit(rows[:n], classes[:n]) for n in (900, 60)
     )
     assert error(by_bayes) < 0.15
     assert error(by_bayes) < 2 * error(all_labels)

@@ -52,7 +52,7 @@ def test_rows_that_count_nothing_are_not_seen():
 
 def test_thresholds_are_what_labels_would_have_given(by_bayes):
     x, y = gaussians(900)
-    part = split_by_class(torch.zeros_like(y), 3, seed=1)
+    part = split_by_class(torch.zeros_like(y), 3, random_state=1)
     with torch.no_grad():
         own = by_bayes.member_log_probs(x, y)[part, torch.arange(900)]
     for m in range(3):
@@ -145,9 +145,9 @@ def test_margins_are_calibrated_by_members_left_out(by_bayes):
 
 def test_what_was_learned_comes_back_from_a_file(by_bayes):
     x, y = gaussians(30, seed=6)
-    again = CrossFitEnsemble(members=3, base=BASE, outcome=outcome, seed=1)
+    again = CrossFitEnsemble(members=3, base=BASE, outcome=outcome, random_state=1)
     again.load_state(from_bytes(to_bytes(by_bayes.state())))
     assert torch.equal(again.score(x, y), by_bayes.score(x, y))
     assert torch.equal(again.log_prob(x, y), by_bayes.log_prob(x, y))
     with pytest.raises(InvalidInputError, match="`outcome`"):
-        CrossFitEnsemble(members=3, base=BASE, seed=1).load_state(by_bayes.state())
+        CrossFitEnsemble(members=3, base=BASE, random_state=1).load_state(by_bayes.state())

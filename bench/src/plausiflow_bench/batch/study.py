@@ -149,7 +149,7 @@ def _working_folder(folder: Path | None) -> Iterator[Path]:
 def _fit_explainer(selection: BatchSelection, folder: Path) -> None:
     """Fit and save the cheapest explainer that verifies every counterfactual."""
     x, y = loans.draw(selection.train, selection.seed)
-    model = LinearClassifier(seed=selection.seed)
+    model = LinearClassifier(random_state=selection.seed)
     explainer = Explainer(model, confidence=None, judges=0, sparsity=None, random_state=selection.seed)
     explainer.fit(x[list(loans.STEPS)], y).save(folder)
 

@@ -80,14 +80,14 @@ def fit_classifier(dataset: str, kind: str, fold: int, seed: int) -> NetworkClas
     """Fit a classifier to the training rows of a fold. The result is cached."""
     data = load_fold(dataset, fold)
     classes: dict[str, type[NetworkClassifier]] = {"lr": LinearClassifier, "mlp": MLPClassifier, "node": NODE}
-    return classes[kind](seed=seed).fit(data.x_train, data.y_train)
+    return classes[kind](random_state=seed).fit(data.x_train, data.y_train)
 
 
 @cache
 def fit_thresholded_flow(dataset: str, fold: int, seed: int) -> Thresholded:
     """Fit a flow to a fold, with the median of each class as its threshold. The result is cached."""
     data = load_fold(dataset, fold)
-    flow = ConditionalFlow(seed=seed).fit(data.x_train, data.y_train)
+    flow = ConditionalFlow(random_state=seed).fit(data.x_train, data.y_train)
     return Thresholded(density=flow).fit(data.x_train, data.y_train)
 
 

@@ -30,7 +30,7 @@ from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import KFold
 from torch import Tensor
 
-from plausiflow.densities import GMM, quantile_of
+from plausiflow.densities import GMM, lower_quantile
 
 Array = NDArray[np.float64]
 Distance = Literal["l1", "l2"]
@@ -100,7 +100,7 @@ def learn_region(
     """
     count = choose_components(x, components, regularisation, seed)
     added = _default_regularisation(x, count) if regularisation is None else regularisation
-    mixture = GMM(components=count, regularisation=added, seed=seed)
+    mixture = GMM(components=count, regularisation=added, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         mixture.fit(x, torch.zeros(len(x), dtype=torch.long))
@@ -113,7 +113,7 @@ def learn_region(
     offsets = -2 * log_weights + x.shape[1] * math.log(2 * math.pi) + log_det
     squared = squared_mahalanobis(x, means, factors)
     energies = squared + offsets
-    threshold = quantile_of(energies.amin(dim=1), 1 - quantile)
+    threshold = lower_quantile(energies.amin(dim=1), 1 - quantile)
     if radii == "published":
         # Deviation: the published code keeps the rows of *high* energy, so the ellipsoids contain all rows of
         # the class and most of the others. Only `Artelt.paper` uses it.

@@ -70,7 +70,7 @@ class Autoencoder:
             rebuilt: Tensor = layers.decoder(layers.encoder(rows))
             return (rebuilt - rows).square().sum(dim=1)
 
-        train(layers, loss, x, classes, settings=self.training, seed=self.seed, label="Autoencoder")
+        train(layers, loss, x, classes, settings=self.training, random_state=self.seed, label="Autoencoder")
         layers.zero_grad(set_to_none=True)
         self.n_features_, self._frozen = d, Frozen(layers)
         return self

@@ -80,7 +80,7 @@ class LatentMethod(Method):
         """Learn an unconditional flow of all training rows ``(n, d)``, unless a flow was given."""
         check_rows(x, y, n_classes=self.classifier.n_classes)
         if self.flow is None:
-            flow = ConditionalFlow(architecture=self.architecture, seed=self.seed)
+            flow = ConditionalFlow(architecture=self.architecture, random_state=self.seed)
             self.flow_ = flow.fit(x, torch.zeros_like(y), n_classes=1)
         return self
 

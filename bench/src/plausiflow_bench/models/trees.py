@@ -244,7 +244,7 @@ class SharedDensities:
         )
         if self.one_flow:
             x = encoder.encode(case.x_train).x
-            density = ConditionalFlow(seed=self.seed).fit(x.float(), classes)
+            density = ConditionalFlow(random_state=self.seed).fit(x.float(), classes)
             return Thresholded(density=density).fit(x, classes), None
         rules = CompiledRules(case.rules, encoder.schema, encoder.layout)
         n_classes = int(classes.max()) + 1

@@ -33,8 +33,8 @@ def make_density(name: str, seed: int) -> Density:
     if name == "kde":
         return KDE()
     if name == "gmm":
-        return GMM(seed=seed)
-    return ConditionalFlow(architecture=name, seed=seed)  # type: ignore[arg-type]
+        return GMM(random_state=seed)
+    return ConditionalFlow(architecture=name, random_state=seed)  # type: ignore[arg-type]
 
 
 def run(selection: Selection, names: tuple[str, ...] = DENSITIES) -> Iterator[Row]:

@@ -59,7 +59,7 @@ def fit_ensemble(dataset: str, fold: int, seed: int) -> tuple[CrossFitEnsemble, 
     """Fit the ensemble of a fold, uncalibrated; return it with its processor seconds. Cached."""
     data = load_fold(dataset, fold)
     with CpuTimer() as timer:
-        ensemble = CrossFitEnsemble(seed=seed, workers=1).fit(data.x_train, data.y_train)
+        ensemble = CrossFitEnsemble(random_state=seed, workers=1).fit(data.x_train, data.y_train)
     return ensemble, timer.seconds
 
 
@@ -124,7 +124,7 @@ def _case(selection: Selection, dataset: str, kind: str, fold: int) -> Iterator[
     alone = PPCEF(classifier=model, plausibility=single, lower=0.0, upper=1.0).fit(data.x_train, data.y_train)
     yield row("sqp_one_flow", alone.explain(x, target), paper, one)
     for name in ("mean", "min"):
-        aggregated = copy.deepcopy(ensemble).aggregating(name, data.x_train, data.y_train)
+        aggregated = copy.deepcopy(ensemble).set_aggregation(name, data.x_train, data.y_train)
         method = PPCEF(
             classifier=model, density=aggregated, lower=0.0, upper=1.0, random_state=selection.seed
         )
@@ -161,7 +161,7 @@ def frontier(dataset: str, selection: Selection) -> Iterator[Row]:
     ensemble = copy.deepcopy(fit_ensemble(dataset, 0, selection.seed)[0])
     judges = fit_judges(dataset, 0)
     for share in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0):
-        ensemble.margin_ = share * ensemble.most_margin_
+        ensemble.margin_ = share * ensemble.max_margin_
         method = PPCEF(classifier=model, plausibility=ensemble, lower=0.0, upper=1.0)
         found = method.fit(data.x_train, data.y_train).explain(x, target_policy(model.n_classes))
         with_cf = found[found.found]

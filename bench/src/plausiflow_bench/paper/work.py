@@ -114,8 +114,10 @@ class PaperWork:
 
     def _models(self, task: StudyTask, data: Fold) -> FoldModels:
         store = self._store
-        classifier = store.fit(_CLASSIFIERS[task.classifier](seed=task.seed), data.x_train, data.y_train)
-        flow = store.fit(ConditionalFlow(seed=task.seed), data.x_train, data.y_train)
+        classifier = store.fit(
+            _CLASSIFIERS[task.classifier](random_state=task.seed), data.x_train, data.y_train
+        )
+        flow = store.fit(ConditionalFlow(random_state=task.seed), data.x_train, data.y_train)
         plausibility = Thresholded(density=flow.value, scheme="pooled").fit(data.x_train, data.y_train)
         return FoldModels(
             classifier=classifier.value,
@@ -155,7 +157,7 @@ class FoldModels:
             return PPCEF(classifier=self.classifier, plausibility=self.plausibility, lower=0.0, upper=1.0)
         if name == "ppcef_ensemble":
             ensemble = self.store.fit(
-                CrossFitEnsemble(seed=self.seed, workers=1), self.data.x_train, self.data.y_train
+                CrossFitEnsemble(random_state=self.seed, workers=1), self.data.x_train, self.data.y_train
             )
             return PPCEF(
                 classifier=self.classifier,

@@ -197,7 +197,7 @@ class SpeedBench:
             table = load_table(FALLBACK_TABLE)
         train, test = table.split(self.plan.table_train, 60)
         explainer = Explainer(
-            MLPClassifier(hidden=(64, 64), seed=self.seed),
+            MLPClassifier(hidden=(64, 64), random_state=self.seed),
             constraints=table_rules(train),
             orders=train.orders,
             confidence=self.plan.confidence,

@@ -128,19 +128,19 @@ class ModelCache:
 
     def classifier(self, kind: str, data: SpeedData, recipe: ModelRecipe) -> NetworkClassifier:
         """Return the fitted classifier ``lr`` or ``mlp``."""
-        model: NetworkClassifier = LinearClassifier(seed=self.seed)
+        model: NetworkClassifier = LinearClassifier(random_state=self.seed)
         if kind == "mlp":
-            model = MLPClassifier(hidden=recipe.hidden, seed=self.seed)
+            model = MLPClassifier(hidden=recipe.hidden, random_state=self.seed)
         return self._fit(model if recipe.training is None else replace(model, training=recipe.training), data)
 
     def density(
         self, kind: str, classifier: NetworkClassifier, data: SpeedData, recipe: ModelRecipe
     ) -> Plausibility:
         """Return ``one`` flow with its thresholds, or the ``ensemble``, calibrated for a classifier."""
-        base = replace(recipe.flow, seed=self.seed)
+        base = replace(recipe.flow, random_state=self.seed)
         if kind == "one":
             return self._fit(Thresholded(density=self._fit(base, data)), data)
-        ensemble = CrossFitEnsemble(members=recipe.members, base=recipe.flow, seed=self.seed)
+        ensemble = CrossFitEnsemble(members=recipe.members, base=recipe.flow, random_state=self.seed)
         return self._calibrate(self._fit(ensemble, data), classifier, data)
 
     def method(

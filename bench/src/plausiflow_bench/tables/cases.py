@@ -151,7 +151,7 @@ def fit_case(name: str, train: int | None, seed: int, judges: int) -> Case:
     train_table, test = load_table(name).study_split()
     train_table = first_rows(train_table, train)
     explainer = Explainer(
-        MLPClassifier(hidden=(64, 64), seed=seed),
+        MLPClassifier(hidden=(64, 64), random_state=seed),
         constraints=table_rules(train_table),
         orders=train_table.orders,
         judges=judges,

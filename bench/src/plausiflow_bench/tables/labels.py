@@ -89,7 +89,7 @@ def _fit_model(train: Table, selection: LabelSelection) -> MLPClassifier:
     encoder = Encoder(Schema.infer(train.x, orders=train.orders))
     x, (labels, classes) = encoder.encode(train.x).x.float(), encode_labels(train.y, len(train.x))
     n = selection.labelled
-    model = MLPClassifier(hidden=(64, 64), training=CLASSIFIER_TRAINING, seed=selection.seed)
+    model = MLPClassifier(hidden=(64, 64), training=CLASSIFIER_TRAINING, random_state=selection.seed)
     return model.fit(x[:n], classes[:n], n_classes=len(labels))
 
 

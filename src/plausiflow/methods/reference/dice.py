@@ -101,7 +101,7 @@ class DiCE(BoxedMethod):
         return found
 
     def loss(self, sets: Tensor, x: Tensor, y_target: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the objective ``(n,)`` of sets ``(n, q, d)`` and the log-odds ``(n, q)`` of their members."""
+        """Return the objective ``(n,)`` of sets ``(n, q, d)``, and their members' log-odds ``(n, q)``."""
         n, q, d = sets.shape
         logits = self.classifier.logits(sets.reshape(-1, d))
         odds = log_odds(logits, y_target.repeat_interleave(q)).view(n, q)
@@ -142,7 +142,7 @@ class DiCE(BoxedMethod):
         lower, upper = (bound[:, None] for bound in self.box(x))
         sets = (x[:, None] + _FIRST_OFFSET * torch.arange(self.count).to(x)[:, None]).clamp(lower, upper)
         found, lowest, adam = sets, x.new_full((len(x),), math.inf), RowAdam(sets)
-        # At a factual's value any gradient up to this is a subgradient of the distance; autograd returns zero.
+        # At a factual's value any gradient up to this is a subgradient of the distance; autograd gives zero.
         kink = self.proximity / (self.count * x.shape[1]) / self._spread(x)
         for step in range(self.steps + 1):
             loss, odds, derivative = self._evaluate(sets, x, y_target)

@@ -11,8 +11,8 @@ if enough iterates were accepted, else lowered, by bisection between a weight th
 not, and the next turn starts at the factual. The closest accepted iterate of all turns is the result.
 
 The published runs first *sweep* ten weights, each a tenth of the one before, to find the two bounds. Without
-the sweep the upper bound is known: if :math:`\lambda` is the norm of the loss's gradient at the factual, in the
-norm dual to the distance, the factual is a stationary point.
+the sweep the upper bound is known: if :math:`\lambda` is the norm of the loss's gradient at the factual, in
+the norm dual to the distance, the factual is a stationary point.
 """
 
 from __future__ import annotations
