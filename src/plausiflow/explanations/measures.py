@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from plausiflow.core import METRICS, Context, Density, Plausibility, Variant, evaluate, verify_counterfactuals
-from plausiflow.densities import CrossFitEnsemble, Judges
+from plausiflow.densities import Judges
 from plausiflow.explanations.checks import FIGURES
 from plausiflow.models import TableModel
 from plausiflow.search import (
@@ -99,9 +99,10 @@ def verdict_table(
 
 def held_out_percentiles(plausibility: Plausibility) -> FloatArray | None:
     """Return percentiles of the scores of held-out rows by class, ``(k, 101)``; None if unknown."""
-    if not isinstance(plausibility, CrossFitEnsemble) or not plausibility.held_out_.numel():
+    held_out: Tensor | None = getattr(plausibility, "held_out_", None)
+    if held_out is None or not held_out.numel():
         return None
-    return plausibility.held_out_.numpy()
+    return held_out.numpy()
 
 
 def result_metrics(result: Explanations, variant: Variant) -> pd.Series:
