@@ -35,7 +35,7 @@ def default(request):
 @pytest.mark.slow
 def test_members_trained_in_worker_processes_equal_those_trained_here_bit_for_bit(default):
     x, y = rows(2, n=60, precision=default)
-    settings = {"members": 3, "base": BRIEF, "seed": 1}
+    settings = {"members": 3, "base": BRIEF, "random_state": 1}
     here = CrossFitEnsemble(**settings, workers=1).fit(x, y)
     elsewhere = CrossFitEnsemble(**settings, workers=2).fit(x, y)
     assert equal_states(here.state(), elsewhere.state())
@@ -96,7 +96,7 @@ def worker(monkeypatch):
 def test_settings_and_weights_of_a_worker_are_complete(worker, architecture):
     x, y = rows(2, n=60)
     base = replace(BRIEF, architecture=architecture, log_scale_bound=1.5, sd_floor=0.1)
-    settings = {"members": 3, "base": base, "seed": 1}
+    settings = {"members": 3, "base": base, "random_state": 1}
     here = CrossFitEnsemble(**settings, workers=1).fit(x, y)
     assert worker.started == 0
     elsewhere = CrossFitEnsemble(**settings, workers=2).fit(x, y)
@@ -122,7 +122,7 @@ def test_a_real_worker_that_fails_is_an_error_with_its_last_line(monkeypatch):
         "dumps",
         lambda task: dumps(
             task | {"settings": task["settings"] | {"architecture": "flow"}}
-            if task["settings"]["seed"] == 1
+            if task["settings"]["random_state"] == 1
             else task
         ),
     )

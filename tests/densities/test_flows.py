@@ -58,7 +58,7 @@ def test_training_raises_the_likelihood(architecture):
 @pytest.mark.parametrize("training", [BRIEF, UNTRAINED], ids=["trained", "untrained"])
 def test_the_seed_decides_the_weights(architecture, training):
     first, again, other = (
-        flow(architecture, training, seed=seed).fit(*rows(2, n=60)).state() for seed in (0, 0, 1)
+        flow(architecture, training, random_state=seed).fit(*rows(2, n=60)).state() for seed in (0, 0, 1)
     )
     assert all(torch.equal(value, again[name]) for name, value in first.items())
     assert any(not torch.equal(value, other[name]) for name, value in first.items() if "weight" in name)

@@ -190,7 +190,7 @@ def test_misuse_is_refused_with_a_remedy(judges):
 
 
 def test_texts_show_settings_only(judges):
-    assert repr(judges) == f"Judges(count=3, quantile=0.5, base={BASE!r}, context=None, seed=777000)"
+    assert repr(judges) == f"Judges(count=3, quantile=0.5, base={BASE!r}, context=None, random_state=777000)"
 
 
 @pytest.fixture
