@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from plausiflow.constraints import Allowance, CompiledRules
-from plausiflow.core import TargetCriterion, Targets
+from plausiflow.core import TargetCriterion, Targets, ValidityConstraint
 from plausiflow.densities import row_scores
 from plausiflow.models import LinearClassifier
 from plausiflow.search.bank import Bank
@@ -25,24 +25,19 @@ UNIT = Scale(minimum=0, maximum=1)
 ORDERS = {"school": ["none", "basic", "high", "phd"]}
 
 
-class ClosedForm:
+class ClosedForm(ValidityConstraint):
     """Validity in closed form: at least zero where ``value(x_cf, targets)`` is."""
 
-    model_value_and_grad = None
+    def __init__(self, value):
+        super().__init__(outputs=value, criterion=TargetCriterion())
 
-    def __init__(self, value, criterion=None):
-        self.value, self.criterion = value, criterion or TargetCriterion()
-
-    def __call__(self, x_cf, targets):
-        return self.value(x_cf, targets)
-
-    def loss(self, x_cf, targets):
-        return (-self(x_cf, targets)).clamp_min(0)
+    def __call__(self, x_cf, targets, rows=None):
+        return self.outputs(x_cf, targets if rows is None else targets[rows])
 
 
 def as_validity(value):
     """A validity constraint as it is, a function as one in closed form."""
-    return value if hasattr(value, "model_value_and_grad") else ClosedForm(value)
+    return value if isinstance(value, ValidityConstraint) else ClosedForm(value)
 
 
 def applicants(n: int = 300, seed: int = 0, missing: bool = False) -> pd.DataFrame:

@@ -20,9 +20,11 @@ from plausiflow.models import NODE, LinearClassifier, MLPClassifier
 
 SHORT = Training(epochs=40, learning_rate=3e-2, batch_size=64, patience=5)
 MAKERS = {
-    "linear": lambda seed=0: LinearClassifier(training=SHORT, random_state=seed),
-    "mlp": lambda seed=0: MLPClassifier(training=SHORT, hidden=(16, 8), random_state=seed),
-    "node": lambda seed=0: NODE(training=SHORT, n_trees=8, depth=3, n_layers=2, random_state=seed),
+    "linear": lambda random_state=0: LinearClassifier(training=SHORT, random_state=random_state),
+    "mlp": lambda random_state=0: MLPClassifier(training=SHORT, hidden=(16, 8), random_state=random_state),
+    "node": lambda random_state=0: NODE(
+        training=SHORT, n_trees=8, depth=3, n_layers=2, random_state=random_state
+    ),
 }
 
 

@@ -216,7 +216,7 @@ def test_numbers_and_booleans_are_not_taken_for_each_other():
     assert target_classes(np.int64(1), PROBA[:, :2], (0, 1)).tolist() == [1, 1, 1]
     assert target_classes(np.bool_(True), PROBA[:, :2], (False, True)).tolist() == [1, 1, 1]
     for target, labels in ((True, (0, 1)), (1, (False, True))):
-        with pytest.raises(InvalidInputError, match=r"`target` must be 'opposite', .*'other', one of"):
+        with pytest.raises(InvalidInputError, match=r"`target` must be 'opposite', 'runner_up', .*one of"):
             target_classes(target, PROBA[:, :2], labels)
     with pytest.raises(InvalidInputError, match="got True"):
         target_classes([True, 0, 1], PROBA[:, :2], (0, 1))

@@ -187,7 +187,9 @@ def test_dense_is_what_scikit_learn_and_scipy_call_dense():
 @pytest.mark.parametrize("quantile", [0.1, 0.5, 0.9])
 def test_the_quantile_is_the_share_of_the_class_that_is_not_dense_enough(quantile):
     x, _ = rows(201, 2)
-    region = learn_region(x, components=[2], quantile=quantile, radii="density", regularisation=None, seed=0)
+    region = learn_region(
+        x, components=[2], quantile=quantile, radii="density", regularisation=None, random_state=0
+    )
     assert float((~region.contains(x)).double().mean()) == pytest.approx(quantile, abs=0.01)
 
 
@@ -209,7 +211,7 @@ def test_asking_for_density_is_never_cheaper():
 def test_the_published_radii_hold_every_row_of_the_class_and_most_of_the_others():
     x, y = rows(200, 2, spread=0.3)
     x = x + 0.8 * y[:, None]
-    settings = {"components": [2], "quantile": 0.5, "regularisation": None, "seed": 0}
+    settings = {"components": [2], "quantile": 0.5, "regularisation": None, "random_state": 0}
     published = learn_region(x[y == 0], radii="published", **settings)
     sound = learn_region(x[y == 0], radii="density", **settings)
     assert published.contains(x[y == 0]).all()
@@ -226,7 +228,7 @@ def test_the_number_of_components_is_that_of_cross_validation():
         for k in range(2, 6)
     ]
     expected = 2 + int(np.argmax(scores))
-    assert choose_components(x, range(2, 6), None, seed=3) == expected == 4
+    assert choose_components(x, range(2, 6), None, random_state=3) == expected == 4
 
 
 # ---------------------------------------------------------------- difficult models and rows

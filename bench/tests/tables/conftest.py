@@ -31,7 +31,9 @@ def quick(default_dtype, fitted):
         patch.setattr(cases, "load_table", lambda name: table)
         patch.setattr(cases, "Explainer", partial(Explainer, confidence=None))
         patch.setattr(
-            cases, "MLPClassifier", lambda hidden, seed: MLPClassifier(hidden=(8,), random_state=seed)
+            cases,
+            "MLPClassifier",
+            lambda hidden, random_state: MLPClassifier(hidden=(8,), random_state=random_state),
         )
         patch.setattr(fitting, "MixedSearch", partial(MixedSearch, bank_rows=2, flips=False, finalists=1))
         patch.setattr(density, "FLOW_TRAINING", brief)

@@ -57,7 +57,7 @@ class Artelt(Method):
         lower: Smallest allowed value, for all features or one each ``(d,)``; a row outside keeps its own
             value as bound.
         upper: Largest allowed value, as ``lower``.
-        seed: Seed of the mixtures.
+        random_state: Seed of the mixtures.
 
     Example:
         >>> x = torch.rand(200, 2); y = (x.sum(1) > 1).long()
@@ -76,7 +76,7 @@ class Artelt(Method):
     regularisation: float | None = None
     lower: Tensor | float | None = None
     upper: Tensor | float | None = None
-    seed: int = 0
+    random_state: int = 0
     regions_: dict[int, DenseRegion] = field(init=False, default_factory=dict, repr=False)
     varying_: Tensor | None = field(init=False, default=None, repr=False)
     _programs: dict[tuple[int, int | None], ConvexProgram] = field(
@@ -103,7 +103,7 @@ class Artelt(Method):
             distance="l1",
             radii="published",
             regularisation=1e-6,
-            seed=42,
+            random_state=42,
         )
 
     def unsupported(self) -> str | None:
@@ -133,7 +133,7 @@ class Artelt(Method):
                     quantile=self.quantile,
                     radii=self.radii,
                     regularisation=self.regularisation,
-                    seed=self.seed,
+                    random_state=self.random_state,
                 )
         return self
 

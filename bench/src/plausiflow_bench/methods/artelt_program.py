@@ -86,7 +86,7 @@ def learn_region(
     quantile: float,
     radii: Radii,
     regularisation: float | None,
-    seed: int,
+    random_state: int,
 ) -> DenseRegion:
     """Fit a mixture to the rows of one class and derive the ellipsoids.
 
@@ -96,11 +96,11 @@ def learn_region(
         quantile: Share of the rows outside the region, 0.5 for the median.
         radii: ``density`` for the closed form, ``published`` for the radii of the published runs.
         regularisation: Added to the diagonals of covariances; None depends on the number of rows.
-        seed: Seed of folds and fits.
+        random_state: Seed of folds and fits.
     """
-    count = choose_components(x, components, regularisation, seed)
+    count = choose_components(x, components, regularisation, random_state)
     added = _default_regularisation(x, count) if regularisation is None else regularisation
-    mixture = GMM(components=count, regularisation=added, random_state=seed)
+    mixture = GMM(components=count, regularisation=added, random_state=random_state)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         mixture.fit(x, torch.zeros(len(x), dtype=torch.long))
@@ -123,19 +123,21 @@ def learn_region(
     return DenseRegion(means=means, factors=factors, radii=sizes)
 
 
-def choose_components(x: Tensor, candidates: Sequence[int], regularisation: float | None, seed: int) -> int:
+def choose_components(
+    x: Tensor, candidates: Sequence[int], regularisation: float | None, random_state: int
+) -> int:
     """Return the number of components with the highest held-out likelihood; one for very few rows."""
     rows = x.numpy()
     if len(rows) < FOLDS:
         return 1
-    folds = list(KFold(FOLDS, shuffle=True, random_state=seed).split(rows))
+    folds = list(KFold(FOLDS, shuffle=True, random_state=random_state).split(rows))
     most = min(len(np.unique(rows[kept], axis=0)) for kept, _ in folds)
     scores = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         for count in (c for c in candidates if c <= most):
             added = _default_regularisation(x, count) if regularisation is None else regularisation
-            mixture = GaussianMixture(count, reg_covar=added, random_state=seed, max_iter=500)
+            mixture = GaussianMixture(count, reg_covar=added, random_state=random_state, max_iter=500)
             scores[count] = float(np.mean([mixture.fit(rows[kept]).score(rows[out]) for kept, out in folds]))
     return max(scores, key=scores.__getitem__, default=1)
 

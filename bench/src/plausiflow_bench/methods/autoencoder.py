@@ -33,7 +33,7 @@ class Autoencoder:
         hidden: Sizes from the first hidden layer to the code; None is half and a quarter of the features,
             rounded up.
         training: Settings of the training.
-        seed: Seed of all randomness of ``fit``.
+        random_state: Seed of all randomness of ``fit``.
 
     Example:
         >>> import torch
@@ -47,7 +47,7 @@ class Autoencoder:
     training: Training = field(
         default_factory=lambda: Training(learning_rate=1e-3, batch_size=64, tolerance=1e-6), repr=False
     )
-    seed: int = 0
+    random_state: int = 0
     n_features_: int = field(init=False, default=0, repr=False)
     _frozen: Frozen[_Layers] | None = field(init=False, default=None, repr=False)
 
@@ -63,14 +63,22 @@ class Autoencoder:
         check_rows(x, classes)
         d = x.shape[1]
         hidden = self.hidden if self.hidden is not None else (math.ceil(d / 2), math.ceil(d / 4))
-        with local_seed(self.seed, x.device):
+        with local_seed(self.random_state, x.device):
             layers = _Layers((d, *hidden)).to(x)
 
         def loss(rows: Tensor, _: Tensor) -> Tensor:
             rebuilt: Tensor = layers.decoder(layers.encoder(rows))
             return (rebuilt - rows).square().sum(dim=1)
 
-        train(layers, loss, x, classes, settings=self.training, random_state=self.seed, label="Autoencoder")
+        train(
+            layers,
+            loss,
+            x,
+            classes,
+            settings=self.training,
+            random_state=self.random_state,
+            label="Autoencoder",
+        )
         layers.zero_grad(set_to_none=True)
         self.n_features_, self._frozen = d, Frozen(layers)
         return self

@@ -57,13 +57,13 @@ class LatentMethod(Method):
             decodes in one pass; ``maf`` and ``nsf`` need one pass per column, at every step.
         margin: :math:`\epsilon`: the target class must reach probability :math:`0.5 + \epsilon` (two classes)
             or lead the strongest rival by it (more classes).
-        seed: Seed of the flow that is learned.
+        random_state: Seed of the flow that is learned.
     """
 
     flow: LatentMap | None = None
     architecture: Architecture = "realnvp"
     margin: float = 0.02
-    seed: int = 0
+    random_state: int = 0
     flow_: LatentMap | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ class LatentMethod(Method):
         """Learn an unconditional flow of all training rows ``(n, d)``, unless a flow was given."""
         check_rows(x, y, n_classes=self.classifier.n_classes)
         if self.flow is None:
-            flow = ConditionalFlow(architecture=self.architecture, random_state=self.seed)
+            flow = ConditionalFlow(architecture=self.architecture, random_state=self.random_state)
             self.flow_ = flow.fit(x, torch.zeros_like(y), n_classes=1)
         return self
 
