@@ -29,7 +29,7 @@ from rule_table import ENCODER, allowance_for, people, row, rules_for
 
 
 @dataclass(frozen=True)
-class Multiple(Rule):
+class MultipleOf(Rule):
     """A number that changes becomes a multiple of ``of``."""
 
     feature: str
@@ -69,7 +69,7 @@ class Unsteered(Rule):
 
 
 def test_a_step_becomes_the_grid_of_the_search():
-    rules = rules_for(Multiple("age", 5), Range("age", 31, None))
+    rules = rules_for(MultipleOf("age", 5), Range("age", 31, None))
     block = rules.layout.block("age")
     x = ENCODER.encode(row(age=42)).x
     x[:, block.number] += 0.04
@@ -83,13 +83,13 @@ def test_a_step_becomes_the_grid_of_the_search():
 
 
 def test_several_steps_become_their_common_multiple():
-    rules = rules_for(Multiple("age", 4), Multiple("age", 6), Multiple("rent", 0.25))
+    rules = rules_for(MultipleOf("age", 4), MultipleOf("age", 6), MultipleOf("rent", 0.25))
     assert rules.layout.block("age").scale.step == 12
     assert rules.layout.block("rent").scale.step == 0.25
 
 
 def test_points_on_the_grid_of_a_rule_break_no_rule():
-    rules = rules_for(Multiple("age", 5), Multiple("income", 0.5), Within("rent", 0.2))
+    rules = rules_for(MultipleOf("age", 5), MultipleOf("income", 0.5), Within("rent", 0.2))
     before = people(60, 3)
     x = ENCODER.encode(before).x
     allowance = rules.for_rows(x, before)
@@ -135,9 +135,9 @@ def test_bounds_of_the_row_cut_the_levels_of_numbers():
 
 
 def test_a_broken_rule_has_a_column_of_its_own():
-    rules = rules_for(Multiple("age", 5), Unsteered(), MaxChanges(2))
+    rules = rules_for(MultipleOf("age", 5), Unsteered(), MaxChanges(2))
     broken = rules.violations(people(3, 1).assign(age=[40, 41, 42]), people(3, 1).assign(age=[50, 43, 42]))
-    assert broken["Multiple(feature='age', of=5)"].tolist() == [False, True, False]
+    assert broken["MultipleOf(feature='age', of=5)"].tolist() == [False, True, False]
     assert broken["Unsteered()"].tolist() == [True, False, False]
 
 
@@ -149,16 +149,16 @@ def test_problems_are_listed_with_those_of_other_rules():
     assert "there is no feature 'sex'" in str(error.value)
 
 
-@pytest.mark.parametrize(("rule", "got"), [(Multiple("job", 5), "category"), (Multiple("age", -1), "-1")])
+@pytest.mark.parametrize(("rule", "got"), [(MultipleOf("job", 5), "category"), (MultipleOf("age", -1), "-1")])
 def test_a_step_that_does_not_fit_is_refused(rule, got):
     with pytest.raises(InvalidInputError, match=rf"The step of `(job|age)` must be positive.*{got}"):
         rules_for(rule)
 
 
 def test_a_rule_from_outside_survives_json():
-    rules = (Multiple("age", 5), Within("rent"), Within("rent", 0.3), Linear("rent <= income"), Unsteered())
+    rules = (MultipleOf("age", 5), Within("rent"), Within("rent", 0.3), Linear("rent <= income"), Unsteered())
     written = json.loads(json.dumps([rule.to_dict() for rule in rules]))
-    assert written[0] == {"rule": "Multiple", "feature": "age", "of": 5}
+    assert written[0] == {"rule": "MultipleOf", "feature": "age", "of": 5}
     assert rules_from_dicts(written) == rules
     assert rule_from_dict({"rule": "Within", "feature": "rent"}) == Within("rent", 0.1)
 
@@ -166,8 +166,10 @@ def test_a_rule_from_outside_survives_json():
 def test_an_unknown_rule_or_key_is_named():
     with pytest.raises(InvalidInputError, match=r"got 'Prime'\. Import the module that defines it"):
         rule_from_dict({"rule": "Prime", "feature": "age"})
-    with pytest.raises(InvalidInputError, match=r"Multiple takes feature, of: of is missing, by is unknown"):
-        rule_from_dict({"rule": "Multiple", "feature": "age", "by": 5})
+    with pytest.raises(
+        InvalidInputError, match=r"MultipleOf takes feature, of: of is missing, by is unknown"
+    ):
+        rule_from_dict({"rule": "MultipleOf", "feature": "age", "by": 5})
 
 
 def test_a_name_is_taken_once():
@@ -220,7 +222,7 @@ def _explain(loans, constraints, more):
 
 @pytest.mark.parametrize("fitted", [True, False])
 def test_answers_obey_a_rule_from_outside_given_to_the_explainer_or_to_explain(loans, fitted):
-    rules = [Multiple("amount", 500), Within("income", 0.5)]
+    rules = [MultipleOf("amount", 500), Within("income", 0.5)]
     rows, result = _explain(loans, rules if fitted else [], [] if fitted else rules)
     answers = result.counterfactuals
     found = (result.status["status"] == "found").to_numpy()

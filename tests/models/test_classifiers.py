@@ -150,7 +150,7 @@ def test_classes_missing_at_the_end_can_be_announced(make, rows):
 def test_repr_shows_settings_and_size(make, fitted):
     assert repr(make()).endswith("; not fitted)")
     assert repr(fitted).endswith("; 4 features, 3 classes)")
-    assert repr(fitted).startswith(f"{type(fitted).__name__}(seed=0")
+    assert repr(fitted).startswith(f"{type(fitted).__name__}(random_state=0")
 
 
 def test_use_before_fit_is_an_error_that_says_what_to_do(make, rows):

@@ -220,7 +220,7 @@ def test_heloc_is_the_papers_first_fold(data_directory, monkeypatch):
 
 
 def test_kept_models_are_not_trained_again_and_answer_the_same(rows, kept, monkeypatch):
-    data = gaussian(QUICK.drawn, *speed.STAND_IN_ROWS, 0)
+    data = gaussian(QUICK.gaussian_columns, *speed_models.STAND_IN_ROWS, 0)
     place = torch.device("cpu")
 
     def refuse(self, *_, **__):
@@ -268,7 +268,7 @@ def test_a_page_gets_the_section_at_its_end_and_the_rest_stays(rows, tmp_path):
     assert f"\n{head} rows_per_second | feasible | l2 | gradients |\n" in text
     assert f"commit {rows[0]['commit']}" in text
     assert "threads 1; seed 0" in text
-    assert "a quick look" in text
+    assert "This was a quick run" in text
 
 
 def test_the_section_of_the_other_kind_of_device_stays(rows, tmp_path):
