@@ -10,24 +10,24 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Counterfactuals:
-    """The answers to one call of ``Method.explain``, one row each.
+    """The result of ``Method.explain``, one entry per row.
 
     Attributes:
         x: Factuals, shape ``(n, d)``.
-        x_cf: Counterfactuals, shape ``(n, d)``; NaN exactly where ``found`` is false.
+        x_cf: Counterfactuals, shape ``(n, d)``; NaN exactly where ``found`` is False.
         y: Predicted classes of the factuals, shape ``(n,)``.
         y_target: Target classes, shape ``(n,)``.
         y_cf: Predicted classes of the counterfactuals, shape ``(n,)``; -1 where not found.
         found: Whether the method returned a point, shape ``(n,)``.
-        valid: Whether the model decides that point as wanted, shape ``(n,)``.
-        plausible: Whether its density passes the threshold, shape ``(n,)``; false where no density was given.
-        log_prob: Log-density of the counterfactual under its wanted class, shape ``(n,)``; NaN where unknown.
-        log_delta: The threshold that log-density is held against, shape ``(n,)``; NaN where unknown.
-        gradients: Value-and-gradient evaluations spent, shape ``(n,)``.
+        valid: Whether the model decides that point for the target class, shape ``(n,)``.
+        plausible: Whether its density passes the threshold, shape ``(n,)``; False without a density.
+        log_prob: Log-density of the counterfactual under its target class, shape ``(n,)``; NaN if unknown.
+        log_delta: The threshold of that log-density, shape ``(n,)``; NaN if unknown.
+        gradients: Evaluations of value and gradient, shape ``(n,)``.
         seconds: Wall-clock seconds, each row's share of its batch, shape ``(n,)``.
-        cpu_seconds: Processor seconds, shared likewise, shape ``(n,)``.
-        path: Iterates of the search, shape ``(steps, n, d)``, where asked for.
-        reason: Why no row can have an answer, where the method is not made for such a model.
+        cpu_seconds: CPU seconds, each row's share of its batch, shape ``(n,)``.
+        path: Iterates of the search, shape ``(steps, n, d)``, if the solver keeps them.
+        reason: Why the method cannot explain this model; empty if it can.
     """
 
     x: Tensor
@@ -51,11 +51,11 @@ class Counterfactuals:
 
     @property
     def feasible(self) -> Tensor:
-        """Valid and plausible, shape ``(n,)``."""
+        """Whether the point is valid and plausible, shape ``(n,)``."""
         return self.valid & self.plausible
 
     def __getitem__(self, rows: Tensor | slice) -> Counterfactuals:
-        """The answers for some of the rows."""
+        """Select rows."""
         taken = {name: getattr(self, name)[rows] for name in _PER_ROW}
         path = None if self.path is None else self.path[:, rows]
         return Counterfactuals(**taken, path=path, reason=self.reason)
@@ -72,7 +72,7 @@ _PER_ROW = [f.name for f in fields(Counterfactuals) if f.name not in ("path", "r
 
 
 def concatenate(parts: list[Counterfactuals]) -> Counterfactuals:
-    """Put the answers of several batches behind each other; paths are kept if all have as many steps."""
+    """Concatenate the results of several batches; paths are kept if all have the same number of steps."""
     if len(parts) == 1:
         return parts[0]
     columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in _PER_ROW}

@@ -18,9 +18,9 @@ M = TypeVar("M", bound=nn.Module)
 
 
 class Frozen(Generic[M]):
-    """``frozen(x)`` is a copy of ``module`` that fits x: eval mode, frozen, in x's dtype and on its device.
+    """``frozen(x)`` is a frozen copy of a module in eval mode, in the dtype and on the device of ``x``.
 
-    ``finish`` may rewrite each copy once, for speed.
+    ``finish`` may rewrite each copy once, to make it faster.
 
     Example:
         >>> frozen = Frozen(nn.Dropout(0.5))

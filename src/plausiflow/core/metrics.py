@@ -1,9 +1,9 @@
-r"""How good counterfactuals are: the paper's metrics, as published and as they should be read.
+r"""Metrics of counterfactuals: those of the paper, as published and in a sound variant.
 
-A metric is a function ``(cf, context) -> (n,)``, NaN where there is no counterfactual; :func:`evaluate` alone
+A metric is a function ``(cf, context) -> (n,)``, NaN without a counterfactual; only :func:`evaluate`
 reduces. The two variants differ in a metric's formula, or in the rows it is reduced over:
 
-- ``sound``: over all rows with a counterfactual. Valid means that the wanted class :math:`y'` is reached,
+- ``sound``: over all rows with a counterfactual. Valid means that the target class :math:`y'` is reached,
   densities are those of that class, and a point on the threshold is plausible.
 - ``paper``: what the published tables hold. Valid means that the decision y changed, to any class; distances,
   plausibility and log-density are over valid rows only; densities are those of class :math:`|1 - y|`,
@@ -43,13 +43,12 @@ PerRow = Callable[[Counterfactuals, "Context"], Tensor]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Context:
-    """What counterfactuals are measured against; outlier detectors are fitted on first use, and once.
+    """What counterfactuals are measured with; outlier detectors are fitted once, on first use.
 
     Attributes:
         classifier: The model that is explained.
-        plausibility: What densities are held against; without it, or without its ``log_prob``, what needs it
-            is NaN.
-        judges: Densities that had no part in the search, for a second opinion; without them it is NaN.
+        plausibility: Scores densities; without it, or without its ``log_prob``, metrics that need it are NaN.
+        judges: Densities that did not guide the search; without them judged metrics are NaN.
         x_train: Training rows, shape ``(n, d)``.
         y_train: Their classes, shape ``(n,)``.
     """
@@ -72,7 +71,7 @@ class Context:
     def outlier_factor(self, x: Tensor, of_class: int | None = None) -> Tensor:
         """Local outlier factor (20 neighbours) among all training rows or a class's, shape ``(n,)``.
 
-        NaN among fewer than 2.
+        NaN with fewer than two rows.
         """
         if of_class not in self._lof:
             rows = self.x_train if of_class is None else self.x_train[self.y_train == of_class]
@@ -134,7 +133,7 @@ def metric(
 def evaluate(
     cf: Counterfactuals, context: Context, *, variant: Variant = "sound", names: Iterable[str] | None = None
 ) -> dict[str, float]:
-    """One number for each metric, or each of ``names``, as the context's models judge it.
+    """Return one number for each metric, or each of ``names``.
 
     NaN where there is no row to reduce.
     """
@@ -159,7 +158,7 @@ def evaluate(
 def real_rows(
     x: Tensor, y: Tensor, *, classifier: Classifier, plausibility: Plausibility | None = None
 ) -> Counterfactuals:
-    """Real rows ``(n, d)`` as their own counterfactuals toward their own classes ``(n,)``.
+    """Return real rows ``(n, d)`` as their own counterfactuals for their own classes ``(n,)``.
 
     What :func:`evaluate` says of them is the yardstick for those of a search.
     """
@@ -178,7 +177,7 @@ def coverage(cf: Counterfactuals, context: Context) -> Tensor:
 
 @metric("validity", "Validity", better="higher", over={"paper": "found"})
 def changed_decision(cf: Counterfactuals, context: Context) -> Tensor:
-    r"""One where the model's decision changed to whichever class, :math:`\hat y(x') \ne y`, else zero."""
+    r"""One where the model's decision changed, to any class, :math:`\hat y(x') \ne y`, else zero."""
     return (predict(context.classifier, cf.x_cf.double()) != cf.y).double()
 
 
@@ -205,7 +204,7 @@ def published_plausibility(cf: Counterfactuals, context: Context) -> Tensor:
 
 @metric("feasible", "Feasible", better="higher", over="all")
 def feasible(cf: Counterfactuals, context: Context) -> Tensor:
-    """One where a point was found that has the wanted class and is plausible there.
+    """One where a point was found that has the target class and is plausible for it.
 
     Zero also where none was found.
     """
@@ -214,13 +213,13 @@ def feasible(cf: Counterfactuals, context: Context) -> Tensor:
 
 @metric("judged", "Judged", better="higher")
 def judged(cf: Counterfactuals, context: Context) -> Tensor:
-    """Share of the judges that find the point plausible for the wanted class."""
+    """Share of the judges that find the point plausible for the target class."""
     return _passes(cf, context).mean(dim=1)
 
 
 @metric("judged_worst", "Judged (worst)", better="higher")
 def judged_worst(cf: Counterfactuals, context: Context) -> Tensor:
-    """One where the strictest judge finds the point plausible for the wanted class, else zero.
+    """One where the strictest judge finds the point plausible for the target class, else zero.
 
     The strictest is the judge that passes the fewest of the rows given, so a row's value depends on the
     others.
@@ -231,7 +230,7 @@ def judged_worst(cf: Counterfactuals, context: Context) -> Tensor:
 
 @metric("log_density", "Log dens.", better="higher", over={"sound": "found"})
 def log_density(cf: Counterfactuals, context: Context) -> Tensor:
-    r"""Log-density under the wanted class, :math:`\log p(x' | y')`."""
+    r"""Log-density under the target class, :math:`\log p(x' | y')`."""
     return _log_prob(cf, context, cf.y_target)
 
 
@@ -253,7 +252,7 @@ def outlier_factor(cf: Counterfactuals, context: Context) -> Tensor:
 
 @metric("lof_target", "LOF (class)", better="lower")
 def target_outlier_factor(cf: Counterfactuals, context: Context) -> Tensor:
-    """Local outlier factor among the training rows of the wanted class."""
+    """Local outlier factor among the training rows of the target class."""
     values = torch.empty_like(cf.found, dtype=torch.float64)
     for k in set(cf.y_target.tolist()):
         values[cf.y_target == k] = context.outlier_factor(cf.x_cf[cf.y_target == k], k)
@@ -295,7 +294,7 @@ def seconds(cf: Counterfactuals, context: Context) -> Tensor:
 
 @metric("cpu_seconds", "CPU time", better="lower", over="all", reduction=np.sum)
 def cpu_seconds(cf: Counterfactuals, context: Context) -> Tensor:
-    """Processor seconds of the search, each row's share."""
+    """CPU seconds of the search, each row's share."""
     return cf.cpu_seconds
 
 

@@ -25,10 +25,10 @@ RowLoss = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How to train.
+    """Training settings.
 
     Attributes:
-        epochs: Most passes over the data.
+        epochs: Maximum number of passes over the data.
         batch_size: Rows per step.
         learning_rate: Adam's first learning rate.
         weight_decay: AdamW's decay.
@@ -73,7 +73,7 @@ class Training:
 
 
 def check_rows(x: Tensor, y: Tensor, *, n_classes: int | None = None) -> None:
-    """Raise unless ``x`` is a finite float table and ``y`` its classes; every problem is named at once."""
+    """Raise unless ``x`` is a finite float table and ``y`` its classes; the error names every problem."""
     problems = []
     if x.ndim != 2 or x.shape[0] == 0 or x.shape[1] == 0:
         problems.append(
@@ -102,7 +102,7 @@ def check_rows(x: Tensor, y: Tensor, *, n_classes: int | None = None) -> None:
 
 
 def check_query(x: Tensor, y: Tensor, n_features: int, n_classes: int | None = None) -> None:
-    """Raise unless ``x`` is a table with the columns of the fit, and ``y`` one class for each of its rows."""
+    """Raise unless ``x`` has the columns of the fit, and ``y`` one class for each row."""
     if x.ndim != 2 or x.shape[1] != n_features:
         raise ShapeError(
             f"`x` must have shape (n, {n_features}), as when this density was fitted; got {tuple(x.shape)}. "
@@ -114,7 +114,7 @@ def check_query(x: Tensor, y: Tensor, n_features: int, n_classes: int | None = N
 
 
 def check_classes(y: Tensor, n_classes: int | None) -> None:
-    """Raise unless ``y`` holds class numbers, below ``n_classes`` where that is given."""
+    """Raise unless ``y`` holds class numbers, below ``n_classes`` if that is given."""
     if y.dtype != torch.long:
         raise InvalidInputError(
             f"`y` must be a long tensor of class numbers; got {y.dtype}. Convert it with `.long()`."
@@ -142,14 +142,14 @@ def train(
     """Fit ``module`` in place; it ends in evaluation mode with the best weights seen.
 
     Args:
-        module: What is trained.
+        module: The module to train.
         loss: Loss per row, ``(x, y) -> (n,)``.
         x: Training rows, shape ``(n, d)``.
         y: Their classes, shape ``(n,)``.
-        settings: How to train.
-        random_state: All randomness of the loop: the split, the order of the rows, the noise and dropout.
-        label: What the progress bar calls it.
-        prepare: Called once with the rows really trained on, for statistics of the data.
+        settings: Training settings.
+        random_state: Seed of the split, the order of the rows, the noise and dropout.
+        label: Label of the progress bar.
+        prepare: Called once with the rows that are trained on, for statistics of the data.
     """
     if isinstance(settings.noise, tuple) and len(settings.noise) != x.shape[1]:
         raise InvalidInputError(
@@ -222,7 +222,7 @@ def _one_epoch(
 
 
 def split_rows(y: Tensor, share: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Row numbers held out and kept, at random; with fewer than ten rows everything is in both."""
+    """Return random rows held out and rows kept; with fewer than ten rows all rows for both."""
     order = torch.randperm(len(y), generator=generator, device=y.device)
     held_out = round(share * len(y))
     if len(y) < 10 or held_out == 0:

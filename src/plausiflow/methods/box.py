@@ -1,4 +1,4 @@
-"""What methods share that move a row within a box: the training rows' range, by default."""
+"""Methods that keep counterfactuals in a box, by default the range of the training rows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from plausiflow.methods.base import Method
 
 @dataclass(kw_only=True, eq=False)
 class BoxedMethod(Method):
-    """A method whose answers stay in a box.
+    """A method whose counterfactuals stay in a box.
 
     Attributes:
-        lower: Smallest allowed value, for all features or one each ``(d,)``; nothing takes the smallest
-            training value of each feature.
-        upper: Largest allowed value, likewise.
+        lower: Smallest allowed value, for all features or each ``(d,)``; default: that of the training rows.
+        upper: Largest allowed value, as ``lower``.
     """
 
     lower: Tensor | float | None = None
@@ -34,7 +33,7 @@ class BoxedMethod(Method):
         return self
 
     def box(self, x: Tensor, *, widened: bool = True) -> tuple[Tensor, Tensor]:
-        """The smallest and largest values allowed for each row, shape ``(n, d)`` each.
+        """Return the smallest and largest allowed values of each row, shape ``(n, d)`` each.
 
         Args:
             x: The rows.
