@@ -220,7 +220,7 @@ def test_heloc_is_the_papers_first_fold(data_directory, monkeypatch):
 
 
 def test_kept_models_are_not_trained_again_and_answer_the_same(rows, kept, monkeypatch):
-    data = gaussian(QUICK.gaussian_columns, *speed_models.STAND_IN_ROWS, 0)
+    data = gaussian(QUICK.gaussian_columns, *speed.QUICK_ROWS, 0)
     place = torch.device("cpu")
 
     def refuse(self, *_, **__):
