@@ -22,6 +22,7 @@ from plausiflow.constraints import CompiledRules, LockedFeatures, Rule
 from plausiflow.core import Context, Density, Plausibility, Solver, TargetCriterion
 from plausiflow.densities import Judges
 from plausiflow.errors import InvalidInputError, NotFittedError
+from plausiflow.explainer.saving import load_explainer, save_explainer
 from plausiflow.explanations import (
     Explanations,
     held_out_percentiles,
@@ -30,7 +31,7 @@ from plausiflow.explanations import (
     verdict_table,
 )
 from plausiflow.models import LabelSource, ModelType, TableModel, resolve_model
-from plausiflow.persistence import SavedExplainer, TrainingSummary, as_artefact_error, load, save
+from plausiflow.persistence import TrainingSummary
 from plausiflow.report import explainer_table
 from plausiflow.search import (
     Engine,
@@ -52,14 +53,10 @@ from plausiflow.search import (
     plausibility_scores,
     prepare_request,
     read_rows,
-    restore_engine,
     search_targets,
 )
 from plausiflow.solvers import SQP
 from plausiflow.tables import Encoder, Kind, Schema
-
-_NOT_SAVED = ("model", "constraints", "density", "solver", "method")
-"""Settings that are not JSON: saved in another way, or given again to ``load``."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -182,6 +179,7 @@ class Explainer:
 
     @property
     def _settings(self) -> FitSettings:
+        """What a fit needs to know."""
         names = [f.name for f in fields(FitSettings)]
         return FitSettings(**{name: getattr(self, name) for name in names})
 
@@ -317,28 +315,7 @@ class Explainer:
             training_rows: Whether to save all training rows, encoded: ``result.metrics()`` and a ``method``
                 need them.
         """
-        encoder, model, engine = self._fitted()
-        names = [f.name for f in fields(self) if f.init and f.name not in _NOT_SAVED]
-        settings = {name: getattr(self, name) for name in names}
-        if not isinstance(self.plausibility, int | float):
-            settings["plausibility"] = 0.5
-        context = self.context_ if training_rows else None
-        assert self.training_summary_ is not None
-        parts = SavedExplainer(
-            settings=settings,
-            constraints=self.constraints,
-            encoder=encoder,
-            user_model=self.model,
-            model=model,
-            criterion=self.criterion_.to_dict(),
-            outcome=self.outcome_,
-            training_summary=self.training_summary_,
-            plausibility=engine.plausibility,
-            judges=self.judges_,
-            bank=engine.bank_state(),
-            training={} if context is None else {"x": context.x_train, "y": context.y_train},
-        )
-        save(Path(folder), parts)
+        save_explainer(self, Path(folder), training_rows=training_rows)
 
     @classmethod
     def load(
@@ -365,33 +342,14 @@ class Explainer:
             InvalidInputError: The model must be given.
             ModelError: It is another model.
         """
-        parts = load(Path(folder), model, density, log_proba_of)
-        with as_artefact_error(Path(folder)):
-            given: dict[str, Any] = {
-                "constraints": parts.constraints,
-                "solver": solver or SQP(),
-                "method": method,
-            }
-            made = cls(parts.user_model, **given, **parts.settings)
-            made.encoder_, made.model_, made.judges_ = parts.encoder, parts.model, parts.judges
-            made.criterion_ = TargetCriterion.from_dict(parts.criterion)
-            made.training_summary_, made.outcome_ = parts.training_summary, parts.outcome
-            context = SearchContext(
-                CompiledRules(parts.constraints, parts.encoder.schema, parts.encoder.layout),
-                parts.encoder,
-                parts.model,
-                made.criterion_,
-                parts.plausibility,
-                feature_weights(made.weights, parts.encoder.layout),
-                made._settings,
-            )
-            training = (parts.training["x"], parts.training["y"]) if parts.training else None
-            made.engine_ = restore_engine(parts.bank, context, training)
-            if training is not None:
-                made.context_ = metrics_context(parts.model, *training)
-        return made
+        return load_explainer(cls, Path(folder), model, density, solver=solver, method=method)
 
     def _fitted(self) -> tuple[Encoder, TableModel, Engine]:
+        """Return the encoder, the model and the engine.
+
+        Raises:
+            NotFittedError: The explainer has not been fitted.
+        """
         if self.encoder_ is None or self.model_ is None or self.engine_ is None:
             raise NotFittedError(
                 "This explainer has not been fitted. Call `fit(x, y)` with training rows first."

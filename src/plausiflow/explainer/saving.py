@@ -1,0 +1,85 @@
+"""Save an explainer to a directory, and load it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from plausiflow.constraints import CompiledRules
+from plausiflow.core import Solver, TargetCriterion
+from plausiflow.explanations import metrics_context
+from plausiflow.persistence import SavedExplainer, as_artefact_error, load, save
+from plausiflow.search import MakeMethod, SearchContext, feature_weights, log_proba_of, restore_engine
+from plausiflow.solvers import SQP
+
+if TYPE_CHECKING:
+    from plausiflow.explainer.explainer import Explainer
+
+NOT_SAVED = ("model", "constraints", "density", "solver", "method")
+"""Settings that are not JSON: saved in another way, or given again to ``load``."""
+
+AnyExplainer = TypeVar("AnyExplainer", bound="Explainer")
+
+
+def save_explainer(explainer: Explainer, folder: Path, *, training_rows: bool) -> None:
+    """Save a fitted explainer; see :meth:`Explainer.save`."""
+    encoder, model, engine = explainer._fitted()
+    names = [f.name for f in fields(explainer) if f.init and f.name not in NOT_SAVED]
+    settings = {name: getattr(explainer, name) for name in names}
+    if not isinstance(explainer.plausibility, int | float):
+        settings["plausibility"] = 0.5
+    context = explainer.context_ if training_rows else None
+    assert explainer.training_summary_ is not None
+    parts = SavedExplainer(
+        settings=settings,
+        constraints=explainer.constraints,
+        encoder=encoder,
+        user_model=explainer.model,
+        model=model,
+        criterion=explainer.criterion_.to_dict(),
+        outcome=explainer.outcome_,
+        training_summary=explainer.training_summary_,
+        plausibility=engine.plausibility,
+        judges=explainer.judges_,
+        bank=engine.bank_state(),
+        training={} if context is None else {"x": context.x_train, "y": context.y_train},
+    )
+    save(folder, parts)
+
+
+def load_explainer(
+    cls: type[AnyExplainer],
+    folder: Path,
+    model: object,
+    density: object,
+    *,
+    solver: Solver | None,
+    method: MakeMethod | None,
+) -> AnyExplainer:
+    """Load a saved explainer; see :meth:`Explainer.load`."""
+    parts = load(folder, model, density, log_proba_of)
+    with as_artefact_error(folder):
+        given: dict[str, Any] = {
+            "constraints": parts.constraints,
+            "solver": solver or SQP(),
+            "method": method,
+        }
+        made = cls(parts.user_model, **given, **parts.settings)
+        made.encoder_, made.model_, made.judges_ = parts.encoder, parts.model, parts.judges
+        made.criterion_ = TargetCriterion.from_dict(parts.criterion)
+        made.training_summary_, made.outcome_ = parts.training_summary, parts.outcome
+        context = SearchContext(
+            CompiledRules(parts.constraints, parts.encoder.schema, parts.encoder.layout),
+            parts.encoder,
+            parts.model,
+            made.criterion_,
+            parts.plausibility,
+            feature_weights(made.weights, parts.encoder.layout),
+            made._settings,
+        )
+        training = (parts.training["x"], parts.training["y"]) if parts.training else None
+        made.engine_ = restore_engine(parts.bank, context, training)
+        if training is not None:
+            made.context_ = metrics_context(parts.model, *training)
+    return made
