@@ -1,8 +1,9 @@
 """Named tables of numbers and categories, with the columns that rules apply to.
 
-``german_credit``, ``adult``, ``law`` and ``heloc`` are CSV files, found like those of the catalogue;
-``loans`` are generated, and their density is known. Spaces around text are removed (some cells of adult.csv
-begin with one); nothing is encoded or scaled.
+``german_credit``, ``adult``, ``law`` and ``heloc`` are CSV files, found like those of the catalogue. Three
+tables are generated: the density of ``loans`` is known, and what always holds in ``contacts`` and ``orders``
+is listed in ``truths``. Spaces around text are removed (some cells of adult.csv begin with one); nothing is
+encoded or scaled.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from plausiflow.datasets import loans
+from plausiflow.datasets import contacts, loans, orders
 from plausiflow.datasets.files import ORIGINS, balance_classes, check_known, checksum, find_file, not_found
+from plausiflow.datasets.planted import Truth
 from plausiflow.datasets.synthetic import CLASSES, ROWS, SEED, TARGET
 from plausiflow.errors import InvalidInputError
 
@@ -36,6 +38,7 @@ class Table:
         provenance: The origin of the rows and how they were prepared.
         source: The file that was read, or ``generated``.
         study: Numbers of training and test rows in the study of mixed tables; None for a part of a table.
+        truths: What always holds in a generated table, to score what is learned from it.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Table:
     provenance: str
     source: str
     study: tuple[int, int] | None = None
+    truths: tuple[Truth, ...] = ()
 
     def split(self, n_train: int, n_test: int, seed: int = 0) -> tuple[Table, Table]:
         """Return training and test rows, disjoint and in random order; other rows are left out.
@@ -109,9 +113,9 @@ def table_names() -> tuple[str, ...]:
 
     Example:
         >>> table_names()
-        ('german_credit', 'adult', 'law', 'heloc', 'loans')
+        ('german_credit', 'adult', 'law', 'heloc', 'loans', 'contacts', 'orders')
     """
-    return (*_FILES, "loans")
+    return (*_FILES, *_GENERATED)
 
 
 def load_table(name: str) -> Table:
@@ -125,8 +129,8 @@ def load_table(name: str) -> Table:
         >>> load_table("loans")
         Table(loans: 5000 rows, 12 features)
     """
-    if name == "loans":
-        return loans_table()
+    if name in _GENERATED:
+        return _GENERATED[name]()
     check_known(name, table_names())
     file, path = _FILES[name], find_file(name)
     if path is None:
@@ -165,6 +169,47 @@ def loans_table(n: int = ROWS, seed: int = SEED) -> Table:
     )
 
 
+def contacts_table(n: int = contacts.ROWS, seed: int = contacts.SEED) -> Table:
+    """Return generated contacts of a bank's campaign (:mod:`plausiflow.datasets.contacts`)."""
+    x, y = contacts.draw(n, seed)
+    return Table(
+        name="contacts",
+        x=x,
+        y=y,
+        target=contacts.TARGET,
+        immutable=("age",),
+        increasing=("education",),
+        orders={"education": contacts.EDUCATION},
+        provenance=f"{contacts.ORIGIN}. {contacts.recipe(n, seed)}",
+        source="generated",
+        study=(4000, 500),
+        truths=contacts.TRUTHS,
+    )
+
+
+def orders_table(n: int = orders.ROWS, seed: int = orders.SEED) -> Table:
+    """Return generated invoices (:mod:`plausiflow.datasets.orders`)."""
+    x, y = orders.draw(n, seed)
+    return Table(
+        name="orders",
+        x=x,
+        y=y,
+        target=orders.TARGET,
+        immutable=("customer_years", "country"),
+        provenance=f"{orders.ORIGIN}. {orders.recipe(n, seed)}",
+        source="generated",
+        study=(4000, 500),
+        truths=orders.TRUTHS,
+    )
+
+
+_GENERATED: dict[str, Callable[[], Table]] = {
+    "loans": loans_table,
+    "contacts": contacts_table,
+    "orders": orders_table,
+}
+
+
 def describe_tables() -> pd.DataFrame:
     """Return one row per table, with the columns of ``describe_datasets``."""
     lines: list[tuple[object, ...]] = []
@@ -173,7 +218,12 @@ def describe_tables() -> pd.DataFrame:
         where = "not found" if path is None else str(path)
         size = (file.rows, file.features, len(file.labels))
         lines.append((name, *size, ORIGINS[name], path is not None, where))
-    lines.append(("loans", ROWS, len(loans.COLUMNS), len(CLASSES), loans.ORIGIN, True, "generated"))
+    sizes = {
+        loans: ("loans", ROWS, len(loans.COLUMNS), len(CLASSES)),
+        contacts: ("contacts", contacts.ROWS, len(contacts.COLUMNS), len(contacts.LABELS)),
+        orders: ("orders", orders.ROWS, len(orders.COLUMNS), len(orders.LABELS)),
+    }
+    lines += [(*size, module.ORIGIN, True, "generated") for module, size in sizes.items()]
     columns = ["name", "rows", "features", "classes", "source", "available", "where"]
     return pd.DataFrame(lines, columns=columns)
 
