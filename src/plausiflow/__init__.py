@@ -11,7 +11,19 @@
 Counterfactuals(10 rows, 10 found, 10 valid, 10 plausible)
 """
 
-from plausiflow.constraints import Allowed, Decreasing, Immutable, Increasing, Linear, MaxChanges, Range
+from plausiflow.constraints import (
+    Allowed,
+    Decreasing,
+    Equal,
+    GridStep,
+    Immutable,
+    Implies,
+    Increasing,
+    Linear,
+    MaxChanges,
+    Range,
+    WhenChanged,
+)
 from plausiflow.core import (
     Classifier,
     Constraint,
@@ -39,9 +51,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "GMM", "KDE", "NODE", "PPCEF", "SQP", "Allowed", "Bank", "Classifier", "ConditionalFlow", "Constraint",
-    "Counterfactuals", "CrossFitEnsemble", "Decreasing", "Density", "Explainer", "Explanation",
-    "Explanations", "Immutable", "Increasing", "Judges", "Linear", "LinearClassifier", "MLPClassifier",
-    "MaxChanges", "Method", "PenaltyAdam", "Plausibility", "Problem", "Range", "Regressor", "Solution",
-    "Solver", "Thresholded", "TorchClassifier", "Training", "load_dataset", "load_table", "predict",
-    "predict_proba",
+    "Counterfactuals", "CrossFitEnsemble", "Decreasing", "Density", "Equal", "Explainer", "Explanation",
+    "Explanations", "GridStep", "Immutable", "Implies", "Increasing", "Judges", "Linear",
+    "LinearClassifier", "MLPClassifier", "MaxChanges", "Method", "PenaltyAdam", "Plausibility", "Problem",
+    "Range", "Regressor", "Solution", "Solver", "Thresholded", "TorchClassifier", "Training",
+    "WhenChanged", "load_dataset", "load_table", "predict", "predict_proba",
 ]  # fmt: skip

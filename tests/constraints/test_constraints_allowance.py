@@ -35,7 +35,7 @@ def test_without_rules_a_row_has_the_training_range_and_every_level_but_missing(
     assert levels_of(allowance, "rent") == {"present"}
     assert levels_of(allowance, "gain") == {"positive", "zero"}
     assert allowance.max_changes is None
-    assert allowance.linear_values(allowance.x).shape == (1, 0)
+    assert allowance.clause_values(allowance.x).shape == (1, 0)
 
 
 @pytest.mark.parametrize(("age", "ends"), [(95, [17, 95]), (12, [12, 79])])
@@ -189,7 +189,7 @@ def test_bounds_follow_the_precision_of_the_rows():
     frame = people(20, 3)
     x = ENCODER.encode(frame).x.float()
     allowance = rules_for(Range("rent", 100, 300), Linear("rent <= income")).for_rows(x)
-    assert allowance.lower.dtype == allowance.linear_values(x).dtype == torch.float32
+    assert allowance.lower.dtype == allowance.clause_values(x).dtype == torch.float32
 
 
 def test_rows_are_independent_and_can_be_taken_apart():
@@ -205,5 +205,5 @@ def test_rows_are_independent_and_can_be_taken_apart():
     for field in ("lower", "upper", "levels", "possible", "offsets", "binding"):
         assert torch.equal(getattr(part, field), getattr(alone, field))
     points_there = (x[picked] + 0.1).clamp(0, 1)
-    assert torch.equal(whole.linear_values(points_there, picked), alone.linear_values(points_there))
+    assert torch.equal(whole.clause_values(points_there, picked), alone.clause_values(points_there))
     assert torch.equal(whole.contains(points_there, picked), alone.contains(points_there))

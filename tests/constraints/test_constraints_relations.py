@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plausiflow.constraints import Linear
-from plausiflow.constraints.linear import parse_relation
+from plausiflow.constraints.grammar import parse_relation
 from plausiflow.errors import InvalidInputError
 from rule_table import ENCODER, NUMBERS, RELATIONS, TRAINING, allowance_for, evaluate, people, row, rules_for
 
@@ -139,7 +139,7 @@ def test_a_relation_is_worth_the_difference_of_its_sides_in_units_of_its_reach(t
     reach = sum(
         abs(a) * np.ptp(ends[n].dropna()) for n, a in parse_relation(text).coefficients.items() if n in ends
     )
-    values = rules_for(Linear(text)).for_rows(x, frame).linear_values(x)
+    values = rules_for(Linear(text)).for_rows(x, frame).clause_values(x)
     assert values[:, 0].tolist() == pytest.approx((np.array(gaps) / reach).tolist(), abs=1e-6)
 
 
@@ -147,13 +147,13 @@ def test_a_relation_has_the_right_gradients():
     x = ENCODER.encode(people(6, 2).dropna()).x.requires_grad_()
     rules = rules_for(*map(Linear, RELATIONS))
     allowance = rules.for_rows(x.detach())
-    assert allowance.linear_values(x).shape[1] == len(RELATIONS) + 2
-    assert torch.autograd.gradcheck(allowance.linear_values, x)
+    assert allowance.clause_values(x).shape[1] == len(RELATIONS) + 2
+    assert torch.autograd.gradcheck(allowance.clause_values, x)
 
 
 def test_a_relation_does_not_bind_where_a_value_is_missing():
     allowance = allowance_for(Linear("rent <= 10"), rent=np.nan)
-    values = allowance.linear_values(allowance.x.requires_grad_())
+    values = allowance.clause_values(allowance.x.requires_grad_())
     assert values.tolist() == [[1.0]]
     assert allowance.contains(allowance.x).all()
 

@@ -193,7 +193,7 @@ def task_of(layout, x, weights, immutable=(), **settings):
         levels=levels & (~fixed | (x != 0)),
         possible=torch.ones(len(x), dtype=torch.bool),
         max_changes=None,
-        inequalities=(),
+        clauses=(),
         offsets=none,
         binding=none.bool(),
     )

@@ -96,7 +96,7 @@ def test_transplanted_rows_keep_what_cannot_change_to_the_bit():
     moved = transplant(task, made.x[torch.randint(300, (400,))], rows)
     fixed = [c for n in ["age", "owns"] for c in task.layout.block(n).columns]
     assert torch.equal(moved[:, fixed], task.x[rows][:, fixed])
-    within = replace(task.allowance, inequalities=(), max_changes=None)
+    within = replace(task.allowance, clauses=(), max_changes=None)
     assert torch.equal(within.contains(moved, rows), task.allowance.possible[rows])
 
 

@@ -17,11 +17,11 @@ from plausiflow.errors import InvalidInputError
 from plausiflow.tables import KINDS
 
 KEYS = (
-    "immutable", "increasing", "decreasing", "range", "allowed", "linear", "max_changes", "kinds", "orders",
-    "weights",
+    "immutable", "increasing", "decreasing", "range", "allowed", "linear", "equal", "step", "rules",
+    "max_changes", "kinds", "orders", "weights",
 )  # fmt: skip
 _LISTS = ("immutable", "increasing", "decreasing", "linear")
-_TABLES = ("range", "allowed", "kinds", "orders", "weights")
+_TABLES = ("range", "allowed", "equal", "step", "kinds", "orders", "weights")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +44,10 @@ def read_rules(path: Path, columns: Sequence[str]) -> RulesFile:
     for key in _TABLES:
         if key in entries and not isinstance(entries[key], dict):
             problems.append(f"`{key}` must be a table, [{key}], by column; got {entries.pop(key)!r}")
+    if not isinstance(entries.get("rules", []), list):
+        problems.append(
+            f"`rules` must be tables, [[rules]], each with a `rule`; got {entries.pop('rules')!r}"
+        )
     rules = []
     for place, rule_dict in _rule_dicts(entries):
         try:
@@ -91,13 +95,19 @@ def _rule_dicts(entries: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any
         yield f"allowed.{name}", {"rule": "Allowed", "feature": name, key: values}
     for text in entries.get("linear", ()):
         yield "linear", {"rule": "Linear", "text": text}
+    for name, expression in entries.get("equal", {}).items():
+        yield f"equal.{name}", {"rule": "Equal", "feature": name, "expression": expression}
+    for name, step in entries.get("step", {}).items():
+        yield f"step.{name}", {"rule": "GridStep", "feature": name, "step": step}
+    for number, rule in enumerate(entries.get("rules", ()), start=1):
+        yield f"rules, number {number}", rule
     if "max_changes" in entries:
         yield "max_changes", {"rule": "MaxChanges", "limit": entries["max_changes"]}
 
 
 def _with_bounds(rule: dict[str, Any]) -> dict[str, Any]:
     """Return a range with the keys ``lo`` and ``hi``, in whichever form it is written."""
-    if "bounds" not in rule:
+    if not isinstance(rule, dict) or "bounds" not in rule:
         return rule
     bounds = rule.pop("bounds")
     if isinstance(bounds, list) and len(bounds) == 2:

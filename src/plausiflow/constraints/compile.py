@@ -14,12 +14,15 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.constraints.allowance import Allowance, Inequality, Term
+from plausiflow.constraints.allowance import Allowance
+from plausiflow.constraints.encoded_clauses import ClauseBuilder, LevelPiece, LinearPiece, RuleClause
 from plausiflow.constraints.limits import FactualRows, Limits, one_hot, state_choices
 from plausiflow.constraints.linear import EQUALITY
+from plausiflow.constraints.monotone import Decreasing, Increasing
 from plausiflow.constraints.problems import find_problems
 from plausiflow.constraints.rule import Rule
-from plausiflow.constraints.rules import Decreasing, Immutable, Increasing
+from plausiflow.constraints.rules import Immutable
+from plausiflow.constraints.state_pairs import StatePairs
 from plausiflow.constraints.violations import RowChanges
 from plausiflow.errors import InvalidInputError, ShapeError
 from plausiflow.tables import Block, Feature, Layout, Mask, Schema
@@ -44,6 +47,10 @@ class CompiledRules:
         none = torch.zeros(0, layout.width)
         rows = FactualRows(self.features, layout, none, None, none.bool())
         self.layout = _with_steps(layout, _all_limits(rows, self.constraints))
+        clauses = [RuleClause(rule, c) for rule in self.constraints for c in rule.clauses(self.features)]
+        self._pair_clauses = [clause for clause in clauses if clause.is_pair(layout)]
+        self._clauses = [clause for clause in clauses if not clause.is_pair(layout)]
+        self._pairs: dict[int | None, StatePairs | None] = {}
 
     def __repr__(self) -> str:
         return f"CompiledRules({', '.join(self.names)})"
@@ -94,8 +101,19 @@ class CompiledRules:
         if frame is not None:
             self._check_frame("frame", frame, len(x))
         mask = torch.from_numpy(self._check_locked(locked, len(x))).to(x.device)
-        rules = [rule for index, rule in enumerate(self.constraints) if index != without]
-        return _allowance(FactualRows(self.features, self.layout, x, frame, mask), rules)
+        left_out = None if without is None else self.constraints[without]
+        rules = [rule for rule in self.constraints if rule != left_out]
+        clauses = [clause for clause in self._clauses if clause.rule != left_out]
+        rows = FactualRows(self.features, self.layout, x, frame, mask)
+        return _allowance(rows, rules, clauses, self._state_pairs(without))
+
+    def _state_pairs(self, without: int | None) -> StatePairs | None:
+        """Return the forbidden pairs of states of all rules but one; computed once."""
+        if without not in self._pairs:
+            left_out = None if without is None else self.constraints[without]
+            clauses = [clause for clause in self._pair_clauses if clause.rule != left_out]
+            self._pairs[without] = StatePairs.of(self.layout, self.features, clauses)
+        return self._pairs[without]
 
     def violations(
         self, before: pd.DataFrame, after: pd.DataFrame, locked: Mask | Tensor | None = None
@@ -157,7 +175,9 @@ def _with_steps(layout: Layout, limits: Mapping[str, Limits]) -> Layout:
     return layout if blocks == layout.blocks else Layout(blocks)
 
 
-def _allowance(rows: FactualRows, rules: Sequence[Rule]) -> Allowance:
+def _allowance(
+    rows: FactualRows, rules: Sequence[Rule], rule_clauses: Sequence[RuleClause], pairs: StatePairs | None
+) -> Allowance:
     """Return what the rules allow the counterfactuals of rows to be."""
     x, limits = rows.x, _all_limits(rows, rules)
     lower, upper, levels = x.clone(), x.clone(), torch.zeros_like(x, dtype=torch.bool)
@@ -173,10 +193,12 @@ def _allowance(rows: FactualRows, rules: Sequence[Rule]) -> Allowance:
         levels[:, block.level_slice] = choices
         possible &= has_choice
         forced += must_change
+    if pairs is not None:
+        _drop_unsupported(rows, pairs.to(x.device), lower, upper, levels)
     max_changes = min((rule.max_changes for rule in rules if rule.max_changes is not None), default=None)
     if max_changes is not None:
         possible &= forced <= max_changes
-    inequalities, offsets, binding = _inequalities(rows, rules)
+    clauses, offsets, binding = ClauseBuilder.of(rows, rule_clauses).stacked()
     allowance = Allowance(
         layout=_with_steps(rows.layout, limits),
         x=x,
@@ -185,11 +207,25 @@ def _allowance(rows: FactualRows, rules: Sequence[Rule]) -> Allowance:
         levels=levels,
         possible=possible,
         max_changes=max_changes,
-        inequalities=inequalities,
+        clauses=clauses,
         offsets=offsets,
         binding=binding,
+        pairs=None if pairs is None else pairs.to(x.device),
     )
     return replace(allowance, possible=possible & _reachable(allowance))
+
+
+def _drop_unsupported(
+    rows: FactualRows, pairs: StatePairs, lower: Tensor, upper: Tensor, levels: Tensor
+) -> None:
+    """Drop the levels that no allowed level of another feature can occur with, in place."""
+    columns = [column for block in rows.layout.with_levels for column in block.levels]
+    levels[:, columns] = pairs.supported(levels[:, columns], rows.x[:, columns] == 1)
+    for block in rows.layout.with_levels:
+        choices = levels[:, block.level_slice]
+        only = choices.sum(dim=1, keepdim=True) == 1
+        lower[:, block.level_slice] = (choices & only).to(lower)
+        upper[:, block.level_slice] = choices.to(upper)
 
 
 def _feature_choices(rows: FactualRows, block: Block, limits: Limits) -> tuple[Tensor, ...]:
@@ -226,39 +262,21 @@ def _constants_fit(rows: FactualRows, limits: Mapping[str, Limits]) -> Tensor:
     return fit
 
 
-def _inequalities(rows: FactualRows, rules: Sequence[Rule]) -> tuple[tuple[Inequality, ...], Tensor, Tensor]:
-    """Return the relations, their constants and which of them bind, the latter of shape ``(n, m)``."""
-    blocks = {block.name: block for block in rows.layout.blocks}
-    inequalities, offsets, binding = [], [], []
-    for rule, relation in ((r, relation) for r in rules for relation in r.relations):
-        bound = torch.ones(len(rows.x), dtype=torch.bool, device=rows.x.device)
-        constant = torch.full_like(rows.x[:, 0], relation.constant)
-        for name, a in relation.coefficients.items():
-            numbers = rows.numbers(name)
-            bound &= ~numbers.isnan()
-            if name not in blocks:
-                constant = constant + a * numbers.nan_to_num().to(constant)
-        slack = relation.slack(rows.features)
-        for sign in (1.0, -1.0) if relation.equal else (1.0,):
-            terms = tuple(
-                Term.of(sign * a, blocks[name], rows.features[name])
-                for name, a in relation.coefficients.items()
-                if name in blocks
-            )
-            inequalities.append(Inequality(str(rule), terms, relation.reach(rows.features)))
-            offsets.append(sign * constant + slack)
-            binding.append(bound)
-    if not inequalities:
-        return (), rows.x[:, :0], rows.x[:, :0].bool()
-    return tuple(inequalities), torch.stack(offsets, dim=1), torch.stack(binding, dim=1)
-
-
 def _reachable(allowance: Allowance) -> Tensor:
-    """Return whether each relation can hold within a row's bounds and levels, shape ``(n,)``."""
+    """Return whether each clause can be true within a row's bounds and levels, shape ``(n,)``."""
     reachable = torch.ones(len(allowance.x), dtype=torch.bool, device=allowance.x.device)
-    for j, inequality in enumerate(allowance.inequalities):
-        most = allowance.offsets[:, j]
-        for term in inequality.terms:
-            most = most + term.maximum(allowance)
-        reachable &= (most >= -EQUALITY * inequality.scale) | ~allowance.binding[:, j]
+    for j, clause in enumerate(allowance.clauses):
+        fine = ~allowance.binding[:, j]
+        for i, piece in enumerate(clause.pieces, start=clause.start):
+            offset = allowance.offsets[:, i]
+            if isinstance(piece, LinearPiece) and piece.equal is None:
+                most = offset
+                for term in piece.terms:
+                    most = most + term.maximum(allowance.lower, allowance.upper, allowance.levels)
+                fine = fine | (most >= -EQUALITY * piece.scale)
+            elif isinstance(piece, LevelPiece):
+                fine = fine | (allowance.levels[:, piece.block.level_slice] & piece.levels).any(dim=1)
+            else:
+                fine = torch.ones_like(fine)
+        reachable &= fine
     return reachable

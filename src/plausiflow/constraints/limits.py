@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.constraints.allowance import Term
+from plausiflow.constraints.terms import Term
 from plausiflow.errors import InvalidInputError
 from plausiflow.tables import MAX_DECIMALS, Block, Feature, FloatArray, Layout, Scale, read_numbers
 
@@ -67,6 +67,7 @@ class Limits:
         hi: Largest allowed value, of the same form.
         step: A number that changes must become a multiple of it; zero allows any number.
         moves: ``moves[i, j]``: whether a row may move from level i to level j; None allows every move.
+        must_move: Whether a row may not stay at its level.
     """
 
     feature: Feature
@@ -78,6 +79,7 @@ class Limits:
     hi: float | Tensor = math.inf
     step: float = 0.0
     moves: Tensor | None = None
+    must_move: bool = False
 
     @property
     def values(self) -> Tensor:
@@ -165,6 +167,8 @@ class Limits:
             moves = moves & (order <= order[:, None])
         if self.moves is not None:
             listed = torch.eye(n, dtype=torch.bool)
+            if self.must_move:
+                listed[: len(self.moves)] = False
             listed[: len(self.moves), : len(self.moves)] |= self.moves
             moves = moves & listed.to(codes.device)
         choices = torch.where(fixed[:, None], one_hot(codes, n), moves[codes])

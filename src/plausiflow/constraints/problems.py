@@ -7,8 +7,9 @@ from math import inf
 
 from plausiflow.constraints.limits import round_inwards
 from plausiflow.constraints.linear import ROUNDING
+from plausiflow.constraints.monotone import Decreasing, Increasing
 from plausiflow.constraints.rule import Rule, unknown
-from plausiflow.constraints.rules import Decreasing, Increasing, Range
+from plausiflow.constraints.rules import Range
 from plausiflow.tables import Feature
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, ClassVar, Self
 
+from plausiflow.constraints.clauses import Clause, relation_clauses
 from plausiflow.constraints.limits import Limits
 from plausiflow.constraints.linear import Relation
 from plausiflow.constraints.violations import RowChanges
@@ -48,6 +49,7 @@ class Rule(ABC):
     - :meth:`narrow`: what the rule leaves to one feature: a range, a direction, a step or some levels. The
       search stays inside. Without it, the search does not know the rule and may find no answer.
     - :attr:`relations` and :attr:`max_changes`: linear relations, and the number of features that may change.
+    - :meth:`clauses`: statements of which one must be true, for rules such as "if this, then that".
     - :meth:`to_dict` and :meth:`from_dict`: JSON; by default the fields of the dataclass.
 
     The class is registered under its name. Import its module before you load an explainer that uses it.
@@ -85,6 +87,20 @@ class Rule(ABC):
     def max_changes(self) -> int | None:
         """How many features may change, or None."""
         return None
+
+    @property
+    def lenient(self) -> bool:
+        """Whether a row that breaks the rule may keep the values that do so."""
+        return False
+
+    def clauses(self, features: Mapping[str, Feature]) -> tuple[Clause, ...]:
+        """Return what the search must satisfy about several features; by default the relations.
+
+        Args:
+            features: Features of the table, by name.
+        """
+        relations = ((relation, relation.slack(features)) for relation in self.relations)
+        return tuple(clause for relation, slack in relations for clause in relation_clauses(relation, slack))
 
     def problems(self, features: Mapping[str, Feature]) -> list[str]:
         """Return why the rule does not fit a table, one text for each problem.

@@ -1,17 +1,17 @@
-"""The rules that users write: which features may change, how, and what must hold between them."""
+"""Rules about single features: which may change, and to what; and how many."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import torch
 
+from plausiflow.constraints.arguments import check_name, check_number, not_a_number
+from plausiflow.constraints.clauses import Clause, Holds, InStates, Kept
 from plausiflow.constraints.limits import Limits
-from plausiflow.constraints.linear import ROUNDING, Relation, parse_relation
 from plausiflow.constraints.rule import Rule, literal, unknown
 from plausiflow.constraints.violations import RowChanges
 from plausiflow.errors import InvalidInputError
@@ -31,7 +31,7 @@ class Immutable(Rule):
     def __init__(self, *features: str) -> None:
         if not features:
             raise InvalidInputError('Immutable needs the name of a feature, as in Immutable("age").')
-        object.__setattr__(self, "features", tuple(_check_name("Immutable", name) for name in features))
+        object.__setattr__(self, "features", tuple(check_name("Immutable", name) for name in features))
 
     def __repr__(self) -> str:
         return f"Immutable({', '.join(map(literal, self.features))})"
@@ -45,6 +45,10 @@ class Immutable(Rule):
         """Fix the feature."""
         return replace(limits, fixed=True)
 
+    def when_changed(self, features: Mapping[str, Feature]) -> tuple[Clause, ...]:
+        """Return the rule as clauses, for WhenChanged."""
+        return tuple((Kept((name,)),) for name in self.features)
+
     def broken(self, changes: RowChanges) -> Mask:
         """Return which rows change one of the features."""
         return changes.changed(*self.features)
@@ -56,55 +60,6 @@ class Immutable(Rule):
         if not isinstance(names, list | tuple):
             raise InvalidInputError(f"`features` of Immutable must be a list of names; got {names!r}.")
         return cls(*names)
-
-
-@dataclass(frozen=True, repr=False)
-class _Monotone(Rule):
-    """A feature that may move in one direction only."""
-
-    feature: str
-    _direction: ClassVar[int]
-
-    def __post_init__(self) -> None:
-        _check_name(type(self).__name__, self.feature)
-
-    def problems(self, features: Mapping[str, Feature]) -> list[str]:
-        """Return why the feature has no order."""
-        return [
-            f"`{feature.name}` is a category without an order. Give its levels in order with `orders`, or "
-            "list the levels that a row may move to with Allowed"
-            for feature in features.values()
-            if feature.kind == "category"
-        ]
-
-    def narrow(self, limits: Limits) -> Limits:
-        """Forbid the other direction."""
-        rising, falling = self._direction > 0, self._direction < 0
-        return replace(limits, rising=limits.rising or rising, falling=limits.falling or falling)
-
-    def broken(self, changes: RowChanges) -> Mask:
-        """Return which rows move in the other direction."""
-        return changes.moved(self.feature, -self._direction)
-
-
-class Increasing(_Monotone):
-    """A number, or a category with an order, that may rise but not fall.
-
-    Attributes:
-        feature: Name of the feature.
-    """
-
-    _direction = 1
-
-
-class Decreasing(_Monotone):
-    """A number, or a category with an order, that may fall but not rise.
-
-    Attributes:
-        feature: Name of the feature.
-    """
-
-    _direction = -1
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,12 +79,12 @@ class Range(Rule):
     hi: float | None = None
 
     def __post_init__(self) -> None:
-        _check_name("Range", self.feature)
+        check_name("Range", self.feature)
         for side in ("lo", "hi"):
             bound = getattr(self, side)
             if bound is not None:
                 name = f"`{side}` of Range({literal(self.feature)})"
-                object.__setattr__(self, side, _check_number(name, bound))
+                object.__setattr__(self, side, check_number(name, bound))
         if self.lo is None and self.hi is None:
             raise InvalidInputError(f"{self} has no bound; give one: Range({literal(self.feature)}, 0).")
 
@@ -141,7 +96,7 @@ class Range(Rule):
     def problems(self, features: Mapping[str, Feature]) -> list[str]:
         """Return why the feature has no numbers, or whether the bounds are reversed."""
         found = [
-            f"{_not_a_number(feature)}; list its levels with Allowed"
+            f"{not_a_number(feature)}; list its levels with Allowed"
             for feature in features.values()
             if not feature.is_numeric
         ]
@@ -152,6 +107,11 @@ class Range(Rule):
     def narrow(self, limits: Limits) -> Limits:
         """Cut off both ends."""
         return limits.clip(*self.bounds)
+
+    def when_changed(self, features: Mapping[str, Feature]) -> tuple[Clause, ...]:
+        """Return the rule as clauses, for WhenChanged."""
+        low = [(Holds({self.feature: 1.0}, -self.lo),)] if self.lo is not None else []
+        return (*low, *([(Holds({self.feature: -1.0}, self.hi),)] if self.hi is not None else []))
 
     def broken(self, changes: RowChanges) -> Mask:
         """Return which rows end outside."""
@@ -181,7 +141,7 @@ class Allowed(Rule):
     transitions: tuple[tuple[CellValue, tuple[CellValue, ...]], ...] | None
 
     def __init__(self, feature: str, values: Iterable[CellValue] | Mapping[Any, Iterable[CellValue]]) -> None:
-        _check_name("Allowed", feature)
+        check_name("Allowed", feature)
         moves, listed = None, None
         if isinstance(values, Mapping):
             moves = tuple(
@@ -219,6 +179,14 @@ class Allowed(Rule):
     def narrow(self, limits: Limits) -> Limits:
         """Forbid all other moves."""
         return limits.restrict_moves(torch.from_numpy(self._moves(limits.feature)[:-2, :-2]))
+
+    def when_changed(self, features: Mapping[str, Feature]) -> tuple[Clause, ...]:
+        """Return the rule as clauses, for WhenChanged; none if it depends on the row's own level."""
+        if self.values is None:
+            return ()
+        levels = {level_key(level): level for level in features[self.feature].levels}
+        states = tuple(levels[level_key(value)] for value in self.values)
+        return ((InStates(self.feature, states), Kept((self.feature,))),)
 
     def broken(self, changes: RowChanges) -> Mask:
         """Return which rows make another move."""
@@ -267,60 +235,6 @@ class Allowed(Rule):
 
 
 @dataclass(frozen=True, repr=False)
-class Linear(Rule):
-    """A linear relation between numbers that a counterfactual satisfies, in original units.
-
-    ``<`` and ``>`` mean ``<=`` and ``>=``. An equality holds up to half of the finest step of its features,
-    which is as close as numbers on a grid can come. A relation does not bind a row in which one of its
-    numbers is missing. Booleans count as zero and one. :mod:`plausiflow.constraints.linear` has the grammar.
-
-    Attributes:
-        text: A relation such as ``rent <= 0.4 * income``; names with spaces or dashes go in backticks.
-        relation: The parsed relation.
-    """
-
-    text: str
-    relation: Relation = field(init=False, compare=False)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.text, str):
-            raise InvalidInputError(f'Linear takes a text, as Linear("rent <= income"); got {self.text!r}.')
-        object.__setattr__(self, "relation", parse_relation(self.text))
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Names of the features with a nonzero coefficient."""
-        return tuple(self.relation.coefficients)
-
-    @property
-    def relations(self) -> tuple[Relation, ...]:
-        """The relation."""
-        return (self.relation,)
-
-    def problems(self, features: Mapping[str, Feature]) -> list[str]:
-        """Return which features are not numbers."""
-        if not self.relation.coefficients:
-            return ["it compares no features"]
-        return [_not_a_number(feature) for feature in features.values() if not feature.is_numeric]
-
-    def broken(self, changes: RowChanges) -> Mask:
-        """Return which rows do not satisfy the relation."""
-        relation, features = self.relation, changes.features
-        total = np.full(len(changes.after), relation.constant)
-        tolerance = np.full(len(total), relation.slack(features) + ROUNDING * abs(relation.constant))
-        for name, a in relation.coefficients.items():
-            feature, values = features[name], changes.numbers_after(name)
-            total += a * values
-            eps = np.finfo(float_dtype(changes.after[name].dtype)).eps
-            tolerance += abs(a) * np.abs(values) * (ROUNDING + float(eps))
-            if feature.is_number and not feature.step:
-                tolerance += abs(a) * ROUNDING * (feature.maximum - feature.minimum)
-        # Comparisons with NaN are false: a relation does not bind a row with a missing value.
-        unmet = total < -tolerance
-        return np.asarray(unmet | (total > tolerance) if relation.equal else unmet)
-
-
-@dataclass(frozen=True, repr=False)
 class MaxChanges(Rule):
     """At most ``limit`` features differ from the row that is explained.
 
@@ -331,7 +245,7 @@ class MaxChanges(Rule):
     limit: int
 
     def __post_init__(self) -> None:
-        limit = _check_number("`limit` of MaxChanges", self.limit)
+        limit = check_number("`limit` of MaxChanges", self.limit)
         if limit != int(limit):
             raise InvalidInputError(f"`limit` of MaxChanges must be a whole number; got {self.limit!r}.")
         object.__setattr__(self, "limit", int(limit))
@@ -348,25 +262,6 @@ class MaxChanges(Rule):
     def broken(self, changes: RowChanges) -> Mask:
         """Return which rows change more features."""
         return np.asarray(changes.mask.sum(axis=1) > self.limit)
-
-
-def _not_a_number(feature: Feature) -> str:
-    kinds = {"boolean": "a boolean of texts", "identifier": "an identifier", "ordered": "an ordered category"}
-    return f"`{feature.name}` is {kinds.get(feature.kind, f'a {feature.kind}')}, not a number"
-
-
-def _check_name(rule: str, name: object) -> str:
-    if not isinstance(name, str):
-        raise InvalidInputError(f"{rule} takes the name of a feature, a text; got {name!r}.")
-    return name
-
-
-def _check_number(what: str, value: object) -> float | int:
-    number = to_python(value)
-    valid = isinstance(number, int | float) and not isinstance(number, bool)
-    if not valid or not abs(number) <= sys.float_info.max:
-        raise InvalidInputError(f"{what} must be a finite number; got {value!r}.")
-    return number  # type: ignore[no-any-return]
 
 
 def _check_level(feature: str, value: object) -> CellValue:

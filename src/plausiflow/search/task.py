@@ -164,9 +164,9 @@ class SearchTask:
         parts = []
         for own, chosen in zip(x_cf.split(CANDIDATES), rows.split(CANDIDATES), strict=True):
             values = [self.validity(own, self.targets, chosen), self.scores.score(own, chosen)]
-            linear = self.allowance.linear_values(own, chosen) if self.allowance.inequalities else own[:, :0]
-            parts.append(torch.cat([torch.stack(values, 1), linear], 1))
-        return torch.cat(parts) if parts else x_cf.new_zeros(0, 2 + len(self.allowance.inequalities))
+            rules = self.allowance.clause_values(own, chosen)
+            parts.append(torch.cat([torch.stack(values, 1), rules], 1))
+        return torch.cat(parts) if parts else x_cf.new_zeros(0, 2 + len(self.allowance.clauses))
 
     def check(self, candidates: Candidates, *, max_changes: bool = True) -> Candidates:
         """Return the candidates with their cost, infinite where one is not feasible.
@@ -278,9 +278,10 @@ class SearchTask:
         factual = self.x[own.rows][:, self.numbers]
         weights = factual.new_tensor([self.weight_of[b.name] for b in self.mutable if b.number is not None])
 
-        def linear(j: int, x_cf: Tensor, which: Tensor) -> Tensor:
-            return self.allowance.linear_values(x_cf, own.rows[which])[:, j]
+        def clause(j: int, x_cf: Tensor, which: Tensor) -> Tensor:
+            return self.allowance.clause_value(j, x_cf, own.rows[which])
 
+        clauses = [j for j, clause in enumerate(self.allowance.clauses) if clause.numeric]
         problem = build_problem(
             x=factual,
             targets=self.targets,
@@ -291,7 +292,7 @@ class SearchTask:
             lower=lower,
             upper=upper,
             weights=weights,
-            rules={f"rule {j}": partial(linear, j) for j in range(len(self.allowance.inequalities))},
+            rules={f"rule {j}": partial(clause, j) for j in clauses},
             extra_plausibility=extra_plausibility,
         )
         return problem, begin

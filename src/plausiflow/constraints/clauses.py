@@ -1,0 +1,173 @@
+"""Rules as clauses: lists of statements about a changed row of which at least one must be true.
+
+"If the job changes, tenure is zero" is the clause *the job is kept, or tenure is zero*. The same clauses are
+checked on decoded tables here, and on encoded rows in :mod:`plausiflow.constraints.encoded_clauses`.
+
+A missing value breaks no clause: a statement about a missing number is true, and a missing level counts as
+any level, unless the statement is about missing values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from plausiflow.constraints.linear import ROUNDING, Relation
+from plausiflow.constraints.violations import RowChanges
+from plausiflow.tables import CellValue, Feature, FloatArray, Mask, float_dtype
+
+State: TypeAlias = CellValue | None
+"""A level of a category, a special value of a number, ``FREE`` for its other values, None for missing."""
+FREE = "any other number"
+
+
+@dataclass(frozen=True)
+class Holds:
+    r"""A linear relation, :math:`\sum_j a_j x'_j + \sum_j c_j x_j + b \ge -\text{tolerance}`.
+
+    Attributes:
+        coefficients: The a, by feature: factors of the changed values.
+        constant: The b.
+        own: The c, by feature: factors of the row's own values.
+        tolerance: By how much it may be missed; a strict inequality has a negative one.
+        equal: Whether the sum must be within the tolerance of zero on both sides.
+        rank: Whether values are positions in the order of levels, instead of numbers.
+    """
+
+    coefficients: Mapping[str, float]
+    constant: float
+    own: Mapping[str, float] = field(default_factory=dict)
+    tolerance: float = 0.0
+    equal: bool = False
+    rank: bool = False
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return tuple(dict.fromkeys([*self.coefficients, *self.own]))
+
+
+@dataclass(frozen=True)
+class InStates:
+    """The changed value is in one of some states, or (negated) in none of them."""
+
+    feature: str
+    states: tuple[State, ...]
+    negated: bool = False
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The name of the feature."""
+        return (self.feature,)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """All of these features keep their value."""
+
+    features: tuple[str, ...]
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return self.features
+
+
+Statement = Holds | InStates | Kept
+Clause: TypeAlias = tuple[Statement, ...]
+
+
+def relation_clauses(relation: Relation, tolerance: float) -> tuple[Clause, ...]:
+    """Return a relation that must hold as clauses: one for each side of an equality."""
+    signs = (1.0, -1.0) if relation.equal else (1.0,)
+    return tuple((signed(relation, sign, tolerance),) for sign in signs)
+
+
+def signed(relation: Relation, sign: float, tolerance: float) -> Holds:
+    """Return the statement that the left side times ``sign`` is at least minus the tolerance."""
+    coefficients = {name: sign * a for name, a in relation.coefficients.items()}
+    return Holds(coefficients, sign * relation.constant, tolerance=tolerance)
+
+
+def special_values(feature: Feature) -> tuple[float, ...]:
+    """Return the special values of a number, each of which is a state of its own."""
+    special: tuple[float, ...] | None = getattr(feature, "special", None)
+    return special if special is not None else (0.0,) if feature.zero_state else ()
+
+
+def feature_states(feature: Feature) -> tuple[State, ...]:
+    """Return the states of a feature: levels, or special values of a number and any other; missing last."""
+    if feature.is_number:
+        return (FREE, *special_values(feature), None)
+    return (*feature.levels, None)
+
+
+def state_codes(changes: RowChanges, name: str, *, before: bool = False) -> np.ndarray:
+    """Return the position of each row's state in :func:`feature_states`, shape ``(n,)``; -1 if unknown."""
+    feature = changes.features[name]
+    if not feature.is_number:
+        codes = changes.codes_before(name) if before else changes.codes_after(name)
+        missing = len(feature.levels)
+        return np.where(codes >= 0, codes, np.where(_missing(changes, name, before), missing, -1))
+    values = changes.numbers_before(name) if before else changes.numbers_after(name)
+    codes = np.zeros(len(values), dtype=np.int64)
+    dtype = float_dtype((changes.before if before else changes.after)[name].dtype)
+    special = special_values(feature)
+    for code, value in enumerate(special, start=1):
+        codes[values == float(dtype.type(value))] = code
+    codes[np.isnan(values)] = len(special) + 1
+    return codes
+
+
+def _missing(changes: RowChanges, name: str, before: bool) -> Mask:
+    return np.asarray((changes.before if before else changes.after)[name].isna())
+
+
+def clauses_broken(clauses: Sequence[Clause], changes: RowChanges) -> Mask:
+    """Return which rows break one of the clauses, decided on decoded tables, shape ``(n,)``."""
+    broken = np.zeros(len(changes.after), dtype=bool)
+    for clause in clauses:
+        met = np.zeros(len(broken), dtype=bool)
+        for statement in clause:
+            met |= _is_true(statement, changes)
+        broken |= ~met
+    return broken
+
+
+def _is_true(statement: Statement, changes: RowChanges) -> Mask:
+    if isinstance(statement, Kept):
+        return ~changes.changed(*statement.features)
+    if isinstance(statement, InStates):
+        known = feature_states(changes.features[statement.feature])
+        codes = state_codes(changes, statement.feature)
+        inside = np.isin(codes, [known.index(state) for state in statement.states if state in known])
+        if statement.negated:
+            return ~inside
+        return np.asarray(inside | (codes == len(known) - 1))
+    return _relation_true(statement, changes)
+
+
+def _relation_true(statement: Holds, changes: RowChanges) -> Mask:
+    total = np.full(len(changes.after), statement.constant, dtype=np.float64)
+    tolerance = np.full(len(total), statement.tolerance + ROUNDING * abs(statement.constant))
+    sides = ((statement.coefficients, False), (statement.own, True))
+    for name, a, before in ((n, a, before) for side, before in sides for n, a in side.items()):
+        feature, values = changes.features[name], _values(statement, changes, name, before)
+        total += a * values
+        eps = np.finfo(float_dtype(changes.after[name].dtype)).eps
+        tolerance += abs(a) * np.abs(values) * (ROUNDING + float(eps))
+        if feature.is_number and not feature.step:
+            tolerance += abs(a) * ROUNDING * (feature.maximum - feature.minimum)
+    # Comparisons with NaN are false: a relation does not bind a row with a missing value.
+    unmet = total < -tolerance
+    return ~np.asarray(unmet | (total > tolerance) if statement.equal else unmet)
+
+
+def _values(statement: Holds, changes: RowChanges, name: str, before: bool) -> FloatArray:
+    if not statement.rank:
+        return changes.numbers_before(name) if before else changes.numbers_after(name)
+    codes = changes.codes_before(name) if before else changes.codes_after(name)
+    return np.where(codes >= 0, codes, np.nan)

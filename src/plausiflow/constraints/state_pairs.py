@@ -1,0 +1,110 @@
+"""Pairs of states that may not occur in one row, as a table over all levels of encoded rows.
+
+Implications between states, pairs that never occur and hierarchies are all of this form: "husband implies
+male" forbids the pairs of *husband* with every other level. The table is symmetric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from plausiflow.constraints.clauses import InStates
+from plausiflow.constraints.encoded_clauses import RuleClause, true_levels
+from plausiflow.tables import Feature, Layout
+
+_CHUNK = 2**22
+"""Pairs of levels that are looked up at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class StatePairs:
+    """Forbidden pairs of levels, counted over the blocks with levels of a layout.
+
+    Attributes:
+        strict: Pairs that no row may end with, shape ``(levels, levels)`` bool.
+        lenient: Pairs that a row may keep if it has them, but not enter, of the same shape.
+        starts: Number of levels before each block, shape ``(blocks,)``.
+        blocks: Pairs of blocks that have a forbidden pair, shape ``(2, m)``.
+    """
+
+    strict: Tensor
+    lenient: Tensor
+    starts: Tensor
+    blocks: Tensor
+
+    @classmethod
+    def of(
+        cls, layout: Layout, features: Mapping[str, Feature], clauses: Sequence[RuleClause]
+    ) -> StatePairs | None:
+        """Build the table of clauses that forbid pairs; None without any."""
+        if not clauses:
+            return None
+        sizes = [len(block.levels) for block in layout.with_levels]
+        starts = torch.tensor([sum(sizes[:j]) for j in range(len(sizes))])
+        place = {block.name: (j, block) for j, block in enumerate(layout.with_levels)}
+        tables = torch.zeros(2, sum(sizes), sum(sizes), dtype=torch.bool)
+        for clause in clauses:
+            sides = []
+            for statement in clause.statements:
+                assert isinstance(statement, InStates)
+                j, block = place[statement.feature]
+                off = ~true_levels(statement, features[statement.feature], block)
+                sides.append(int(starts[j]) + off.nonzero()[:, 0])
+            first, second = sides
+            table = tables[int(clause.rule.lenient)]
+            table[first[:, None], second[None]] = True
+            table[second[:, None], first[None]] = True
+        block_of = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+        rows, columns = tables.any(dim=0).nonzero(as_tuple=True)
+        used = torch.unique(torch.stack([block_of[rows], block_of[columns]]), dim=1)
+        return cls(tables[0], tables[1], starts, used[:, used[0] < used[1]])
+
+    def broken(self, codes: Tensor, own: Tensor) -> Tensor:
+        """Return which points have a forbidden pair, shape ``(k,)``.
+
+        ``codes`` are the levels of points ``(k, blocks)``, ``own`` those of their factual rows.
+        """
+        first, second = self.blocks
+        broken = torch.zeros(len(codes), dtype=torch.bool, device=codes.device)
+        levels, changed = codes + self.starts, codes != own
+        width = max(1, _CHUNK // max(1, len(first)))
+        for some in torch.arange(len(codes), device=codes.device).split(width):
+            i, j = levels[some][:, first], levels[some][:, second]
+            moved = changed[some]
+            bad = self.lenient[i, j] & (moved[:, first] | moved[:, second])
+            broken[some] = (bad | self.strict[i, j]).any(dim=1)
+        return broken
+
+    def supported(self, levels: Tensor, own: Tensor) -> Tensor:
+        """Return which allowed levels of rows can occur with some allowed level of every other feature.
+
+        Args:
+            levels: Allowed levels of each row, counted over the blocks with levels, shape ``(n, levels)``.
+            own: The rows' own levels, one-hot, of the same shape; a row may keep them.
+        """
+        sizes = torch.diff(self.starts, append=self.starts.new_tensor([levels.shape[1]]))
+        apart = (self.strict | self.lenient).to(torch.float32)
+        kept = levels
+        for _ in range(2):
+            allowed = kept
+            for j in self.blocks.flatten().unique().tolist():
+                part = slice(int(self.starts[j]), int(self.starts[j] + sizes[j]))
+                options = kept[:, part].to(torch.float32)
+                conflicts = options @ apart[part]
+                left = options.sum(dim=1, keepdim=True) - conflicts > 0
+                left[:, part] = True
+                allowed = allowed & (left | own)
+            if torch.equal(allowed, kept):
+                break
+            kept = allowed
+        return kept
+
+    def to(self, device: torch.device) -> StatePairs:
+        """Return the table on a device."""
+        return StatePairs(
+            self.strict.to(device), self.lenient.to(device), self.starts.to(device), self.blocks.to(device)
+        )
