@@ -144,7 +144,7 @@ def points(rules, x, allowance, rng):
 
 
 def _at_zero(layout, x):
-    """A number at zero is in the state "zero", not "positive"."""
+    """A number at zero is in the state of this special value."""
     block = layout.block("gain")
     codes = layout.codes(x)
     zero = (block.scale.decode(x[:, block.number]).abs() < 1e-9) & (x[:, block.levels[0]] == 1)

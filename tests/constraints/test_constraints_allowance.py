@@ -32,8 +32,8 @@ def test_without_rules_a_row_has_the_training_range_and_every_level_but_missing(
     assert numbers_of(allowance, "age") == [17, 79]
     assert numbers_of(allowance, "rent") == [TRAINING["rent"].min(), TRAINING["rent"].max()]
     assert levels_of(allowance, "job") == set(JOBS)
-    assert levels_of(allowance, "rent") == {"present"}
-    assert levels_of(allowance, "gain") == {"positive", "zero"}
+    assert levels_of(allowance, "rent") == {"number"}
+    assert levels_of(allowance, "gain") == {"number", 0}
     assert allowance.max_changes is None
     assert allowance.clause_values(allowance.x).shape == (1, 0)
 
@@ -79,12 +79,12 @@ def test_rules_cut_the_range_of_a_number(rules, age, ends):
         ([Range("children", 2, None)], {}, "children", {2, 3}),
         ([Range("children", 0.5, 2.5)], {}, "children", {1, 2}),
         ([Increasing("owns")], {"owns": True}, "owns", {True}),
-        ([Increasing("gain")], {"gain": 100.0}, "gain", {"positive"}),
-        ([Decreasing("gain")], {"gain": 100.0}, "gain", {"positive", "zero"}),
-        ([Decreasing("gain")], {"gain": 0.0}, "gain", {"zero"}),
-        ([Range("gain", 1, None)], {"gain": 0.0}, "gain", {"positive"}),
-        ([Range("gain", 0, None)], {"gain": 7.0}, "gain", {"positive", "zero"}),
-        ([Immutable("gain")], {"gain": 0.0}, "gain", {"zero"}),
+        ([Increasing("gain")], {"gain": 100.0}, "gain", {"number"}),
+        ([Decreasing("gain")], {"gain": 100.0}, "gain", {"number", 0}),
+        ([Decreasing("gain")], {"gain": 0.0}, "gain", {0}),
+        ([Range("gain", 1, None)], {"gain": 0.0}, "gain", {"number"}),
+        ([Range("gain", 0, None)], {"gain": 7.0}, "gain", {"number", 0}),
+        ([Immutable("gain")], {"gain": 0.0}, "gain", {0}),
         ([], {"job": None}, "job", {"missing"}),
         ([Range("rent", 0, 100)], {"rent": np.nan}, "rent", {"missing"}),
     ],
@@ -154,7 +154,7 @@ def test_a_number_in_the_state_zero_is_zero_whatever_the_rounding_of_its_scale()
             dtype=np.dtype(float),
             minimum=low,
             maximum=0.9,
-            zero_state=True,
+            special=(0.0,),
             filling=0.0,
         )
         encoder = Encoder(Schema((number,)))

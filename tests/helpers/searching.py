@@ -138,7 +138,7 @@ def setup(
     def validity(x_cf: Tensor, wanted: Targets | Tensor) -> Tensor:
         return TargetCriterion().value(classifier.logits(x_cf), wanted)
 
-    typical, least = Bank.free_numbers(layout, x)
+    typical = Bank.free_numbers(layout, x)
     bank = {}
     for k in range(2):
         wanted = torch.full((len(x),), k)
@@ -147,7 +147,7 @@ def setup(
         rules=rules,
         validity=as_validity(validity),
         plausibility=bell,
-        bank=Bank(bank, typical, least),
+        bank=Bank(bank, typical),
         weights=torch.ones(len(layout.blocks), dtype=torch.float64) if weights is None else weights,
         strategy=search or MixedSearch(),
     )
@@ -209,7 +209,6 @@ def task_of(layout, x, weights, immutable=(), **settings):
         allowance=allowance,
         weights=torch.as_tensor(weights, dtype=torch.float64),
         immutable=frozenset(immutable),
-        least={},
         solver=SQP(),
         **values | {k: as_validity(v) if k == "validity" else v for k, v in settings.items()},
     )
@@ -222,6 +221,6 @@ def remade(made, validity, plausibility):
         wanted = torch.full((len(made.x),), k)
         fine = (validity(made.x, wanted) >= 0) & (plausibility.score(made.x, wanted) >= 0)
         bank[k] = torch.unique(made.x[fine], dim=0)
-    real = Bank(bank, made.engine.bank.typical, made.engine.bank.least)
+    real = Bank(bank, made.engine.bank.typical)
     engine = replace(made.engine, validity=as_validity(validity), plausibility=plausibility, bank=real)
     return replace(made, engine=engine)

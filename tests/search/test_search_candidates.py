@@ -28,36 +28,34 @@ RULES = [
 # ---------------------------------------------------------------- real rows
 
 
-def test_typical_and_least_numbers_are_those_of_the_rows_that_have_one():
+def test_typical_numbers_are_those_of_the_rows_that_have_one():
     made = setup(applicants(missing=True))
     block = made.encoder.layout.block("gain")
-    typical, least = Bank.free_numbers(made.encoder.layout, made.x)
+    typical = Bank.free_numbers(made.encoder.layout, made.x)
     positive = made.frame["gain"][made.frame["gain"] > 0]
     scale = block.scale
     lower_median = positive.quantile(0.5, interpolation="lower")
-    expected = scale.encode(torch.tensor([lower_median, positive.min()]))
-    assert [typical[block.number], least[block.number]] == pytest.approx(expected.tolist())
-    assert typical.keys() == least.keys() == {block.number}
+    assert typical == {block.number: pytest.approx(float(scale.encode(torch.tensor(lower_median))))}
     never = made.x.clone()
     never[:, list(block.levels)] = torch.tensor([0.0, 1.0, 0.0])
-    assert Bank.free_numbers(made.encoder.layout, never) == ({block.number: 0.5}, {block.number: 0.0})
+    assert Bank.free_numbers(made.encoder.layout, never) == {block.number: 0.5}
 
 
 def transplanted_by_hand(task, bank_row, i):
     """One real row with what the rules fix for row ``i`` put in, cell by cell."""
     found, allowance = bank_row.clone(), task.allowance
     for block in task.layout.blocks:
-        pin = None
+        pin, source = None, bank_row
         if len(block.levels):
             own, level = (int(x[list(block.levels)].argmax()) for x in (task.x[i], bank_row))
             if not bool(allowance.levels[i, block.levels[level]]):
-                level = own
+                level, source = own, task.x[i]
             found[list(block.levels)] = 0
             found[block.levels[level]] = 1
             pin = block.pinned[level] if block.pinned else None
         if block.number is not None:
             low, high = float(allowance.lower[i, block.number]), float(allowance.upper[i, block.number])
-            value = min(max(float(bank_row[block.number]), low), high)
+            value = min(max(float(source[block.number]), low), high)
             found[block.number] = value if pin is None else pin
     return found
 
@@ -104,7 +102,7 @@ def test_a_class_without_real_rows_has_none_near():
     made = setup(applicants(), bar=6.0)
     task = made.task(made.x[:10])
     for bank in ({}, {0: made.x[:0], 1: made.x[:0]}):
-        real = Bank(bank, made.engine.bank.typical, made.engine.bank.least)
+        real = Bank(bank, made.engine.bank.typical)
         assert len(real.verified(task, torch.arange(10), 3)) == 0
     assert len(made.engine.bank.verified(task, torch.arange(0), 3)) == 0
 

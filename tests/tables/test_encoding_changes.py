@@ -29,9 +29,9 @@ def test_the_layout_follows_the_schema():
 def test_levels_have_names():
     frame = pd.DataFrame({"gain": [*range(1, 61), *[0] * 30, None]})
     encoder = Encoder(Schema.infer(frame))
-    assert encoder.level_names("gain") == ("positive", "zero", "missing")
-    assert Encoder(Schema.infer(frame), "impute").level_names("gain") == ("positive", "zero")
-    assert Encoder(SCHEMA).level_names("debt") == ("present", "missing")
+    assert encoder.level_names("gain") == ("number", 0, "missing")
+    assert Encoder(Schema.infer(frame), "impute").level_names("gain") == ("number", 0)
+    assert Encoder(SCHEMA).level_names("debt") == ("number", "missing")
     assert Encoder(SCHEMA).level_names("job") == ("clerk", "cook", "none", "missing")
     assert Encoder(SCHEMA).level_names("age") == ()
     with pytest.raises(InvalidInputError, match="Constants and identifiers have no columns"):

@@ -142,11 +142,9 @@ def test_a_heavy_tail_is_more_than_ten_times_the_median_of_the_positive():
 
 def test_a_number_that_is_often_zero_has_a_state_for_it():
     positive = np.arange(1, 81)
-    often, seldom = np.append(positive, np.zeros(20)), np.append(positive, np.zeros(19))
-    assert infer(shuffled(often)).zero_state
-    assert not infer(shuffled(seldom)).zero_state
-    assert not infer(shuffled(np.append(often, -1))).zero_state
-    assert not infer(np.append(np.arange(1, 11), np.zeros(30)), kinds={"a": "integer"}).zero_state
+    assert infer(shuffled(np.append(positive, np.zeros(20)))).special == (0.0,)
+    assert infer(shuffled(np.append(positive, np.zeros(3)))).special == ()
+    assert infer(np.append(np.arange(1, 11), np.zeros(30)), kinds={"a": "integer"}).special == ()
 
 
 def test_range_and_filling_of_a_number_are_those_of_its_rows():
@@ -351,10 +349,11 @@ def test_adult_has_the_kinds_that_people_expect(table):
         assert schema.feature(name).kind == "category"
     for name in ("age", "fnlwgt", "hours-per-week", "education-num"):
         feature = schema.feature(name)
-        assert (feature.kind, feature.step, feature.log, feature.zero_state) == ("integer", 1, False, False)
+        assert (feature.kind, feature.step, feature.log) == ("integer", 1, False)
+        assert feature.special == ((40.0,) if name == "hours-per-week" else ())
     gain, loss = schema.feature("capital-gain"), schema.feature("capital-loss")
-    assert (gain.kind, gain.log, gain.zero_state) == ("integer", True, True)
-    assert (loss.kind, loss.zero_state) == ("integer", True)
+    assert (gain.kind, gain.special, gain.maximum) == ("integer", (0.0, 99999.0), 41310.0)
+    assert (loss.kind, loss.special) == ("integer", (0.0,))
     assert {level.strip() for level in schema.feature("sex").levels} == {"Male", "Female"}
     assert len(schema.feature("education").levels) == 16
 

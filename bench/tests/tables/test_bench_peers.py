@@ -44,7 +44,7 @@ def test_the_model_of_the_other_process_gives_the_same_probabilities():
     frame = mixed_frame()
     encoder = Encoder(Schema.infer(frame))
     features = encoder.schema.features
-    assert features[0].zero_state
+    assert features[0].special == (0.0,)
     assert features[0].log
     sizes = (encoder.layout.width, 7, 5, 2)
     maps = [(torch.randn(b, a), torch.randn(b)) for a, b in pairwise(sizes)]

@@ -123,6 +123,7 @@ def fit(
         weights=file.weights or None,
         kinds=file.kinds or None,
         orders=file.orders or None,
+        special=file.special or None,
         missing=missing,
         judges=judges,
         random_state=seed,
@@ -188,7 +189,7 @@ def _train_model(
     held_out = split_held_out(y, share, numbers=numbers, seed=seed)
     train_x, train_y = x[~held_out], y[~held_out]
     known = train_y.notna()
-    schema = Schema.infer(train_x, kinds=explainer.kinds, orders=explainer.orders)
+    schema = Schema.infer(train_x, kinds=explainer.kinds, orders=explainer.orders, special=explainer.special)
     used = [f.name for f in schema.features if f.kind not in ("identifier", "constant")]
     model = make_model(kind, train_x.loc[known, used], train_y[known], numbers=numbers, seed=seed)
     return _FitInputs(
@@ -205,7 +206,7 @@ def _load_model(x: pd.DataFrame, y: pd.Series, path: Path, explainer: Explainer)
     """Load a model that was trained elsewhere; the density is fitted to all rows."""
     if path.is_dir():
         saved = Explainer.load(path)
-        schema = Schema.infer(x, kinds=explainer.kinds, orders=explainer.orders)
+        schema = Schema.infer(x, kinds=explainer.kinds, orders=explainer.orders, special=explainer.special)
         assert saved.encoder_ is not None
         same = (saved.encoder_.schema, saved.encoder_.missing) == (schema, explainer.missing)
         if isinstance(saved.model, NetworkClassifier) and not same:

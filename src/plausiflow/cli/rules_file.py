@@ -18,10 +18,10 @@ from plausiflow.tables import KINDS
 
 KEYS = (
     "immutable", "increasing", "decreasing", "range", "allowed", "linear", "equal", "step", "rules",
-    "max_changes", "kinds", "orders", "weights",
+    "max_changes", "kinds", "orders", "special", "weights",
 )  # fmt: skip
 _LISTS = ("immutable", "increasing", "decreasing", "linear")
-_TABLES = ("range", "allowed", "equal", "step", "kinds", "orders", "weights")
+_TABLES = ("range", "allowed", "equal", "step", "kinds", "orders", "special", "weights")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +31,7 @@ class RulesFile:
     constraints: tuple[Rule, ...] = ()
     kinds: Mapping[str, Any] = field(default_factory=dict)  # Kinds of columns whose inferred kind is wrong.
     orders: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # Levels, lowest first.
+    special: Mapping[str, Sequence[float]] = field(default_factory=dict)  # Special values of numbers.
     weights: Mapping[str, float] = field(default_factory=dict)  # Costs of changes.
 
 
@@ -59,14 +60,14 @@ def read_rules(path: Path, columns: Sequence[str]) -> RulesFile:
             f"{place}: {_unknown('column', n, columns)}" for n in rule.feature_names if n not in columns
         ]
         rules.append(rule)
-    kinds, orders, weights = (entries.get(key, {}) for key in ("kinds", "orders", "weights"))
-    problems += _column_problems(kinds, orders, weights, columns)
+    settings = {key: entries.get(key, {}) for key in ("kinds", "orders", "special", "weights")}
+    problems += _column_problems(settings, columns)
     if problems:
         raise InvalidInputError(
             f"{path} has {len(problems)} {'problem' if len(problems) == 1 else 'problems'}:\n- "
             + "\n- ".join(problems)
         )
-    return RulesFile(constraints=tuple(rules), kinds=kinds, orders=orders, weights=weights)
+    return RulesFile(constraints=tuple(rules), **settings)
 
 
 def _parse(path: Path) -> dict[str, Any]:
@@ -119,30 +120,38 @@ def _with_bounds(rule: dict[str, Any]) -> dict[str, Any]:
     return rule | bounds
 
 
-def _column_problems(
-    kinds: Mapping[str, Any], orders: Mapping[str, Any], weights: Mapping[str, Any], columns: Sequence[str]
-) -> list[str]:
-    tables = {"kinds": kinds, "orders": orders, "weights": weights}
+def _column_problems(settings: Mapping[str, Mapping[str, Any]], columns: Sequence[str]) -> list[str]:
     problems = [
         f"{key}: {_unknown('column', name, columns)}"
-        for key, table in tables.items()
+        for key, table in settings.items()
         for name in table
         if name not in columns
     ]
     problems += [
-        f"kinds.{name}: {_unknown('kind', kind, KINDS)}" for name, kind in kinds.items() if kind not in KINDS
+        f"kinds.{name}: {_unknown('kind', kind, KINDS)}"
+        for name, kind in settings["kinds"].items()
+        if kind not in KINDS
     ]
     problems += [
         f"orders.{name} must be a list of levels, lowest first; got {levels!r}"
-        for name, levels in orders.items()
+        for name, levels in settings["orders"].items()
         if not isinstance(levels, list)
     ]
     problems += [
+        f"special.{name} must be a list of numbers, or [] for none; got {values!r}"
+        for name, values in settings["special"].items()
+        if not isinstance(values, list) or not all(map(_is_number, values))
+    ]
+    problems += [
         f"weights.{name} must be a number; got {weight!r}"
-        for name, weight in weights.items()
-        if isinstance(weight, bool) or not isinstance(weight, int | float)
+        for name, weight in settings["weights"].items()
+        if not _is_number(weight)
     ]
     return problems
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_list_of_text(value: object) -> bool:

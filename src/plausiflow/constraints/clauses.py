@@ -94,8 +94,7 @@ def signed(relation: Relation, sign: float, tolerance: float) -> Holds:
 
 def special_values(feature: Feature) -> tuple[float, ...]:
     """Return the special values of a number, each of which is a state of its own."""
-    special: tuple[float, ...] | None = getattr(feature, "special", None)
-    return special if special is not None else (0.0,) if feature.zero_state else ()
+    return feature.special
 
 
 def feature_states(feature: Feature) -> tuple[State, ...]:

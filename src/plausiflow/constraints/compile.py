@@ -16,7 +16,7 @@ from torch import Tensor
 
 from plausiflow.constraints.allowance import Allowance
 from plausiflow.constraints.encoded_clauses import ClauseBuilder, LevelPiece, LinearPiece, RuleClause
-from plausiflow.constraints.limits import FactualRows, Limits, one_hot, state_choices
+from plausiflow.constraints.limits import FactualRows, Limits, one_hot
 from plausiflow.constraints.linear import EQUALITY
 from plausiflow.constraints.monotone import Decreasing, Increasing
 from plausiflow.constraints.problems import find_problems
@@ -244,11 +244,16 @@ def _feature_choices(rows: FactualRows, block: Block, limits: Limits) -> tuple[T
     lower, upper = limits.number_bounds(block, fixed)
     lower, upper = torch.where(missing, number, lower), torch.where(missing, number, upper)
     forced = (number < lower) | (number > upper)
-    possible = lower <= upper
+    possible = has_number = lower <= upper
     lower, upper = torch.where(possible, lower, number), torch.where(possible, upper, number)
     choices = x.new_zeros(len(x), 0, dtype=torch.bool)
     if len(block.levels):
-        choices = state_choices(block, number, lower, upper, rows.codes(block))
+        own = one_hot(rows.codes(block), len(block.levels))
+        choices = limits.state_choices(block, fixed, has_number)
+        choices = torch.where(missing[:, None], own, choices)
+        possible = choices.any(dim=1)
+        forced = torch.where(rows.free(block), forced, ~(choices & own).any(dim=1))
+        choices = torch.where(possible[:, None], choices, own)
     return lower, upper, choices, possible, forced
 
 

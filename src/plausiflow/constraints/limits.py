@@ -37,6 +37,12 @@ class FactualRows:
             return torch.zeros(len(self.x), dtype=torch.bool, device=self.x.device)
         return torch.tensor(block.closed, device=self.x.device)[self.codes(block)]
 
+    def free(self, block: Block) -> Tensor:
+        """Return which rows have a number that is neither special nor missing, shape ``(n,)``."""
+        if not len(block.levels):
+            return torch.ones(len(self.x), dtype=torch.bool, device=self.x.device)
+        return self.codes(block) == 0
+
     def numbers(self, name: str) -> Tensor:
         """Return a feature's values in original units, double, shape ``(n,)``; NaN if missing."""
         feature = self.features[name]
@@ -117,7 +123,7 @@ class Limits:
         return replace(self, moves=moves if self.moves is None else self.moves & moves)
 
     def number_bounds(self, block: Block, fixed: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the smallest and largest encoded numbers, each of shape ``(n,)``.
+        """Return the smallest and largest encoded numbers that are not special, each of shape ``(n,)``.
 
         They are the training range, widened by the row's own number and cut by the rules. Where the smallest
         is above the largest, no number is allowed. ``fixed`` are rows that must keep their number, ``(n,)``.
@@ -127,12 +133,41 @@ class Limits:
         assert block.scale is not None
         lo, hi = self._edge(self.lo, 1, block.scale, own), self._edge(self.hi, -1, block.scale, own)
         # A number inside its range stays allowed, even if the scale rounds it across the bound.
-        lower = torch.maximum(lower, torch.where(values >= self.lo, torch.minimum(lo, own), lo))
-        upper = torch.minimum(upper, torch.where(values <= self.hi, torch.maximum(hi, own), hi))
-        floor = fixed | torch.tensor(self.rising, device=own.device)
-        ceiling = fixed | torch.tensor(self.falling, device=own.device)
-        lower = torch.where(floor, torch.maximum(lower, own), lower)
-        return lower, torch.where(ceiling, torch.minimum(upper, own), upper)
+        free = self.rows.free(block)
+        lower = torch.maximum(lower, torch.where(free & (values >= self.lo), torch.minimum(lo, own), lo))
+        upper = torch.minimum(upper, torch.where(free & (values <= self.hi), torch.maximum(hi, own), hi))
+        floor, ceiling = own, own
+        if self.feature.special and (self.rising or self.falling):
+            # The pin of a special value may be another number: rules compare the value itself.
+            at_least, at_most = (self._edge(values, side, block.scale, own) for side in (1, -1))
+            floor, ceiling = torch.where(free, own, at_least), torch.where(free, own, at_most)
+        lower = torch.maximum(lower, floor) if self.rising else lower
+        upper = torch.minimum(upper, ceiling) if self.falling else upper
+        return (
+            torch.where(fixed, torch.maximum(lower, own), lower),
+            torch.where(fixed, torch.minimum(upper, own), upper),
+        )
+
+    def state_choices(self, block: Block, fixed: Tensor, has_number: Tensor) -> Tensor:
+        """Return which states a number may be in, shape ``(n, levels)``.
+
+        ``fixed`` are rows that must keep their state, ``has_number`` rows that may have some number that is
+        not special, each of shape ``(n,)``. Ranges and directions compare special values as numbers.
+        """
+        values, codes = self.values, self.rows.codes(block)
+        columns = [has_number]
+        for special in block.special[1:]:
+            if special is None:
+                columns.append(torch.zeros_like(has_number))
+                continue
+            allowed = torch.ones_like(has_number) & (special >= self.lo) & (special <= self.hi)
+            if self.rising:
+                allowed = allowed & (special >= values)
+            if self.falling:
+                allowed = allowed & (special <= values)
+            columns.append(allowed)
+        choices = torch.stack(columns, dim=1)
+        return choices & (one_hot(codes, len(columns)) | ~fixed[:, None])
 
     def _edge(self, bound: float | Tensor, side: int, scale: Scale, like: Tensor) -> Tensor:
         """Return a bound in encoded units, moved inwards until it decodes to a value inside the bound."""
@@ -180,23 +215,6 @@ class Limits:
             numbers = numbers.to(codes.device)
             choices = choices & (numbers >= lo) & (numbers <= hi)
         return choices
-
-
-def state_choices(block: Block, own: Tensor, lower: Tensor, upper: Tensor, codes: Tensor) -> Tensor:
-    """Return which states a number may be in, shape ``(n, levels)``.
-
-    ``own`` and ``codes`` are the rows' encoded numbers and states, ``lower`` and ``upper`` the allowed ones,
-    each of shape ``(n,)``.
-    """
-    rounding = 8 * torch.finfo(own.dtype).eps
-    columns = []
-    for pin, closed in zip(block.pinned, block.closed, strict=True):
-        if pin is None or closed:
-            columns.append(torch.full_like(own, pin is None, dtype=torch.bool))
-        else:
-            columns.append((lower <= pin + rounding) & (upper >= pin - rounding))
-    kept = (lower == own) & (upper == own)
-    return torch.where(kept[:, None], one_hot(codes, len(columns)), torch.stack(columns, dim=1))
 
 
 def one_hot(codes: Tensor, n: int) -> Tensor:

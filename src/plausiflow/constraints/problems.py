@@ -49,6 +49,8 @@ def _contradictions(rules: Sequence[Rule], features: Mapping[str, Feature]) -> l
         step = feature.step
         if lo > hi:
             problems.append(f"{ranges}: no number is in all of these ranges")
+        elif any(lo <= value <= hi for value in feature.special):
+            continue
         elif step and round_inwards(feature, lo, 1, step) > round_inwards(feature, hi, -1, step):
             problems.append(f"{ranges}: no multiple of {step:g}, the step of `{name}`, is in this range")
     return problems
@@ -61,6 +63,7 @@ def _unreachable(rules: Sequence[Rule], features: Mapping[str, Feature]) -> list
         least = most = relation.constant
         for name, a in relation.coefficients.items():
             (low, high), (lo, hi) = features[name].extent, _interval(name, rules)
+            low, high = min(low, *features[name].special, high), max(high, *features[name].special, low)
             if max(low, lo) <= min(high, hi):
                 low, high = max(low, lo), min(high, hi)
             least, most = least + min(a * low, a * high), most + max(a * low, a * high)

@@ -25,10 +25,9 @@ class Term:
         With ``rank``, the value of a level is its position in the order.
         """
         if block.number is not None:
-            special = getattr(block, "special", ())
-            if not any(value is not None for value in special):
+            if not feature.special:
                 return cls(coefficient, block)
-            numbers = [0.0 if value is None else value for value in special]
+            numbers = [0.0 if value is None else value for value in block.special]
         elif rank:
             numbers = [float(code) for code in range(len(block.levels))]
         else:

@@ -1,9 +1,9 @@
 """Whether rows break a rule, decided on the decoded tables in original units.
 
 This module knows nothing about encoded rows. Besides the rules of the user, some rules hold for every row:
-numbers stay within the training range (widened by the row's own number), levels are those of the training
-rows, missing values stay missing, and constants and identifiers do not change. Comparisons are exact, except
-for linear relations, which allow for the rounding of floating-point numbers.
+numbers stay within the training range (widened by the row's own number) or are special values, levels are
+those of the training rows, missing values stay missing, and constants and identifiers do not change.
+Comparisons are exact, except for linear relations, which allow for the rounding of floating-point numbers.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from plausiflow.tables import (
     FloatArray,
     IntArray,
     Mask,
+    float_dtype,
     missing_cells,
     read_level_codes,
     read_numbers,
+    special_codes,
 )
 
 TRAINING_RANGE = "training range"
@@ -95,12 +97,16 @@ class RowChanges:
         }
 
     def _beyond(self, feature: Feature) -> Mask:
-        before = self.numbers_before(feature.name)
-        after, unreadable = read_numbers(self.after[feature.name])
+        own, column = self.before[feature.name], self.after[feature.name]
+        before, (after, unreadable) = self.numbers_before(feature.name), read_numbers(column)
+        special = special_codes(after, feature.special, float_dtype(column.dtype)) > 0
+        # A special value does not widen the range: 999 days do not allow 500.
+        was_special = special_codes(before, feature.special, float_dtype(own.dtype)) > 0
+        before = np.where(was_special, np.nan, before)
         low, high = feature.extent
         rounding = 1e-9 * (high - low)
         outside = (after < np.fmin(before, low) - rounding) | (after > np.fmax(before, high) + rounding)
-        return self.changed(feature.name) & (outside | unreadable)
+        return self.changed(feature.name) & ((outside & ~special) | unreadable)
 
 
 def _differ(before: pd.Series, after: pd.Series, present: Mask) -> Mask:

@@ -86,6 +86,7 @@ class Explainer:
         margin: By how much the target class must win.
         kinds: Kinds of columns that are not what they look like, by name.
         orders: Levels of ordered categories, lowest first, by name.
+        special: Special values of numbers, as in ``{"days": [-1]}``; ``[]`` for none, and found by default.
         missing: ``"keep"`` keeps a missing value, ``"impute"`` fills in the median or the commonest level.
         judges: Number of independent densities that give every answer a second opinion.
         model_rows: How many rows a model without gradients may be asked about for each row and search.
@@ -114,6 +115,7 @@ class Explainer:
     margin: float = 0.02
     kinds: Mapping[str, Kind] | None = None
     orders: Mapping[str, Sequence[Any]] | None = None
+    special: Mapping[str, Sequence[float]] | None = None
     missing: Literal["keep", "impute"] = "keep"
     judges: int = 3
     model_rows: int = 600
@@ -149,7 +151,7 @@ class Explainer:
             x: Training rows.
             y: Their outcomes; only ``labels="given"`` needs one for every row.
         """
-        schema = Schema.infer(x, kinds=self.kinds, orders=self.orders)
+        schema = Schema.infer(x, kinds=self.kinds, orders=self.orders, special=self.special)
         encoder = Encoder(schema, self.missing)
         rules = CompiledRules(self.constraints, schema, encoder.layout)
         if not encoder.layout.blocks:

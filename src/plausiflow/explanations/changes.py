@@ -19,9 +19,11 @@ from plausiflow.tables import (
     IntArray,
     Mask,
     ObjectArray,
+    float_dtype,
     is_missing,
     read_level_codes,
     read_numbers,
+    special_codes,
 )
 
 
@@ -72,8 +74,8 @@ def find_changes(rows: pd.DataFrame, answers: pd.DataFrame, of: IntArray) -> Cha
 def relative_moves(changes: Changes, features: Sequence[Feature]) -> FloatArray:
     """Return how far each cell moves, in units of its feature's range, shape ``(c,)``.
 
-    The steps of ordered levels are equally long. A move without a distance is NaN: unordered levels, and
-    values that are missing or unknown.
+    The steps of ordered levels are equally long. A move without a distance is NaN: unordered levels, values
+    that are missing or unknown, and special values outside the range.
     """
     moves = np.full(len(changes), np.nan)
     for j in np.unique(changes.column).tolist():
@@ -82,12 +84,20 @@ def relative_moves(changes: Changes, features: Sequence[Feature]) -> FloatArray:
         after = pd.Series(changes.after[of_column], dtype=object)
         if feature.is_number:
             span = (feature.maximum - feature.minimum) or 1.0
-            moves[of_column] = (read_numbers(after)[0] - read_numbers(before)[0]) / span
+            ends = [_on_scale(feature, column) for column in (before, after)]
+            moves[of_column] = (ends[1] - ends[0]) / span
         elif feature.kind == "ordered":
             codes = np.stack([read_level_codes(column, feature.levels) for column in (before, after)])
             steps = (codes[1] - codes[0]) / max(1, len(feature.levels) - 1)
             moves[of_column] = np.where(codes.min(axis=0) < 0, np.nan, steps)
     return moves
+
+
+def _on_scale(feature: Feature, column: pd.Series) -> FloatArray:
+    """Return numbers, NaN for special values outside the range."""
+    values = read_numbers(column)[0]
+    apart = [value for value in feature.special if not feature.minimum <= value <= feature.maximum]
+    return np.where(special_codes(values, apart, float_dtype(feature.dtype)) > 0, np.nan, values)
 
 
 def _differs(before: pd.Series, after: pd.Series) -> Mask:

@@ -133,7 +133,9 @@ class FeatureFormatter:
 
     def _format(self, value: float, extra_decimals: int) -> str:
         decimals = self._decimals
-        if self.feature.step:
+        if value in self.feature.special:
+            decimals = _required_decimals(value, 0, 0.0)
+        elif self.feature.step:
             decimals = _required_decimals(value, decimals, 1e-3 * self.feature.step)
         if abs(value) >= _MAX_PLAIN_NUMBER or decimals > 8:
             return f"{value:.{4 + extra_decimals}g}"

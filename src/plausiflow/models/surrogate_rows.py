@@ -117,11 +117,5 @@ def _find_partners(starts: Tensor, x: Tensor, classes: Tensor, generator: torch.
 
 
 def _to_grid(x: Tensor, codes: Tensor, layout: Layout) -> Tensor:
-    """Put rows with these levels on the grid; a free number equal to an open pinned value takes its level."""
-    x = layout.snap(layout.with_codes(x, codes))
-    codes, free = codes.clone(), layout.free(codes)
-    for j, block in enumerate(layout.with_levels):
-        for level, pin in enumerate(block.pinned):
-            if pin is not None and not block.closed[level]:
-                codes[free[:, block.number] & (x[:, block.number] == pin), j] = level
-    return layout.with_codes(x, codes)
+    """Put rows with these levels on the grid; a free number equal to a special value takes its state."""
+    return layout.settle(layout.snap(layout.with_codes(x, codes)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from math import isfinite
 from typing import Any
 
 from plausiflow.persistence.states import TensorDict, has_user_class
@@ -33,14 +34,17 @@ def check_schema(schema: Any) -> None:  # noqa: ANN401
     """Raise unless every feature has the right fields of the right types, and names are unique."""
     features = schema["features"]
     for feature in features:
-        levels, numbers = feature["levels"], [feature[name] for name in ("minimum", "maximum", "step")]
+        levels, special = feature["levels"], feature["special"]
+        numbers = [feature[name] for name in ("minimum", "maximum", "step")]
         valid = isinstance(feature["name"], str) and feature["kind"] in KINDS
-        valid = valid and all(type(feature[name]) is bool for name in ("log", "zero_state", "can_miss"))
+        valid = valid and all(type(feature[name]) is bool for name in ("log", "can_miss"))
         valid = valid and all(isinstance(n, float | int) and not isinstance(n, bool) for n in numbers)
         valid = valid and isinstance(levels, list) and all(isinstance(level, CellValue) for level in levels)
         valid = valid and numbers[0] <= numbers[1] and numbers[2] >= 0
         valid = valid and type(feature["decimals"]) is int and 0 <= feature["decimals"] <= MAX_DECIMALS
         valid = valid and isinstance(feature["filling"], CellValue | None)
+        valid = valid and isinstance(special, list) and all(type(n) is float and isfinite(n) for n in special)
+        valid = valid and special == sorted(set(special))
         if not valid or (feature["kind"] in _WITH_LEVELS and not levels):
             raise ValueError(f"this is not a valid feature: {str(feature)[:200]}")
     if len({feature["name"] for feature in features}) < len(features):

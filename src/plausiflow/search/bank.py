@@ -35,13 +35,11 @@ class Bank:
 
     Attributes:
         rows: Distinct encoded rows, by class.
-        typical: Median of a number with special states, where its state leaves it free, by column.
-        least: Smallest such number, by column.
+        typical: Median of a number with states, where its state leaves it free, by column.
     """
 
     rows: dict[int, Tensor]
     typical: dict[int, float] = field(default_factory=dict)
-    least: dict[int, float] = field(default_factory=dict)
     _codes: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def codes(self, y: int, layout: Layout) -> Tensor:
@@ -61,22 +59,20 @@ class Bank:
         return cls(rows)
 
     @staticmethod
-    def free_numbers(layout: Layout, x: Tensor) -> tuple[dict[int, float], dict[int, float]]:
-        """Return ``typical`` and ``least`` of training rows ``(n, width)``."""
-        typical, least = {}, {}
-        free = layout.free(layout.codes(x))
+    def free_numbers(layout: Layout, x: Tensor) -> dict[int, float]:
+        """Return ``typical`` of training rows ``(n, width)``."""
+        typical, free = {}, layout.free(layout.codes(x))
         for column in _with_states(layout):
             values = x[:, column][free[:, column]]
             typical[column] = float(values.median()) if len(values) else 0.5
-            least[column] = float(values.min()) if len(values) else 0.0
-        return typical, least
+        return typical
 
     def state(self, name: str) -> dict[str, Tensor]:
         """Return everything as tensors with a common prefix; :meth:`load_state` reads them."""
         columns = torch.tensor(list(self.typical), dtype=torch.long)
-        free = torch.tensor([[self.typical[c], self.least[c]] for c in self.typical], dtype=torch.float64)
+        typical = torch.tensor(list(self.typical.values()), dtype=torch.float64)
         own = {f"{name}.{k}": rows for k, rows in self.rows.items()}
-        return own | {f"{name}.columns": columns, f"{name}.free": free.reshape(-1, 2)}
+        return own | {f"{name}.columns": columns, f"{name}.typical": typical}
 
     @classmethod
     def load_state(cls, state: Mapping[str, Tensor], name: str, layout: Layout, n_classes: int) -> Self:
@@ -86,16 +82,16 @@ class Bank:
             InvalidInputError: The tensors are not rows of the layout.
         """
         rows = {k: state[f"{name}.{k}"].clone() for k in range(n_classes)}
-        columns, free = state[f"{name}.columns"].tolist(), state[f"{name}.free"]
+        columns, typical = state[f"{name}.columns"].tolist(), state[f"{name}.typical"]
         fine = all(x.shape == (len(x), layout.width) and x.dtype == torch.float64 for x in rows.values())
         fine = fine and all(bool(x.isfinite().all()) for x in rows.values())
-        if not fine or free.shape != (len(columns), 2) or set(columns) != set(_with_states(layout)):
+        fine = fine and typical.shape == (len(columns),) and bool(typical.isfinite().all())
+        if not fine or set(columns) != set(_with_states(layout)):
             raise InvalidInputError(
                 f"`state` must hold the rows of {n_classes} classes, finite doubles of width {layout.width}, "
                 "and a typical number for each column with states."
             )
-        typical, least = ({c: float(v) for c, v in zip(columns, part, strict=True)} for part in free.T)
-        return cls(rows, typical, least)
+        return cls(rows, dict(zip(columns, typical.tolist(), strict=True)))
 
     def nearest(
         self,
@@ -202,7 +198,8 @@ def _approximate_costs(task: SearchTask, rows: Tensor, bank: Tensor, codes: Tens
         for block in task.mutable:
             weight = task.weight_of[block.name]
             if block.number is not None:
-                ordered.append(weight**0.5 * x[:, block.number : block.number + 1])
+                if not any(block.apart):
+                    ordered.append(weight**0.5 * x[:, block.number : block.number + 1])
             elif block.ordered:
                 ordered.append(
                     (weight**0.5 / max(1, len(block.levels) - 1)) * codes[block.name].to(x)[:, None]
@@ -214,7 +211,16 @@ def _approximate_costs(task: SearchTask, rows: Tensor, bank: Tensor, codes: Tens
     ordered, nominal = split(task.x[rows], task.codes[rows])
     bank_ordered, bank_nominal = split(bank, codes)
     distance = torch.cdist(ordered, bank_ordered, compute_mode="donot_use_mm_for_euclid_dist")
-    return distance + torch.cdist(nominal, bank_nominal, p=1.0)
+    prices = torch.cdist(nominal, bank_nominal, p=1.0)
+    for j, block in enumerate(task.layout.with_levels):
+        if any(block.apart) and block in task.mutable:
+            weight, apart = task.weight_of[block.name], torch.tensor(block.apart, device=bank.device)
+            own, other = task.codes[rows, j][:, None], codes[:, j][None]
+            enters = (own != other) & (apart[own] | apart[other])
+            gap = task.x[rows][:, block.number, None] - bank[:, block.number]
+            distance = torch.hypot(distance, weight**0.5 * gap.masked_fill(enters, 0.0))
+            prices = prices + weight * enters
+    return distance + prices
 
 
 def transplant(task: SearchTask, x: Tensor, rows: Tensor) -> Tensor:
@@ -222,7 +228,14 @@ def transplant(task: SearchTask, x: Tensor, rows: Tensor) -> Tensor:
     codes, own = task.codes_of(x), task.codes[rows]
     for j, block in enumerate(task.layout.with_levels):
         allowed = task.allowance.levels[rows][:, block.levels.start : block.levels.stop]
-        codes[:, j] = torch.where(allowed.gather(1, codes[:, j : j + 1])[:, 0], codes[:, j], own[:, j])
+        fits = allowed.gather(1, codes[:, j : j + 1])[:, 0]
+        codes[:, j] = torch.where(fits, codes[:, j], own[:, j])
+        if block.number is not None:
+            x = x.index_copy(
+                1,
+                torch.tensor([block.number], device=x.device),
+                torch.where(fits, x[:, block.number], task.x[rows, block.number])[:, None],
+            )
     lower, upper = task.allowance.lower[rows], task.allowance.upper[rows]
     free = task.free_numbers(codes)
     moved = torch.where(free, torch.minimum(torch.maximum(x, lower), upper), x)

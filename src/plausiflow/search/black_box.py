@@ -148,7 +148,7 @@ class BlackBoxSearch:
         soft = task.at(everyone, task.targets.with_extra_margin(task.x.new_full((len(task),), HOT_MARGIN)))
         soft = replace(soft, validity=self.hot)
         near = real.cheapest(self.base.bank_rows)
-        levelled = task.with_codes(task.x[near.rows], task.codes_of(near.x))
+        levelled = task.with_levels_of(near)
         own = task.candidates(rows, task.x[rows])
         turned = beam(soft, rows, typical) if self.base.flips else own[rows[:0]]
         first = Candidates.concat(own, task.candidates(near.rows, levelled), turned).unique()
@@ -231,7 +231,7 @@ def _valid_at_corners(task: SearchTask, candidates: Candidates) -> _Stable:
 def _move_closer(task: SearchTask, real: Candidates, found: Candidates) -> Candidates:
     """Move verified bank rows towards their row in steps, as far as these are feasible."""
     few = real.cheapest(MOVED)
-    start = task.with_codes(task.x[few.rows], task.codes_of(few.x))
+    start = task.with_levels_of(few)
     best = _smallest(task, found.rows, found.cost)[few.rows]
     most = (best / few.cost.clamp_min(1e-12)).clamp_max(1.0)
     share = most[:, None] * torch.arange(1, STEPS).to(most) / STEPS

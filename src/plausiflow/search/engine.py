@@ -101,7 +101,6 @@ class Engine:
             allowance=allowance,
             weights=self.weights,
             immutable=frozenset(self.rules.immutable) - freed,
-            least=self.bank.least,
             solver=self.solver,
             oracle=oracle,
         )

@@ -179,8 +179,8 @@ def learn_plausibility(
 
 def build_engine(rows: TrainingRows, context: SearchContext) -> Engine:
     """Build the engine from training rows; a plausibility with a margin is calibrated, in place."""
-    free = Bank.free_numbers(context.encoder.layout, rows.x)
-    engine, plausibility = _engine(Bank({}, *free), context), context.plausibility
+    typical = Bank.free_numbers(context.encoder.layout, rows.x)
+    engine, plausibility = _engine(Bank({}, typical), context), context.plausibility
     outputs = context.model.predict_outputs(rows.x, rows.frame)
     decided = context.criterion.classes(outputs)
     _warn_of_missing_outcomes(decided, context.model.labels)
@@ -188,7 +188,7 @@ def build_engine(rows: TrainingRows, context: SearchContext) -> Engine:
         _calibrate(engine, plausibility, rows, decided, context.settings)
     valid = _valid_rows(engine, rows, context.criterion, outputs)
     bank, wider = (
-        Bank(_plausible_rows(plausibility, valid, with_margin=with_margin), *free)
+        Bank(_plausible_rows(plausibility, valid, with_margin=with_margin), typical)
         for with_margin in (True, False)
     )
     engine = replace(engine, bank=bank, wider_bank=wider)

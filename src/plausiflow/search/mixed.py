@@ -121,7 +121,7 @@ class MixedSearch:
         real = bank.verified(task, rows, self.bank_rows)
         own = task.candidates(rows, task.x[rows])
         # Categories of bank rows with the row's own numbers.
-        levelled = task.with_codes(task.x[real.rows], task.codes_of(real.x))
+        levelled = task.with_levels_of(real)
         first = Candidates.concat(own, task.candidates(real.rows, levelled), real).unique()
         if not self.flips:
             return Candidates.concat(task.solve(first), real).feasible.unique()

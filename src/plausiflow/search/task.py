@@ -20,10 +20,13 @@ from plausiflow.core import (
     Targets,
     ValidityConstraint,
 )
-from plausiflow.search.candidates import Candidates, change_costs
+from plausiflow.search.candidates import Candidates, change_costs, state_changes
 from plausiflow.search.problem import build_problem
 from plausiflow.search.true_model import Oracle
 from plausiflow.tables import Block, Layout
+
+ANY_NUMBER = 1e-4
+"""Weight of a number that has left a special value, relative to its own: it only makes the answer unique."""
 
 
 def _in_blocks(check: Callable[[Tensor, Tensor], Tensor], x: Tensor, rows: Tensor) -> Tensor:
@@ -44,7 +47,6 @@ class SearchTask:
         allowance: What the rules allow.
         weights: Cost of each feature, in the order of the layout's blocks, shape ``(blocks,)``.
         immutable: Features that no row may change: context of the density, and not searched.
-        least: Smallest value of a number with special states, by column: the smallest positive one.
         solver: Solver for the numbers.
         oracle: The user's own model, if ``validity`` is that of a surrogate.
         any_outcome: Whether every candidate counts as valid; for checks before the oracle is asked.
@@ -58,7 +60,6 @@ class SearchTask:
     allowance: Allowance
     weights: Tensor
     immutable: frozenset[str]
-    least: dict[int, float]
     solver: Solver
     oracle: Oracle | None = None
     any_outcome: bool = False
@@ -148,6 +149,12 @@ class SearchTask:
         """The cost of each feature by name."""
         names = [block.name for block in self.layout.blocks]
         return dict(zip(names, self.weights.tolist(), strict=True))
+
+    def with_levels_of(self, real: Candidates) -> Tensor:
+        """Return the factual rows at the levels of candidates, whose numbers replace pinned ones."""
+        codes, x = self.codes_of(real.x), self.x[real.rows]
+        kept = self.free[real.rows] | ~self.free_numbers(codes)
+        return self.with_codes(torch.where(kept, x, real.x), codes)
 
     def candidates(self, rows: Tensor, x: Tensor) -> Candidates:
         """Return candidates that are not checked yet."""
@@ -249,20 +256,23 @@ class SearchTask:
         rows, numbers = own.rows, self.numbers
         lower, upper = self.allowance.lower[rows][:, numbers], self.allowance.upper[rows][:, numbers]
         factual, begin = self.x[rows][:, numbers], own.x[:, numbers]
-        free = self.free[rows]
-        for column, least in self.least.items():
-            if column in numbers:
-                j = numbers.index(column)
-                # A row's own number may be smaller than every training value.
-                floor = torch.where(free[:, column], factual[:, j].clamp_max(least), least)
-                lower[:, j] = torch.minimum(torch.maximum(lower[:, j], floor), upper[:, j])
         if frozen is not None:
             places = [j for j, b in enumerate(self.layout.blocks) if b.number in self.movable]
             kept = frozen[:, places]
             lower, upper = torch.where(kept, factual, lower), torch.where(kept, factual, upper)
-        # A special state pins its number: at zero, or at the filling of a missing value.
+        # A special or missing value pins its number.
         pinned = ~self.free_numbers(codes)[:, numbers]
         return torch.where(pinned, begin, lower), torch.where(pinned, begin, upper)
+
+    def _entered(self, rows: Tensor, codes: Tensor) -> Tensor | None:
+        """Return which numbers of candidates enter or leave a special value outside their range.
+
+        Shape ``(p, numbers)``; None if no number has such a value.
+        """
+        if not any(any(block.apart) for block in self.mutable):
+            return None
+        places = [self.layout.numbers.index(column) for column in self.numbers]
+        return state_changes(self.layout, self.codes[rows], codes)[:, places]
 
     def _problem(
         self,
@@ -277,6 +287,11 @@ class SearchTask:
         begin = torch.minimum(torch.maximum(own.x[:, self.numbers], lower), upper)
         factual = self.x[own.rows][:, self.numbers]
         weights = factual.new_tensor([self.weight_of[b.name] for b in self.mutable if b.number is not None])
+        entered = self._entered(own.rows, codes)
+        if entered is not None:
+            # Its state has its price, so any number costs the same: the nearest feasible one to the start.
+            factual = torch.where(entered, begin, factual)
+            weights = torch.where(entered, ANY_NUMBER * weights, weights)
 
         def clause(j: int, x_cf: Tensor, which: Tensor) -> Tensor:
             return self.allowance.clause_value(j, x_cf, own.rows[which])

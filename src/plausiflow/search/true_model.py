@@ -145,4 +145,4 @@ def corners_of(
     move = signs(row_keys(x), corners * layout.width, salt).view(len(x), corners, layout.width)
     moved = x[:, None] + reach * move * free[:, None]
     moved = moved.reshape(-1, layout.width)
-    return layout.snap(moved) if grid else moved
+    return layout.settle(layout.snap(moved)) if grid else moved

@@ -127,7 +127,9 @@ def _feature_axis(encoder: Encoder, name: str, column: pd.Series, x: Tensor, siz
     """Return the axis of a feature; ``column`` has its values for the points, ``x`` the encoded points."""
     feature, block = encoder.schema.feature(name), encoder.layout.block(name)
     if block.number is not None:
-        return _number_axis(feature, x[:, block.number], (~column.isna()).tolist(), size)
+        apart = torch.tensor(block.apart or (False,))
+        special = apart[x[:, block.level_slice].argmax(dim=1)] if len(block.levels) else apart.expand(len(x))
+        return _number_axis(feature, x[:, block.number], (~special).tolist(), size)
     levels: list[CellValue | None] = [*feature.levels]
     if len(block.levels) > len(levels):
         levels.append(None)  # missing values are a level

@@ -231,6 +231,7 @@ def _row_schema(served: ServedModel) -> type[Body]:
         text = f"{kind}: {format_values(levels)}" if levels else kind
         if feature["smallest"] is not None:
             text = f"{kind}, {feature['smallest']:g} to {feature['largest']:g} in training rows"
+            text += "".join(f" or {value:g}" for value in feature["special"])
         fields[f"feature_{i}"] = (Cell, Field(alias=name, description=text, examples=[typical[name]]))
     return create_model(f"{served.name}_row", __base__=Body, **fields)  # type: ignore[call-overload, no-any-return]
 

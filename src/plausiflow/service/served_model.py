@@ -108,6 +108,7 @@ class ServedModel:
             "smallest": _to_integer(bounds[0], feature),
             "largest": _to_integer(bounds[1], feature),
             "step": _to_integer(feature.step, feature) if feature.is_number and feature.step else None,
+            "special": [_to_integer(value, feature) for value in feature.special],
             "missing": feature.can_miss or self.explainer.missing == "impute",
             "immutable": immutable or not (feature.is_number or feature.has_levels),
         }

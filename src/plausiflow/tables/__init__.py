@@ -12,6 +12,7 @@ from plausiflow.tables.cells import (
     read_level_codes,
     read_numbers,
     replace_cells,
+    special_codes,
 )
 from plausiflow.tables.encoder import Encoded, Encoder
 from plausiflow.tables.features import KINDS, CellValue, Dtype, Feature, Kind, to_python
@@ -25,5 +26,5 @@ __all__ = [
     "FloatArray", "IntArray", "Kind", "Layout", "Mask", "ObjectArray", "Scale", "Schema", "SchemaWarning",
     "column_from_values", "float_dtype", "frame_problems", "is_missing", "level_key", "missing_cells",
     "parse_column", "parse_column_as", "read_level_codes", "read_numbers", "replace_cells", "round_to_grid",
-    "text_column", "to_python",
+    "special_codes", "text_column", "to_python",
 ]  # fmt: skip

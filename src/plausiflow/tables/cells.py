@@ -71,6 +71,14 @@ def read_numbers(column: pd.Series) -> tuple[FloatArray, Mask]:
     return values, np.isnan(values) & ~is_missing(column)
 
 
+def special_codes(values: FloatArray, special: Sequence[float], dtype: np.dtype[Any]) -> IntArray:
+    """Return 1, 2, … where a number is the first, second, … special value in this dtype, else 0."""
+    codes = np.zeros(len(values), dtype=np.int64)
+    for code, value in enumerate(special, start=1):
+        codes[values == float(dtype.type(value))] = code
+    return codes
+
+
 def _is_readable(cell: object) -> bool:
     if not isinstance(cell, str | Real | Decimal | np.bool_):
         return False

@@ -23,6 +23,7 @@ from plausiflow.tables.cells import (
     ObjectArray,
     read_level_codes,
     read_numbers,
+    special_codes,
 )
 from plausiflow.tables.features import CellValue, Feature
 from plausiflow.tables.grids import FloatArray, float_dtype, round_to_grid
@@ -33,7 +34,10 @@ Fault: TypeAlias = tuple[Mask, str]
 
 @dataclass(frozen=True)
 class NumberCodec:
-    """A continuous or integer feature in one column, followed by one column for each of its states."""
+    """A continuous or integer feature in one column, followed by one column for each of its states.
+
+    The states are "number", then the special values, then "missing".
+    """
 
     feature: Feature
     start: int  # first column in an encoded row
@@ -41,23 +45,25 @@ class NumberCodec:
 
     @cached_property
     def level_names(self) -> tuple[CellValue, ...]:
-        """The states; empty if there is only one."""
+        """The states: a number, its special values, "missing"; empty if there is only one."""
         missing = ("missing",) if self.keep_missing and self.feature.can_miss else ()
-        states = (("positive", "zero") if self.feature.zero_state else ("present",)) + missing
-        return states if len(states) > 1 else ()
+        special = tuple(int(value) if value.is_integer() else value for value in self.feature.special)
+        return ("number", *special, *missing) if special or missing else ()
 
     @cached_property
     def block(self) -> Block:
         """The block of the feature."""
-        first = self.start + 1
-        zero, filling = self._scale(np.array([0.0, self._filling])).tolist()
-        pins = {"zero": zero, "missing": filling}
+        first, special = self.start + 1, self.feature.special
+        missing = self.level_names[-1:] == ("missing",)
+        values = np.array([*special, self._filling] if missing else special, dtype=np.float64)
+        pins = self._scale(self._multiples(values)).clamp(0.0, 1.0).tolist()
         return Block(
             name=self.feature.name,
             number=self.start,
             scale=self.feature.scale,
             levels=range(first, first + len(self.level_names)) if self.level_names else range(0),
-            pinned=tuple(pins.get(str(name)) for name in self.level_names),
+            pinned=(None, *pins) if self.level_names else (),
+            special=(None, *special, *([None] if missing else [])) if self.level_names else (),
             closed=tuple(name == "missing" for name in self.level_names),
         )
 
@@ -66,12 +72,12 @@ class NumberCodec:
         feature = self.feature
         values, unreadable = read_numbers(column)
         missing, infinite = np.isnan(values) & ~unreadable, np.isinf(values)
+        values = np.where(unreadable | missing | infinite, self._filling, values)
+        codes = special_codes(values, feature.special, float_dtype(column.dtype))
         values = self._on_grid(values, column)
-        values[unreadable | missing | infinite] = self._filling
         number = self._scale(values)
-        far = ~torch.isfinite(number).numpy()
-        values[far] = self._filling
-        number[far] = self._scale(values[far])
+        far = ~torch.isfinite(number).numpy() & (codes == 0)
+        number[far], codes[far] = self._filled
         faults = [
             (unreadable, "which is not a number"),
             (infinite, "which is infinite"),
@@ -79,11 +85,11 @@ class NumberCodec:
         ]
         if self.keep_missing and not feature.can_miss:
             faults.append((missing, missing_text(feature)))
-        codes = np.zeros(len(values), dtype=np.int64)
-        if feature.zero_state:
-            codes[values == 0] = 1
-        if "missing" in self.level_names:
+        if self.level_names[-1:] == ("missing",):
             codes[missing] = len(self.level_names) - 1
+        if self.level_names:
+            pins = torch.tensor([torch.nan, *self.block.pinned[1:]], dtype=torch.float64)[codes]
+            number = torch.where(pins.isnan(), number, pins)
         return torch.cat([number[:, None], one_hot(codes, len(self.level_names))], dim=1), faults
 
     def decode(self, x: Tensor) -> FloatArray:
@@ -104,15 +110,29 @@ class NumberCodec:
             values = np.select([encoded == 0, encoded == 1], [feature.minimum, feature.maximum], values)
         if self.level_names:
             codes = x[:, 1:].argmax(dim=1).numpy()
-            for code, name in list(enumerate(self.level_names))[1:]:
-                values[codes == code] = 0.0 if name == "zero" else np.nan
+            for code, value in list(enumerate(self.block.special))[1:]:
+                values[codes == code] = np.nan if value is None else value
         return values
 
-    @cached_property
+    @property
     def _filling(self) -> float:
-        """The filling as a multiple of the step."""
-        filling, step = float(cast(float, self.feature.filling)), self.feature.step
-        return round(filling / step) * step if step else filling
+        return float(cast(float, self.feature.filling))
+
+    @cached_property
+    def _filled(self) -> tuple[float, int]:
+        """The encoded filling and its state."""
+        filling, special = self._filling, self.feature.special
+        code = 1 + special.index(filling) if filling in special else 0
+        pin = self.block.pinned[code] if code else None
+        return float(self._scale(self._multiples(np.array([filling])))) if pin is None else pin, code
+
+    def _multiples(self, values: FloatArray) -> FloatArray:
+        """Return numbers on the grid as exact multiples of the step, other numbers unchanged."""
+        step = self.feature.step
+        if not step:
+            return values
+        on_grid = round_to_grid(values, step, self.feature.decimals) == values
+        return np.where(on_grid, np.rint(values / step) * step, values)
 
     def _scale(self, values: FloatArray) -> Tensor:
         return self.feature.scale.encode(torch.from_numpy(values))

@@ -1,7 +1,7 @@
 """Encode the rows of a table as tensors, and decode them exactly.
 
-A number is scaled to [0, 1] over the training rows; a boolean or a category is one-hot. A number that is
-often zero, or that may be missing, also has states: "positive" (or "present"), "zero", "missing". Constants
+A number is scaled to [0, 1] over the training rows; a boolean or a category is one-hot. A number with special
+values, or that may be missing, also has states: "number", one for each special value, "missing". Constants
 and identifiers are not encoded and never change.
 
 Decoding starts from the original rows. A cell whose encoded columns did not change keeps its bits and its

@@ -32,14 +32,18 @@ class Feature:
         dtype: The dtype in the training table.
         levels: The values of a boolean, a category or an ordered category, in order, each in its most common
             spelling; the single value of a constant.
-        minimum: Smallest training value of a number.
-        maximum: Largest training value of a number.
-        step: The largest number that all values are multiples of; zero without a grid.
+        minimum: Smallest training value of a number that is not special.
+        maximum: Largest training value of a number that is not special.
+        step: The largest number that (nearly) all values that are not special are multiples of; zero without
+            a grid.
         decimals: Number of decimals of a number on the grid.
         log: Whether the number has a heavy tail and is scaled by ``log1p``.
-        zero_state: Whether the number is zero so often that "zero" is a state.
+        special: Special values of a number, ascending: each is a state of its own, such as -1 for "never" or
+            0 in a column of amounts.
         can_miss: Whether some training row has a missing value.
-        filling: The value that replaces a missing one: the (lower) median, or the most common level.
+        filling: The value that replaces a missing one: the (lower) median of the values that are not special,
+            the most common special value if more than half of the values are special, or the most common
+            level.
     """
 
     name: str
@@ -51,7 +55,7 @@ class Feature:
     step: float = 0.0
     decimals: int = 0
     log: bool = False
-    zero_state: bool = False
+    special: tuple[float, ...] = ()
     can_miss: bool = False
     filling: CellValue | None = None
 
@@ -78,7 +82,7 @@ class Feature:
 
     @cached_property
     def extent(self) -> tuple[float, float]:
-        """The smallest and the largest training value of a numeric feature."""
+        """The smallest and the largest training value of a numeric feature, apart from special values."""
         if self.is_number:
             return self.minimum, self.maximum
         return min(self.level_numbers), max(self.level_numbers)
@@ -97,13 +101,14 @@ class Feature:
         One dtype is not kept: an identifier with categories such as intervals becomes a column of objects.
         """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return values | {"dtype": _dtype_to_json(self.dtype), "levels": list(self.levels)}
+        lists = {"levels": list(self.levels), "special": list(self.special)}
+        return values | {"dtype": _dtype_to_json(self.dtype)} | lists
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Feature:
         """Return the feature that ``to_dict`` wrote."""
-        restored = {"dtype": _dtype_from_json(values["dtype"]), "levels": tuple(values["levels"])}
-        return cls(**{**values, **restored})
+        lists = {name: tuple(values[name]) for name in ("levels", "special")}
+        return cls(**{**values, **lists, "dtype": _dtype_from_json(values["dtype"])})
 
 
 def to_python(value: Any) -> Any:  # noqa: ANN401

@@ -11,6 +11,9 @@ The rules, in this order:
    or named like an id: identifier.
 6. Numbers on a grid of at most two decimals (six if at most half of the values are distinct): integer.
 7. Other numbers: continuous.
+
+Numbers may have special values, which :mod:`plausiflow.tables.special` finds. Range, grid and tail are those
+of the other values.
 """
 
 from __future__ import annotations
@@ -27,12 +30,12 @@ from plausiflow.errors import InvalidInputError
 from plausiflow.tables.cells import Mask, factorize, is_missing, level_key
 from plausiflow.tables.features import CellValue, Feature, Kind
 from plausiflow.tables.grids import MAX_DECIMALS, FloatArray, find_grid, float_dtype, round_to_grid
+from plausiflow.tables.special import find_special
 
 FEW_LEVELS, ROWS_PER_LEVEL = 10, 5
 IDENTIFIER_ROWS, IDENTIFIER_SHARE = 50, 0.95
 FEW_DECIMALS = 2
 HEAVY_TAIL = 10
-ZERO_SHARE = 0.2
 
 Family: TypeAlias = Literal["boolean", "number", "text"]
 
@@ -40,17 +43,20 @@ _ID = re.compile(r"(?i:(^|[\W_])(id|uuid|guid)$)|[a-z]I[dD]$")
 
 
 def describe(
-    cells: pd.Series, kind: Kind | None = None, order: Sequence[CellValue] | None = None
+    cells: pd.Series,
+    kind: Kind | None = None,
+    order: Sequence[CellValue] | None = None,
+    special: Sequence[float] | None = None,
 ) -> tuple[Feature, str | None]:
     """Return the feature of a column, and a warning if its inferred kind may be wrong.
 
     ``kind`` is the kind that the user chose, or None to infer it; ``order`` are the levels of an ordered
-    category, lowest first.
+    category, lowest first; ``special`` are the special values of a number, or None to find them.
     """
     name, can_miss, warning = str(cells.name), bool(is_missing(cells).any()), None
     if kind == "identifier":
         return Feature(name=name, kind=kind, dtype=cells.dtype, can_miss=can_miss), None
-    column = _Column(cells)
+    column = _Column(cells, special)
     if kind is None:
         kind, warning = ("ordered", None) if order is not None else _guess(column)
     elif objection := _objection(column, kind, order):
@@ -58,6 +64,8 @@ def describe(
     details: dict[str, Any] = {}
     if kind in ("continuous", "integer"):
         details = _number(column, on_grid=kind == "integer")
+    elif special:
+        raise column.problem(f"cannot have special values: {_no_number(kind)}")
     elif kind != "identifier":
         levels = tuple(_ordered_levels(column, order))
         counts = [column.spellings[level_key(level)][1] for level in levels]
@@ -68,8 +76,8 @@ def describe(
 class _Column:
     """The distinct values of a column, their counts and their type."""
 
-    def __init__(self, cells: pd.Series) -> None:
-        self.cells = cells
+    def __init__(self, cells: pd.Series, special: Sequence[float] | None = None) -> None:
+        self.cells, self._declared = cells, special
         codes, self.values = factorize(cells)
         self.counts = np.bincount(codes[codes >= 0], minlength=len(self.values))
         self.present = int(self.counts.sum())
@@ -105,8 +113,10 @@ class _Column:
         for value, count in zip(self.values, self.counts.tolist(), strict=True):
             found.setdefault(level_key(value), []).append((-count, value))
         common = {k: min(spelt, key=lambda s: (s[0], str(s[1])))[1] for k, spelt in found.items()}
-        if self.family == "number" and self.grid is not None and not self.whole:
-            common = {k: round_to_grid(np.array(k, dtype=np.float64), *self.grid).item() for k in common}
+        if self.family == "number" and not self.whole:
+            grid = find_grid(self.numbers, float_dtype(self.cells.dtype))
+            if grid is not None:
+                common = {k: round_to_grid(np.array(k, dtype=np.float64), *grid).item() for k in common}
         return {level_key(common[k]): (common[k], -sum(n for n, _ in spelt)) for k, spelt in found.items()}
 
     @cached_property
@@ -128,9 +138,26 @@ class _Column:
             raise self.problem("has integers too large for a float. Use the kind 'identifier'") from None
 
     @cached_property
+    def special(self) -> tuple[float, ...]:
+        """The special values of its numbers: those that the user declared and some row has, else found."""
+        if self._declared is None:
+            return find_special(self.numbers, self.counts)
+        dtype = float_dtype(self.cells.dtype)
+        declared = {float(dtype.type(value)) for value in self._declared}
+        return tuple(sorted(declared & set(self.numbers.tolist())))
+
+    @cached_property
+    def ordinary(self) -> Mask:
+        """Which of its distinct numbers are not special."""
+        ordinary = ~np.isin(self.numbers, self.special)
+        if not ordinary.any():
+            raise self.problem("has only special values. Name fewer in `special`, or use the kind 'category'")
+        return ordinary
+
+    @cached_property
     def grid(self) -> tuple[float, int] | None:
-        """The step of its numbers and their decimals, or None without a grid."""
-        return find_grid(self.numbers, float_dtype(self.cells.dtype))
+        """The step of its ordinary numbers and their decimals, or None without a grid."""
+        return find_grid(self.numbers[self.ordinary], float_dtype(self.cells.dtype))
 
     def median(self, among: Mask) -> float:
         """Return the lower median of some of the distinct values, weighted by their counts."""
@@ -163,7 +190,7 @@ def _guess(column: _Column) -> tuple[Kind, str | None]:
             f"`{name}` is treated as an identifier and never changed: its integers are too large for floats. "
             f"Make them smaller, or set its kind: kinds={{{name!r}: 'category'}}."
         )
-    repeated = 2 * column.distinct <= column.present
+    repeated = 2 * column.ordinary.sum() <= column.counts[column.ordinary].sum()
     if column.grid is not None and (column.whole or column.grid[1] <= FEW_DECIMALS or repeated):
         return "integer", None
     return "continuous", None
@@ -217,30 +244,40 @@ def _ordered_levels(column: _Column, order: Sequence[CellValue] | None) -> list[
     return sorted(seen, key=lambda level: ranks[level_key(level)])
 
 
+def _no_number(kind: Kind) -> str:
+    """Return why a feature of a kind cannot have special values, and what to do."""
+    if kind in ("ordered", "category", "boolean"):
+        return f"its kind is {kind!r}, so each value is a level of its own. Leave it out of `special`"
+    return f"its kind is {kind!r}. Leave it out of `special`, or set its kind to 'integer' or 'continuous'"
+
+
 def _number(column: _Column, *, on_grid: bool) -> dict[str, Any]:
-    """Return the range, grid, tail and zero state of a number.
+    """Return the range, grid, tail and special values of a number.
 
     A tail is heavy if no value is negative and the largest is more than 10 times the median of the positive
-    values: on a linear scale, half of these would share a tenth of the range. "Zero" is a state if the
-    smallest value is zero, at least 20 % are zero, and more than 10 positive values are distinct.
+    values: on a linear scale, half of these would share a tenth of the range.
     """
-    values, counts = column.numbers, column.counts
-    minimum, maximum, positive = float(values.min()), float(values.max()), values > 0
+    values = column.numbers[column.ordinary]
+    minimum, maximum = float(values.min()), float(values.max())
     if not np.isfinite(maximum - minimum):
         raise column.problem(f"ranges from {minimum} to {maximum}, which is too wide for a float. Rescale it")
     step, decimals = column.grid if on_grid and column.grid is not None else (0.0, 0)
-    ends = np.array([minimum, maximum, column.median(values == values)])
+    ends = np.array([minimum, maximum, column.median(column.ordinary)])
     if step:
         ends = round_to_grid(ends, step, decimals)
-    zeros = int(counts[values == 0].sum())
+    positive = column.ordinary & (column.numbers > 0)
     return {
         "minimum": float(ends[0]),
         "maximum": float(ends[1]),
         "step": step,
         "decimals": decimals,
         "log": bool(minimum >= 0 and positive.any() and maximum > HEAVY_TAIL * column.median(positive)),
-        "zero_state": bool(
-            minimum == 0 and zeros >= ZERO_SHARE * column.present and positive.sum() > FEW_LEVELS
-        ),
-        "filling": float(ends[2]),
+        "special": column.special,
+        "filling": _filling(column, float(ends[2])),
     }
+
+
+def _filling(column: _Column, median: float) -> float:
+    """Return the most common special value if more than half of the values are special, else the median."""
+    counts = column.counts * ~column.ordinary
+    return float(column.numbers[counts.argmax()]) if 2 * counts.sum() > column.present else median

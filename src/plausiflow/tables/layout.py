@@ -1,9 +1,10 @@
 """The layout of encoded rows: which columns belong to which feature.
 
 An encoded row is a vector of floats. Each feature has a :class:`Block` of columns: a *number* in one column,
-scaled to [0, 1] over the training rows; or *levels*, one-hot; or both, for a number with states such as
-"zero", "positive" or "missing". Some levels pin the number: a zero is zero, and a missing number has the
-value of its filling.
+scaled to [0, 1] over the training rows; or *levels*, one-hot; or both, for a number with states. The first
+state leaves the number free. The others pin it: one state for each special value, such as -1 for "never", and
+one for missing values. Pins are within [0, 1], so that a special value such as 999 does not stretch the
+scale: a special value inside the range is pinned at its place, another one at the nearer end of the range.
 
 Searches, densities and rules use the layout; only the encoder knows the table.
 """
@@ -78,6 +79,7 @@ class Block:
     levels: range = range(0)  # columns of its levels; empty for a number without states
     ordered: bool = False  # whether the levels have an order; the cost of a change then counts steps
     pinned: tuple[float | None, ...] = ()  # the encoded number at each level; None if it is free
+    special: tuple[float | None, ...] = ()  # the special value of each level; None if it is free or missing
     closed: tuple[bool, ...] = ()  # whether rows can neither enter nor leave a level, such as "missing"
 
     @cached_property
@@ -94,6 +96,21 @@ class Block:
     def nominal(self) -> bool:
         """Whether it is a category without an order: every change costs the same."""
         return self.number is None and not self.ordered
+
+    @cached_property
+    def apart(self) -> tuple[bool, ...]:
+        """Which levels of a number have a value that is not on its scale: outside its range, or missing."""
+        if self.scale is None:
+            return ()
+        low, high = self.scale.minimum, self.scale.maximum
+        values = zip(self.pinned, self.special or self.pinned, strict=True)
+        return tuple(pin is not None and (v is None or not low <= v <= high) for pin, v in values)
+
+    @cached_property
+    def inside(self) -> tuple[tuple[int, float], ...]:
+        """The levels of special values inside the range of a number, and the encoded values."""
+        levels = zip(self.pinned, self.special, self.apart, strict=True) if self.special else ()
+        return tuple((i, pin) for i, (pin, _, apart) in enumerate(levels) if pin is not None and not apart)
 
 
 @dataclass(frozen=True)
@@ -158,9 +175,22 @@ class Layout:
                 free[:, block.number] = open_[codes[:, j]]
         return free
 
-    def snap(self, x: Tensor, shift: int = 0) -> Tensor:
-        """Return a copy with every number at its nearest grid point, or ``shift`` points above or below."""
+    def settle(self, x: Tensor) -> Tensor:
+        """Return a copy in which a free number that equals a special value is in the state of that value."""
         x = x.clone()
+        for block in self.with_levels:
+            for level, pin in block.inside:
+                there = (x[:, block.number] == pin) & (x[:, block.levels.start] == 1)
+                x[there, block.levels.start] = 0.0
+                x[there, block.levels.start + level] = 1.0
+        return x
+
+    def snap(self, x: Tensor, shift: int = 0) -> Tensor:
+        """Return a copy with every free number at its nearest grid point, or ``shift`` points above or below.
+
+        Pinned numbers stay.
+        """
+        own, x = x, x.clone()
         columns, start, span, step = self._even_grids
         if columns:
             start, span, step = start.to(x), span.to(x), step.to(x)
@@ -169,6 +199,10 @@ class Layout:
         for block in self.blocks:
             if block.scale is not None and block.scale.log:
                 x[:, block.number] = block.scale.snap(x[:, block.number], shift)
+        for block in self.with_levels:
+            if block.number is not None:
+                pinned = own[:, block.level_slice].argmax(dim=1) > 0
+                x[:, block.number] = torch.where(pinned, own[:, block.number], x[:, block.number])
         return x
 
     def grid_neighbours(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import isfinite
+from numbers import Real
 from typing import Any
 
 import pandas as pd
@@ -40,6 +42,7 @@ class Schema:
         *,
         kinds: Mapping[str, Kind] | None = None,
         orders: Mapping[str, Sequence[CellValue]] | None = None,
+        special: Mapping[str, Sequence[float]] | None = None,
     ) -> Schema:
         """Infer the kind of each column from its dtype and its values.
 
@@ -49,6 +52,9 @@ class Schema:
             frame: Training rows, features only.
             kinds: Kinds of columns, to override the inferred ones.
             orders: Levels of ordered categories, lowest first. Levels that no row has are left out.
+            special: Special values of numbers, such as ``{"days_since_contact": [-1]}``, each a state of its
+                own; ``[]`` for none. Values that no row has are left out. They are found in the data for
+                columns that are not named; see :mod:`plausiflow.tables.special`.
 
         Raises:
             InvalidInputError: The frame, a column or a setting cannot be used; the message lists all.
@@ -56,17 +62,20 @@ class Schema:
         Warns:
             SchemaWarning: A column is treated as an identifier.
         """
-        kinds, orders = dict(kinds or {}), dict(orders or {})
+        kinds, orders, special = dict(kinds or {}), dict(orders or {}), dict(special or {})
         problems = frame_problems(frame)
         if problems:
             raise _unusable(problems)
         sizes = zip(frame.shape, ("rows", "columns"), strict=True)
         problems, features = [f"the frame has no {what}" for n, what in sizes if not n], []
-        problems += _setting_problems(frame, kinds, orders)
+        problems += _setting_problems(frame, kinds, orders, special)
+        usable = {name: values for name, values in special.items() if _are_numbers(values)}
         for name in frame.columns if len(frame) else ():
             kind = kinds.get(name)
             try:
-                feature, warning = describe(frame[name], kind if kind in KINDS else None, orders.get(name))
+                feature, warning = describe(
+                    frame[name], kind if kind in KINDS else None, orders.get(name), usable.get(name)
+                )
             except InvalidInputError as error:
                 problems.append(str(error).rstrip("."))
                 continue
@@ -116,11 +125,14 @@ def frame_problems(frame: object) -> list[str]:
 
 
 def _setting_problems(
-    frame: pd.DataFrame, kinds: Mapping[str, Kind], orders: Mapping[str, Sequence[CellValue]]
+    frame: pd.DataFrame,
+    kinds: Mapping[str, Kind],
+    orders: Mapping[str, Sequence[CellValue]],
+    special: Mapping[str, Sequence[float]],
 ) -> list[str]:
     problems = [
         f"`{setting}` names {name!r}, which is not a column"
-        for setting, given in (("kinds", kinds), ("orders", orders))
+        for setting, given in (("kinds", kinds), ("orders", orders), ("special", special))
         for name in given
         if name not in frame.columns
     ]
@@ -135,7 +147,21 @@ def _setting_problems(
             problems.append(f"`orders` for {name!r} must list its levels, each once; got {order!r}")
         if kinds.get(name, "ordered") != "ordered":
             problems.append(f"`orders` has {name!r}, but `kinds` has {kinds[name]!r} for it")
+    problems += [
+        f"`special` for {name!r} must list finite numbers, or be [] for none; got {values!r}"
+        for name, values in special.items()
+        if not _are_numbers(values)
+    ]
     return problems
+
+
+def _are_numbers(values: object) -> bool:
+    """Return whether a setting lists finite numbers."""
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping):
+        return False
+    return all(
+        isinstance(value, Real) and not isinstance(value, bool) and isfinite(value) for value in values
+    )
 
 
 def _unusable(problems: list[str]) -> InvalidInputError:

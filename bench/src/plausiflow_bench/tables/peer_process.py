@@ -96,9 +96,12 @@ class PeerModel:
                 parts.append(np.eye(feature["levels"])[column.astype(int)])
                 continue
             start, end = _log_scale(np.array([feature["minimum"], feature["maximum"]]), feature["log"])
-            parts.append(((_log_scale(column, feature["log"]) - start) / ((end - start) or 1.0))[:, None])
-            if feature["zero_state"]:
-                parts.append(np.stack([column != 0, column == 0], axis=1).astype(float))
+            number = (_log_scale(column, feature["log"]) - start) / ((end - start) or 1.0)
+            states = [column == value for value in feature["special"]]
+            special = np.any(states, axis=0) if states else np.zeros(len(column), dtype=bool)
+            parts.append(np.where(special, number.clip(0, 1), number)[:, None])
+            if states:
+                parts.append(np.stack([~special, *states], axis=1).astype(float))
         return np.concatenate(parts, axis=1)
 
 

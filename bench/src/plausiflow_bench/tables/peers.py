@@ -189,7 +189,7 @@ def _describe(feature: Feature) -> dict[str, Any]:
         "minimum": scale.minimum,
         "maximum": scale.maximum,
         "log": feature.log,
-        "zero_state": feature.zero_state,
+        "special": list(feature.special),
         "whole": bool(feature.step) and float(feature.step).is_integer(),
     }
 

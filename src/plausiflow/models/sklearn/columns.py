@@ -241,8 +241,8 @@ def _table_column(
         return replace(column, states={ONE: feature.levels[0]})
     block = encoder.layout.block(feature.name)
     if feature.is_number:
-        pinned = zip(block.levels, block.pinned, block.closed, strict=True)
-        states = {1 + at: np.nan if closed else 0.0 for at, pin, closed in pinned if pin is not None}
+        special = list(zip(block.levels, block.special, strict=True))[1:]
+        states = {1 + at: np.nan if value is None else value for at, value in special}
         number = {basis.elements[feature.name]: 1.0}
         return replace(column, states=states, number=number, gate=_gate(block))
     absent = cells[is_missing(cells)]

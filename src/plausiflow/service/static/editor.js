@@ -222,6 +222,8 @@ class Field {
     if (feature.immutable) return "kept by a rule of this model";
     if (value === null) return MISSING;
     if (!isNumber(feature) || (value >= feature.smallest && value <= feature.largest)) return "";
-    return `training rows have ${valueText(feature, feature.smallest)} to ${valueText(feature, feature.largest)}`;
+    if (feature.special.includes(value)) return "";
+    const special = feature.special.map((one) => ` or ${valueText(feature, one)}`).join("");
+    return `training rows have ${valueText(feature, feature.smallest)} to ${valueText(feature, feature.largest)}${special}`;
   }
 }
