@@ -98,7 +98,7 @@ def stand_in(
         rules=CompiledRules(constraints, encoder.schema, encoder.layout),
         validity=validity,
         plausibility=ball,
-        bank=Bank(rows, *Bank.free_numbers(encoder.layout, x)),
+        bank=Bank(rows, Bank.free_numbers(encoder.layout, x)),
         weights=feature_weights(weights, encoder.layout),
         strategy=strategy,
     )

@@ -115,7 +115,7 @@ def test_a_checked_candidate_has_a_cost_exactly_where_its_decoded_row_breaks_not
         Increasing("school"),
         Range("income", 1000, 7000),
         Linear("savings <= income / 500"),
-        MaxChanges(5),
+        MaxChanges(4),
     ]
     made = setup(applicants(), rules, bar=4.0)
     x, rows = made.x[:20], torch.arange(20).repeat_interleave(60)

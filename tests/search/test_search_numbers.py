@@ -138,7 +138,7 @@ def test_linear_rules_hold_and_move_the_optimum_to_where_they_bind():
         rules=rules,
         validity=as_validity(linear_validity(torch.tensor([1.0, 1.0]), torch.tensor(-1.2))),
         plausibility=AlwaysPlausible(),
-        bank=Bank({}, {}, {}),
+        bank=Bank({}, {}),
         weights=torch.ones(2),
     )
     task = engine.task(torch.zeros(1, 2), torch.tensor([1]))
