@@ -28,6 +28,7 @@ from plausiflow.explanations import (
     held_out_percentiles,
     measure_counterfactuals,
     metrics_context,
+    realism_judge,
     verdict_table,
 )
 from plausiflow.models import LabelSource, ModelType, TableModel, resolve_model
@@ -253,7 +254,7 @@ class Explainer:
         self, engine: Engine, request: SearchRequest, found: SearchResult, before: tuple[Tensor, int, int]
     ) -> Explanations:
         """Return the result; ``before``: the model's outputs for the rows, its calls and rows until then."""
-        (outputs, calls, asked), (_, model, _) = before, self._fitted()
+        (outputs, calls, asked), (encoder, model, _) = before, self._fitted()
         figures = measure_counterfactuals(request, found, model, engine, self.judges_)
         return Explanations(
             rows=request.frame,
@@ -269,6 +270,7 @@ class Explainer:
             labels=model.labels,
             encoded=(request.encoded.x, found.x_cf, request.targets.y),
             context=self.context_,
+            realism=realism_judge(encoder, self.context_, engine.rules.immutable),
             held_out=held_out_percentiles(engine.plausibility),
             model_calls=model.n_calls - calls,
             model_rows=model.n_rows_asked - asked,

@@ -8,13 +8,15 @@ from plausiflow.explanations.measures import (
     held_out_percentiles,
     measure_counterfactuals,
     metrics_context,
+    realism_judge,
     verdict_table,
 )
+from plausiflow.explanations.realism import RealismJudge
 from plausiflow.explanations.result import Explanations
 from plausiflow.explanations.summary import Summary
 
 __all__ = [
-    "ROW", "Explanation", "Explanations", "Summary", "answer_table", "find_changes", "held_out_percentiles",
-    "json_column", "json_parts", "json_value", "measure_counterfactuals", "metrics_context", "verdict_table",
-    "whole_floats_to_integers",
+    "ROW", "Explanation", "Explanations", "RealismJudge", "Summary", "answer_table", "find_changes",
+    "held_out_percentiles", "json_column", "json_parts", "json_value", "measure_counterfactuals",
+    "metrics_context", "realism_judge", "verdict_table", "whole_floats_to_integers",
 ]  # fmt: skip

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,9 +12,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from plausiflow.constraints import Rule
 from plausiflow.core import METRICS, Context, Density, Plausibility, Variant, evaluate, verify_counterfactuals
 from plausiflow.densities import Judges
 from plausiflow.explanations.checks import FIGURES
+from plausiflow.explanations.realism import RealismJudge
 from plausiflow.models import TableModel
 from plausiflow.search import (
     FINAL_CORNERS,
@@ -23,7 +27,7 @@ from plausiflow.search import (
     outputs_as_labels,
     targets_as_text,
 )
-from plausiflow.tables import FloatArray
+from plausiflow.tables import Encoder, FloatArray
 
 if TYPE_CHECKING:
     from plausiflow.explanations.result import Explanations
@@ -38,6 +42,21 @@ def metrics_context(model: TableModel, x: Tensor, classes: Tensor) -> Context | 
     """
     classifier = model.classifier
     return None if classifier is None else Context(classifier=classifier, x_train=x, y_train=classes)
+
+
+def realism_judge(
+    encoder: Encoder, context: Context | None, immutable: Sequence[str], learned_rules: Sequence[Rule] = ()
+) -> RealismJudge | None:
+    """Return the training rows of a context, to compare counterfactuals with; None without a context."""
+    if context is None:
+        return None
+    return RealismJudge(
+        schema=encoder.schema,
+        load=partial(encoder.decode, context.x_train),
+        outcomes=context.y_train.cpu().numpy(),
+        immutable=tuple(immutable),
+        learned_rules=tuple(learned_rules),
+    )
 
 
 @torch.no_grad()
@@ -116,6 +135,7 @@ def result_metrics(result: Explanations, variant: Variant) -> pd.Series:
     for name, value in _encoded_metrics(result, variant).items():
         if name not in values or not np.isnan(value):
             values[name] = value
+    values |= _realism(result)
     return pd.Series(values, dtype=np.float64, name="metrics")
 
 
@@ -133,3 +153,22 @@ def _encoded_metrics(result: Explanations, variant: Variant) -> dict[str, float]
     )
     names = [name for name in METRICS.get(variant, {}) if name not in _TIMES]
     return evaluate(cf, result.context, variant=variant, names=names)
+
+
+def _realism(result: Explanations) -> dict[str, float]:
+    """Return what the judges of another kind say of the best answers; none without real rows."""
+    if result.encoded is None or result.realism is None:
+        return {}
+    names = ("gower_distance", "gower_outliers", "two_sample_auc", "learned_rules_broken")
+    found, real = result.is_found & result.is_needed, result.realism
+    if not found.any():
+        return dict.fromkeys(names, np.nan)
+    answers = result.answers.iloc[result.best[found]]
+    outcomes = result.encoded[2].cpu().numpy()[found]
+    figures = (
+        real.neighbour_distances(answers, outcomes).mean(),
+        real.outliers(answers, outcomes).mean(),
+        real.two_sample_auc(answers, outcomes),
+        real.learned_rules_broken(result.rows.iloc[found], answers).mean(),
+    )
+    return dict(zip(names, map(float, figures), strict=True))

@@ -22,6 +22,7 @@ from plausiflow.explanations.explanation import Explanation, extract_row
 from plausiflow.explanations.formatting import FeatureFormatter
 from plausiflow.explanations.json_output import json_parts
 from plausiflow.explanations.measures import result_metrics
+from plausiflow.explanations.realism import RealismJudge
 from plausiflow.explanations.report_content import notebook_html, report_content
 from plausiflow.explanations.sentences import row_sentences, target_sentence
 from plausiflow.explanations.summary import Summary, count_statuses, format_statuses, summarise
@@ -55,6 +56,7 @@ class Explanations:
         labels: Classes, in the model's order; empty for a regressor.
         encoded: Encoded rows ``(n, width)``, encoded answers ``(m, width)`` and target classes ``(n,)``.
         context: Context of the metrics.
+        realism: Training rows that ``metrics`` compares answers with.
         held_out: Percentiles of the scores of held-out real rows, by target class, shape ``(k, 101)``.
         model_calls: Number of calls of a model without gradients; a call evaluates many rows.
         model_rows: Approximate number of rows in these calls.
@@ -102,6 +104,7 @@ class Explanations:
     labels: tuple[Any, ...] = ()
     encoded: tuple[Tensor, Tensor, Tensor] | None = None
     context: Context | None = None
+    realism: RealismJudge | None = None
     held_out: FloatArray | None = None
     model_calls: int = 0
     model_rows: int = 0
@@ -235,6 +238,8 @@ class Explanations:
 
         Rows with the status ``already`` do not count. With ``encoded`` and ``context`` the result has every
         metric of :mod:`plausiflow.core.metrics` except times; otherwise it has the columns of ``figures``.
+        With ``realism`` it also has ``gower_distance``, ``gower_outliers``, ``two_sample_auc`` and
+        ``learned_rules_broken``; see :mod:`plausiflow.explanations.realism`.
         """
         return result_metrics(self, variant)
 
