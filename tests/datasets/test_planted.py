@@ -28,8 +28,10 @@ def test_every_truth_holds_but_for_its_stated_exceptions(drawn, module, truth):
 @pytest.mark.parametrize(("module", "truth"), [p for p in TRUTHS if p.values[1].kind in RELATIONS])
 def test_broken_rows_break_it_and_every_cell_alone_is_real(drawn, module, truth):
     x, _ = drawn[module]
-    broken = break_truth(truth, x, n=50)
-    assert len(broken) == 50
+    before, broken = break_truth(truth, x, n=50)
+    assert len(before) == len(broken) == 50
+    assert truth.holds(before).all()
+    assert ((before != broken).sum(axis=1) == 1).all()
     assert not truth.holds(broken).any()
     for name in x.columns:
         assert broken[name].isin(x[name]).all()

@@ -129,25 +129,29 @@ def hierarchy_truth(part: str, whole: str, parents: dict[str, str]) -> Truth:
     return Truth(kind="hierarchy", columns=(part, whole), description=description, holds=holds)
 
 
-def break_truth(truth: Truth, frame: pd.DataFrame, n: int, seed: int = 0) -> pd.DataFrame:
-    """Return up to ``n`` rows that break a truth about several columns.
+def break_truth(
+    truth: Truth, frame: pd.DataFrame, n: int, seed: int = 0
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return up to ``n`` real rows, and the same rows changed so that they break a truth about columns.
 
     In each, one column of the truth has the value of another row, so every value alone is a real one.
 
     Example:
         >>> from plausiflow.datasets import orders
         >>> x, _ = orders.draw(n=200)
-        >>> broken = break_truth(orders.TRUTHS[-1], x, n=20)
-        >>> len(broken), bool(orders.TRUTHS[-1].holds(broken).any())
+        >>> before, after = break_truth(orders.TRUTHS[-1], x, n=20)
+        >>> len(after), bool(orders.TRUTHS[-1].holds(after).any())
         (20, False)
     """
     generator = np.random.default_rng(seed)
-    parts = []
+    before, after = [], []
+    each = -(-n // len(truth.columns))
     for name in truth.columns:
         rows = generator.integers(len(frame), size=max(200 * n, 1000))
-        others = generator.integers(len(frame), size=len(rows))
-        mixed = frame.iloc[rows].reset_index(drop=True)
-        mixed[name] = frame[name].iloc[others].reset_index(drop=True)
-        parts.append(mixed[~truth.holds(mixed) & truth.holds(frame.iloc[rows])])
-    each = -(-n // len(parts))
-    return pd.concat([part.iloc[:each] for part in parts], ignore_index=True).iloc[:n]
+        old = frame.iloc[rows].reset_index(drop=True)
+        new = old.copy()
+        new[name] = frame[name].iloc[generator.integers(len(frame), size=len(rows))].reset_index(drop=True)
+        broken = np.flatnonzero(truth.holds(old) & ~truth.holds(new))[:each]
+        before.append(old.iloc[broken])
+        after.append(new.iloc[broken])
+    return pd.concat(before, ignore_index=True).iloc[:n], pd.concat(after, ignore_index=True).iloc[:n]

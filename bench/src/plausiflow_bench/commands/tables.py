@@ -20,7 +20,11 @@ from plausiflow_bench.commands.options import (
     run_study,
     split_names,
 )
+from plausiflow_bench.harness import runner
+from plausiflow_bench.harness.printing import print_table
+from plausiflow_bench.harness.rows import write_json
 from plausiflow_bench.models import trees as models
+from plausiflow_bench.realism import study as realism
 from plausiflow_bench.serving import study as serving
 from plausiflow_bench.tables import labels, mixed, peers, sparsity
 from plausiflow_bench.tables.cases import DEFAULT_TABLES, TableSelection
@@ -29,6 +33,7 @@ TABLES, SPARSE_TABLES, PEER_TABLES, PEERS = (
     ",".join(names)
     for names in (DEFAULT_TABLES, sparsity.DEFAULT_TABLES, peers.DEFAULT_TABLES, peers.METHODS)
 )
+REALISM_TABLES = ",".join(realism.TABLES)
 SCARCE_TABLES = ",".join(labels.DEFAULT_TABLES)
 MODEL_TABLES, NUMBERS, MODELS = (",".join(names) for names in (models.TABLES, models.NUMBERS, models.MODELS))
 
@@ -134,6 +139,58 @@ def benchmark_peers(
         peers.run(selection, setting), peers.COLUMNS, "Peers",
         json=json, reuse=reuse, page=page, write_page=peers.write_page,
     )  # fmt: skip
+
+
+@benchmark.command("realism")
+def benchmark_realism(
+    names: Names = REALISM_TABLES,
+    kinds: Annotated[str, typer.Option("--models", help="Any of mlp, hgb, separated by commas.")] = ",".join(
+        realism.MODELS
+    ),
+    seed: Seed = 0,
+    rows: TableRows = realism.ROWS,
+    train: TrainingRows = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Two tables, 50 rows, the MLP.")] = False,
+    without_peers: Annotated[bool, typer.Option("--no-peers", help="Leave out NICE and DiCE.")] = False,
+    python: Annotated[
+        Path, typer.Option("--python", help="The interpreter that has the peers installed.")
+    ] = Path(sys.executable),
+    folder: Annotated[Path, typer.Option("--folder", help="Where finished tasks are stored.")] = Path(
+        "out/realism"
+    ),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete the rows of the folder first.")] = False,
+    json: Json = None,
+    page: Page = None,
+) -> None:
+    """Do counterfactuals look like real rows? Logic, grids, neighbours, a two-sample test, beside peers.
+
+    A run that was stopped continues where it was. Example:
+    plausiflow benchmark realism --quick --no-peers --folder out/realism-quick
+    """
+    others = None if without_peers else peers.PeerSettings(python=python, methods=realism.PEERS)
+    selection = realism.RealismSelection(
+        tables=split_names(names), models=split_names(kinds), rows=rows, train=train, seed=seed, peers=others
+    )
+    selection = selection.quick() if quick else selection
+    if selection.peers is not None:
+        selection.peers.versions()
+    outcome = runner.run(
+        selection.tasks(),
+        folder,
+        realism.RealismWork(selection),
+        settings={"rows": selection.rows, "train": selection.train},
+        fresh=fresh,
+    )
+    print_table(outcome.finished, realism.COLUMNS, "Realism")
+    typer.echo(str(outcome))
+    if json is not None:
+        write_json(outcome.rows, json)
+        typer.echo(f"Rows: {json}")
+    if page is not None:
+        realism.write_page(outcome.finished, page)
+        typer.echo(f"Written: {page}")
+    if outcome.failed:
+        raise typer.Exit(1)
 
 
 @benchmark.command("models")

@@ -230,12 +230,17 @@ def _measure_ours(case: Case) -> Row:
     return row | measure_answers(case, result.answers, result.of) | seconds
 
 
-def _measure_peer(case: Case, lines: list[dict[str, Any]]) -> Row:
-    features, rows = _features(case), [line for line in lines if "row" in line]
-    found = [line for line in rows if line["values"] is not None]
+def read_answers(case: Case, lines: list[dict[str, Any]]) -> tuple[pd.DataFrame, IntArray]:
+    """Return the counterfactuals of a library as rows of the table, and the position of each one's row."""
+    features, found = _features(case), [line for line in lines if line.get("values") is not None]
     of: IntArray = np.array([line["row"] for line in found], dtype=np.int64)
     values = np.array([line["values"] for line in found], dtype=np.float64).reshape(-1, len(features))
-    answers = to_frame(values, case.test.x.iloc[of], features)
+    return to_frame(values, case.test.x.iloc[of], features), of
+
+
+def _measure_peer(case: Case, lines: list[dict[str, Any]]) -> Row:
+    rows = [line for line in lines if "row" in line]
+    answers, of = read_answers(case, lines)
     why = Counter(line["why"][:60] for line in rows if line["values"] is None)
     why["not reached"] = len(case.test.x) - len(rows)
     seconds = [line["cpu_seconds"] for line in rows]

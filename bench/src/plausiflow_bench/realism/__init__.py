@@ -1,0 +1,1 @@
+"""Realism of counterfactuals on tables with special values, logic and grids."""
