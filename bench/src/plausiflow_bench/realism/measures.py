@@ -165,12 +165,7 @@ def _knows(feature: Feature, truth: Truth) -> bool:
         return True  # only values of the training rows are allowed
     if truth.kind == "grid":
         return feature.step == truth.values[0]
-    return set(truth.values) <= special_values(feature)
-
-
-def special_values(feature: Feature) -> set[float]:
-    """Return the special values of a number."""
-    return {0.0} if feature.zero_state else set()
+    return set(truth.values) <= set(feature.special)
 
 
 def _mean(values: Mask) -> float:
