@@ -21,6 +21,7 @@ from plausiflow.constraints import (
     Increasing,
     Linear,
     MaxChanges,
+    Price,
     Range,
     WhenChanged,
 )
@@ -53,7 +54,7 @@ __all__ = [
     "GMM", "KDE", "NODE", "PPCEF", "SQP", "Allowed", "Bank", "Classifier", "ConditionalFlow", "Constraint",
     "Counterfactuals", "CrossFitEnsemble", "Decreasing", "Density", "Equal", "Explainer", "Explanation",
     "Explanations", "GridStep", "Immutable", "Implies", "Increasing", "Judges", "Linear",
-    "LinearClassifier", "MLPClassifier", "MaxChanges", "Method", "PenaltyAdam", "Plausibility", "Problem",
-    "Range", "Regressor", "Solution", "Solver", "Thresholded", "TorchClassifier", "Training",
+    "LinearClassifier", "MLPClassifier", "MaxChanges", "Method", "PenaltyAdam", "Plausibility", "Price",
+    "Problem", "Range", "Regressor", "Solution", "Solver", "Thresholded", "TorchClassifier", "Training",
     "WhenChanged", "load_dataset", "load_table", "predict", "predict_proba",
 ]  # fmt: skip

@@ -24,8 +24,8 @@ from plausiflow.errors import PlausiflowError
 from plausiflow.explainer import Explainer
 from plausiflow.models import EncodedModel, LinearClassifier
 from plausiflow.search.bank import Bank
+from plausiflow.search.costs import CostModel, feature_weights
 from plausiflow.search.engine import Engine
-from plausiflow.search.fit import feature_weights
 from plausiflow.search.mixed import MixedSearch
 from plausiflow.tables.encoder import Encoder
 from plausiflow.tables.schema import Schema
@@ -99,7 +99,7 @@ def stand_in(
         validity=validity,
         plausibility=ball,
         bank=Bank(rows, Bank.free_numbers(encoder.layout, x)),
-        weights=feature_weights(weights, encoder.layout),
+        cost_model=CostModel(layout=encoder.layout, weights=feature_weights(weights, encoder.layout)),
         strategy=strategy,
     )
     return explainer

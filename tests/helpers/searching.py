@@ -1,6 +1,7 @@
 """What the tests of searches share: a small table, a linear model and a plausibility in closed form."""
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from plausiflow.core import TargetCriterion, Targets, ValidityConstraint
 from plausiflow.densities import row_scores
 from plausiflow.models import LinearClassifier
 from plausiflow.search.bank import Bank
+from plausiflow.search.costs import CostModel
 from plausiflow.search.diagnose import AlwaysPlausible
 from plausiflow.search.engine import Engine
 from plausiflow.search.mixed import MixedSearch
@@ -148,7 +150,7 @@ def setup(
         validity=as_validity(validity),
         plausibility=bell,
         bank=Bank(bank, typical),
-        weights=torch.ones(len(layout.blocks), dtype=torch.float64) if weights is None else weights,
+        cost_model=replace(CostModel.plain(layout), **({} if weights is None else {"weights": weights})),
         strategy=search or MixedSearch(),
     )
     return Setup(frame, encoder, engine, classifier)
@@ -178,7 +180,7 @@ class Ball:
         return 0.5 * (self.radius**2 - squared) / self.sd**2
 
 
-def task_of(layout, x, weights, immutable=(), **settings):
+def task_of(layout, x, weights, immutable=(), costs=MappingProxyType({}), **settings):
     """A task of a bare layout; everything may change but what is immutable."""
     levels = torch.zeros_like(x, dtype=torch.bool)
     levels[:, [column for block in layout.with_levels for column in block.levels]] = True
@@ -207,7 +209,7 @@ def task_of(layout, x, weights, immutable=(), **settings):
         x=x,
         targets=Targets(y_target),
         allowance=allowance,
-        weights=torch.as_tensor(weights, dtype=torch.float64),
+        cost_model=CostModel(layout=layout, weights=torch.as_tensor(weights, dtype=torch.float64), **costs),
         immutable=frozenset(immutable),
         solver=SQP(),
         **values | {k: as_validity(v) if k == "validity" else v for k, v in settings.items()},

@@ -58,7 +58,7 @@ def test_a_loaded_explainer_is_the_fitted_one_in_every_tensor(name, saved, fitte
     x = before.encoder_.layout.with_codes(x, before.encoder_.layout.codes(x))
     wanted = before.criterion_.of_class(torch.arange(50) % 2)
     assert torch.equal(before.engine_.validity(x, wanted), after.engine_.validity(x, wanted))
-    assert torch.equal(before.engine_.weights, after.engine_.weights)
+    assert torch.equal(before.engine_.cost_model.weights, after.engine_.cost_model.weights)
     assert before.engine_.rules.constraints == after.engine_.rules.constraints
     assert before.encoder_.schema == after.encoder_.schema
 

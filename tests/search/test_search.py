@@ -90,13 +90,13 @@ def test_costs_are_the_formula_feature_by_feature(layout, seed, data):
     for row, changed in zip(x[rows].tolist(), x_cf.tolist(), strict=True):
         squared = flat = 0.0
         for block, w in zip(layout.blocks, weights, strict=True):
-            if block.number is not None:
-                squared += w * (changed[block.number] - row[block.number]) ** 2
-                continue
             levels = list(block.levels)
-            steps = [values.index(1.0) for values in ([r[c] for c in levels] for r in (row, changed))]
-            if block.ordered:
-                squared += w * ((steps[1] - steps[0]) / max(1, len(levels) - 1)) ** 2
+            steps = [[r[c] for c in levels].index(1.0) for r in (row, changed) if levels]
+            entered = len(set(steps)) == 2 and any(block.apart[code] for code in steps if block.apart)
+            if block.number is not None and not entered:
+                squared += (w * (changed[block.number] - row[block.number])) ** 2
+            elif block.ordered:
+                squared += (w * (steps[1] - steps[0]) / max(1, len(levels) - 1)) ** 2
             else:
                 flat += w * (steps[0] != steps[1])
         expected.append(math.sqrt(squared) + flat)

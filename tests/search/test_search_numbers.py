@@ -13,6 +13,7 @@ from plausiflow.core import Constraint, Problem
 from plausiflow.densities import row_scores
 from plausiflow.search import task as task_module
 from plausiflow.search.bank import Bank
+from plausiflow.search.costs import CostModel
 from plausiflow.search.diagnose import AlwaysPlausible
 from plausiflow.search.engine import Engine
 from plausiflow.solvers import SQP
@@ -32,7 +33,7 @@ def test_the_cheapest_valid_numbers_lie_on_the_hyperplane(weights):
     bias = -(x @ normal).max() - 0.1
     task = task_of(NUMBERS, x, weights, validity=linear_validity(normal, bias))
     found = task.solve(task.candidates(torch.arange(16), x))
-    length = (normal**2 / torch.tensor(weights)).sum().sqrt()  # of the normal, in the dual norm of the cost
+    length = (normal / torch.tensor(weights)).norm()  # of the normal, in the dual norm of the cost
     optimum = -(x @ normal + bias) / length
     torch.testing.assert_close(found.cost, optimum, rtol=0, atol=2e-3)
     assert (task.validity(found.x, task.y_target) >= 0).all()
@@ -139,7 +140,7 @@ def test_linear_rules_hold_and_move_the_optimum_to_where_they_bind():
         validity=as_validity(linear_validity(torch.tensor([1.0, 1.0]), torch.tensor(-1.2))),
         plausibility=AlwaysPlausible(),
         bank=Bank({}, {}),
-        weights=torch.ones(2),
+        cost_model=CostModel.plain(layout),
     )
     task = engine.task(torch.zeros(1, 2), torch.tensor([1]))
     found = task.solve(task.candidates(torch.tensor([0]), torch.zeros(1, 2)))

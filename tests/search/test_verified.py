@@ -12,6 +12,7 @@ from plausiflow.core import TargetCriterion, Targets
 from plausiflow.search.bank import Bank
 from plausiflow.search.black_box import BlackBoxSearch
 from plausiflow.search.candidates import Candidates
+from plausiflow.search.costs import CostModel
 from plausiflow.search.diagnose import AlwaysPlausible
 from plausiflow.search.engine import Engine
 from plausiflow.search.evolution import Evolution
@@ -62,7 +63,7 @@ def finder_of(frame, rule, likeness, rules=(), *, budget=600, search=DENSE, plau
         validity=as_validity(likeness),
         plausibility=plausibility or AlwaysPlausible(),
         bank=Bank(bank, *Bank.free_numbers(encoder.layout, x)),
-        weights=torch.ones(len(encoder.layout.blocks), dtype=torch.float64),
+        cost_model=CostModel.plain(encoder.layout),
         strategy=BlackBoxSearch(hot=as_validity(likeness), cold=as_validity(likeness), base=search),
         true_model=true_model,
     )

@@ -18,10 +18,10 @@ from plausiflow.tables import KINDS
 
 KEYS = (
     "immutable", "increasing", "decreasing", "range", "allowed", "linear", "equal", "step", "rules",
-    "max_changes", "kinds", "orders", "special", "weights",
+    "max_changes", "prices", "kinds", "orders", "special", "weights",
 )  # fmt: skip
 _LISTS = ("immutable", "increasing", "decreasing", "linear")
-_TABLES = ("range", "allowed", "equal", "step", "kinds", "orders", "special", "weights")
+_TABLES = ("range", "allowed", "equal", "step", "prices", "kinds", "orders", "special", "weights")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +94,8 @@ def _rule_dicts(entries: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any
         pairs = isinstance(values, list) and any(isinstance(value, list) for value in values)
         key = "transitions" if pairs or isinstance(values, dict) else "values"
         yield f"allowed.{name}", {"rule": "Allowed", "feature": name, key: values}
+    for name, moves in entries.get("prices", {}).items():
+        yield f"prices.{name}", {"rule": "Price", "feature": name, "moves": moves}
     for text in entries.get("linear", ()):
         yield "linear", {"rule": "Linear", "text": text}
     for name, expression in entries.get("equal", {}).items():

@@ -8,6 +8,7 @@ from plausiflow.constraints.limits import Limits
 from plausiflow.constraints.linear_rules import Equal, Linear
 from plausiflow.constraints.locks import LockedFeatures, locked_mask
 from plausiflow.constraints.monotone import Decreasing, Increasing
+from plausiflow.constraints.prices import Price
 from plausiflow.constraints.rule import Rule, rule_from_dict, rules_from_dicts
 from plausiflow.constraints.rules import Allowed, Immutable, MaxChanges, Range
 from plausiflow.constraints.violations import RowChanges
@@ -15,6 +16,6 @@ from plausiflow.constraints.when_changed import WhenChanged
 
 __all__ = [
     "Allowance", "Allowed", "CompiledRules", "Decreasing", "Equal", "GridStep", "Immutable", "Implies",
-    "Increasing", "Limits", "Linear", "LockedFeatures", "MaxChanges", "Range", "RowChanges", "Rule",
-    "WhenChanged", "locked_mask", "rule_from_dict", "rules_from_dicts",
+    "Increasing", "Limits", "Linear", "LockedFeatures", "MaxChanges", "Price", "Range", "RowChanges",
+    "Rule", "WhenChanged", "locked_mask", "rule_from_dict", "rules_from_dicts",
 ]  # fmt: skip

@@ -19,6 +19,7 @@ from plausiflow.constraints.encoded_clauses import ClauseBuilder, LevelPiece, Li
 from plausiflow.constraints.limits import FactualRows, Limits, one_hot
 from plausiflow.constraints.linear import EQUALITY
 from plausiflow.constraints.monotone import Decreasing, Increasing
+from plausiflow.constraints.prices import price_matrices
 from plausiflow.constraints.problems import find_problems
 from plausiflow.constraints.rule import Rule
 from plausiflow.constraints.rules import Immutable
@@ -76,6 +77,12 @@ class CompiledRules:
         """Features that may move in one direction only, in the table's order."""
         named = {rule.feature for rule in self.constraints if isinstance(rule, Increasing | Decreasing)}
         return tuple(name for name in self.features if name in named)
+
+    @cached_property
+    def prices(self) -> dict[str, Tensor]:
+        """Prices of changes from a level (row) to another (column), by feature; NaN for the default."""
+        prices = price_matrices(self.constraints, self.features)
+        return {name: torch.from_numpy(matrix) for name, matrix in prices.items()}
 
     def for_rows(
         self,

@@ -35,6 +35,8 @@ from plausiflow.models import LabelSource, ModelType, TableModel, resolve_model
 from plausiflow.persistence import TrainingSummary
 from plausiflow.report import explainer_table
 from plausiflow.search import (
+    CostModel,
+    Distance,
     Engine,
     FitSettings,
     MakeMethod,
@@ -43,6 +45,7 @@ from plausiflow.search import (
     SearchResult,
     Target,
     TrainingRows,
+    absolute_deviations,
     bin_outcomes,
     build_engine,
     check_settings,
@@ -82,7 +85,9 @@ class Explainer:
         solver: Solver for the numbers, with ``solve(problem, starts)``.
         method: A :class:`~plausiflow.methods.base.Method` class, or a function of ``classifier`` and
             ``plausibility`` that returns a method, instead of the default search.
-        weights: Cost of a change by feature name; default 1, for a number's whole range or a category.
+        distance: How changes add up to a cost: ``"l2"``, ``"l1"``, or ``"l1-mad"`` with numbers divided by
+            their median absolute deviation; see :mod:`plausiflow.search.costs`.
+        weights: How much more a change of a feature costs, by name; default 1. See also ``Price``.
         sparsity: How much more an answer with fewer changes may cost, as a share; None keeps all changes.
         margin: By how much the target class must win.
         kinds: Kinds of columns that are not what they look like, by name.
@@ -111,6 +116,7 @@ class Explainer:
     density: Density | None = None
     solver: Solver = field(default_factory=SQP)
     method: MakeMethod | None = None
+    distance: Distance = "l2"
     weights: Mapping[str, float] | None = None
     sparsity: float | None = 0.1
     margin: float = 0.02
@@ -160,8 +166,14 @@ class Explainer:
                 "The table must have a column that can change; all are constants or identifiers. Give rows "
                 "that differ, or name the kinds of the columns with `kinds`."
             )
-        weights = feature_weights(self.weights, encoder.layout)
         encoded = encoder.encode(x).x
+        cost_model = CostModel(
+            layout=encoder.layout,
+            weights=feature_weights(self.weights, encoder.layout),
+            distance=self.distance,
+            deviations=absolute_deviations(encoder.layout, encoded),
+            prices=rules.prices,
+        )
         model, classes, criterion = self._resolve(encoder, x, encoded, y)
         rows = TrainingRows(
             frame=x,
@@ -172,7 +184,7 @@ class Explainer:
         )
         settings = self._settings
         plausibility, judges = learn_plausibility(rows, rules=rules, encoder=encoder, settings=settings)
-        context = SearchContext(rules, encoder, model, criterion, plausibility, weights, settings)
+        context = SearchContext(rules, encoder, model, criterion, plausibility, cost_model, settings)
         self.engine_ = build_engine(rows, context)
         self.encoder_, self.model_, self.criterion_ = encoder, model, criterion
         self.judges_, self.context_ = judges, metrics_context(model, encoded, classes)
@@ -267,6 +279,7 @@ class Explainer:
             misses_why=found.misses_why,
             schema=engine.rules.schema,
             outcome=self.outcome_,
+            distance=engine.cost_model.distance,
             labels=model.labels,
             encoded=(request.encoded.x, found.x_cf, request.targets.y),
             context=self.context_,

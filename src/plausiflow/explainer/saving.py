@@ -10,7 +10,14 @@ from plausiflow.constraints import CompiledRules
 from plausiflow.core import Solver, TargetCriterion
 from plausiflow.explanations import metrics_context
 from plausiflow.persistence import SavedExplainer, as_artefact_error, load, save
-from plausiflow.search import MakeMethod, SearchContext, feature_weights, log_proba_of, restore_engine
+from plausiflow.search import (
+    CostModel,
+    MakeMethod,
+    SearchContext,
+    feature_weights,
+    log_proba_of,
+    restore_engine,
+)
 from plausiflow.solvers import SQP
 
 if TYPE_CHECKING:
@@ -69,13 +76,21 @@ def load_explainer(
         made.encoder_, made.model_, made.judges_ = parts.encoder, parts.model, parts.judges
         made.criterion_ = TargetCriterion.from_dict(parts.criterion)
         made.training_summary_, made.outcome_ = parts.training_summary, parts.outcome
+        rules = CompiledRules(parts.constraints, parts.encoder.schema, parts.encoder.layout)
+        cost_model = CostModel(
+            layout=parts.encoder.layout,
+            weights=feature_weights(made.weights, parts.encoder.layout),
+            distance=made.distance,
+            deviations=parts.bank["deviations"].clone(),
+            prices=rules.prices,
+        )
         context = SearchContext(
-            CompiledRules(parts.constraints, parts.encoder.schema, parts.encoder.layout),
+            rules,
             parts.encoder,
             parts.model,
             made.criterion_,
             parts.plausibility,
-            feature_weights(made.weights, parts.encoder.layout),
+            cost_model,
             made._settings,
         )
         training = (parts.training["x"], parts.training["y"]) if parts.training else None

@@ -89,7 +89,9 @@ def _json_rows(result: Explanations) -> Iterator[dict[str, Any]]:
         counterfactuals = []
         for values, changed, figures in (next(answers) for _ in range(counts[i])):
             changes = [{"feature": name, "from": factual[name], "to": values[name]} for name in changed]
-            counterfactuals.append({"values": values, "changes": changes, **figures})
+            counterfactuals.append(
+                {"values": values, "changes": changes, "distance": result.distance, **figures}
+            )
         yield {
             **dict(zip(columns, verdict, strict=True)),
             "factual": factual,

@@ -136,7 +136,9 @@ def result_metrics(result: Explanations, variant: Variant) -> pd.Series:
         if name not in values or not np.isnan(value):
             values[name] = value
     values |= _realism(result)
-    return pd.Series(values, dtype=np.float64, name="metrics")
+    metrics = pd.Series(values, dtype=np.float64, name="metrics")
+    metrics.attrs["distance"] = result.distance
+    return metrics
 
 
 def _encoded_metrics(result: Explanations, variant: Variant) -> dict[str, float]:

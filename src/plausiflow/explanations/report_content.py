@@ -35,6 +35,7 @@ def report_content(result: Explanations, title: str | None) -> ReportContent:
         title=f"Counterfactuals: {outcome}" if title is None else title,
         outcome=outcome,
         is_regression=not result.labels,
+        distance=result.distance,
         rows=_row_table(result, curve_of),
         columns=[_report_column(result.rows.iloc[:, j], f) for j, f in enumerate(formatters)],
         answers=_answer_table(result, curve_of, curves),

@@ -53,6 +53,7 @@ class Explanations:
         misses_why: Why each near miss is not an answer.
         schema: Schema of the table.
         outcome: Name of what the model predicts.
+        distance: The distance that ``cost`` is measured in: ``l2``, ``l1`` or ``l1-mad``.
         labels: Classes, in the model's order; empty for a regressor.
         encoded: Encoded rows ``(n, width)``, encoded answers ``(m, width)`` and target classes ``(n,)``.
         context: Context of the metrics.
@@ -101,6 +102,7 @@ class Explanations:
     misses_why: list[str] = field(default_factory=list)
     schema: Schema
     outcome: str = "outcome"
+    distance: str = "l2"
     labels: tuple[Any, ...] = ()
     encoded: tuple[Tensor, Tensor, Tensor] | None = None
     context: Context | None = None

@@ -14,7 +14,7 @@ import pandas as pd
 
 from plausiflow.report.charts import density_points
 from plausiflow.report.content import ReportContent
-from plausiflow.report.labels import FIGURES, VERDICTS
+from plausiflow.report.labels import FIGURES, VERDICTS, figure_titles
 from plausiflow.tables import IntArray
 
 VERSION = 1
@@ -28,7 +28,7 @@ def card_data(content: ReportContent) -> dict[str, Any]:
         "version": VERSION,
         "outcome": content.outcome,
         "verdicts": {status: [sign, name] for status, (sign, name, _) in VERDICTS.items()},
-        "figures": {name: FIGURES[name] for name in figures},
+        "figures": {name: figure_titles(content.distance)[name] for name in figures},
         "columns": content.columns,
         "rows": {
             **{name: _json_values(rows[name]) for name in rows},

@@ -18,6 +18,7 @@ class ReportContent:
         title: Title of the page.
         outcome: Readable name of what the model predicts.
         is_regression: Whether the model predicts a number.
+        distance: The distance that the costs are measured in.
         rows: For each row the texts ``label``, ``status``, ``reason``, ``predicted``, ``target`` and
             ``sentence``, the ``probability`` of the target, and the position of its ``curve``, -1 for none.
         columns: For each feature its readable ``name``, its distinct values as ``texts``, and as ``codes``
@@ -39,6 +40,7 @@ class ReportContent:
     title: str
     outcome: str
     is_regression: bool
+    distance: str
     rows: pd.DataFrame
     columns: list[dict[str, Any]]
     answers: pd.DataFrame

@@ -34,6 +34,16 @@ FIGURES = {
 """Measures of an answer, in the order of the tables."""
 
 
+def figure_titles(distance: str) -> dict[str, str]:
+    """Return the names of the measures; that of the cost says in which distance.
+
+    Example:
+        >>> figure_titles("l1-mad")["cost"]
+        'Cost of the changes (distance l1-mad)'
+    """
+    return FIGURES | {"cost": f"{FIGURES['cost']} (distance {distance})"}
+
+
 def format_number(value: float) -> str:
     """Format a number with about four digits; a dash if it is not finite.
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from plausiflow.report.charts import histogram
 from plausiflow.report.content import ReportContent
-from plausiflow.report.labels import FIGURES, VERDICTS, format_count, format_number, format_share
+from plausiflow.report.labels import VERDICTS, figure_titles, format_count, format_number, format_share
 from plausiflow.tables import FloatArray
 
 _SHORTFALL = re.compile(r"\d+(\.\d+)? (nats )?(?=short of plausible|below the plausibility threshold)")
@@ -49,7 +49,7 @@ def build_overview(content: ReportContent) -> dict[str, Any]:
         "scores": histogram(_known(best, "score"), title="Plausibility score", threshold=True),
         "costs": histogram(_known(best, "cost"), title="Cost"),
         "changes": histogram(_known(best, "n_changes"), title="Number of changed features", integers=True),
-        "measures": _measures(best),
+        "measures": _measures(best, content.distance),
         "reasons": _reasons(content.rows),
     }
 
@@ -145,9 +145,9 @@ def _plausibility(best: pd.DataFrame) -> str:
     return " ".join(texts)
 
 
-def _measures(best: pd.DataFrame) -> ReportTable:
+def _measures(best: pd.DataFrame, distance: str) -> ReportTable:
     rows = []
-    for name, title in FIGURES.items():
+    for name, title in figure_titles(distance).items():
         values = _known(best, name)
         if len(values):
             low, middle, high = np.quantile(values, [0.1, 0.5, 0.9]).tolist()

@@ -2,7 +2,8 @@
 
 from plausiflow.search.bank import Bank, Feasible
 from plausiflow.search.black_box import FINAL_CORNERS, PROMISE
-from plausiflow.search.candidates import Candidates, change_costs
+from plausiflow.search.candidates import Candidates
+from plausiflow.search.costs import DISTANCES, CostModel, Distance, absolute_deviations, feature_weights
 from plausiflow.search.engine import Engine
 from plausiflow.search.fit import (
     FitSettings,
@@ -10,7 +11,6 @@ from plausiflow.search.fit import (
     SearchContext,
     TrainingRows,
     build_engine,
-    feature_weights,
     learn_plausibility,
     log_proba_of,
     monotone_features,
@@ -37,9 +37,10 @@ from plausiflow.search.targets import (
 from plausiflow.search.true_model import corners_of
 
 __all__ = [
-    "FINAL_CORNERS", "MOST_ANSWERS", "PROMISE", "Bank", "Candidates", "Engine", "Feasible", "FitSettings",
+    "DISTANCES", "FINAL_CORNERS", "MOST_ANSWERS", "PROMISE", "Bank", "Candidates", "CostModel", "Distance",
+    "Engine", "Feasible", "FitSettings",
     "MakeMethod", "MixedSearch", "SearchContext", "SearchRequest", "SearchResult", "Target", "TrainingRows",
-    "bin_outcomes", "build_engine", "build_problem", "change_costs", "check_settings",
+    "absolute_deviations", "bin_outcomes", "build_engine", "build_problem", "check_settings",
     "corners_of", "feature_weights", "learn_plausibility", "log_proba_of", "monotone_features",
     "outputs_as_labels", "parse_target", "plausibility_scores", "prepare_request", "read_rows",
     "restore_engine",     "search_targets", "target_classes", "targets_as_text",

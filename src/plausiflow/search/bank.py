@@ -127,7 +127,9 @@ class Bank:
             bank = self.rows.get(y, task.x[:0]).to(task.x)
             for some in rows[task.y_target[rows] == y].split(_TABLE_BLOCK):
                 if len(bank):
-                    costs = _approximate_costs(task, some, bank, self.codes(y, task.layout).to(some.device))
+                    # Immutable features do not count: they are put back below.
+                    own, real = (task.x[some], task.codes[some]), self.codes(y, task.layout).to(some.device)
+                    costs = task.cost_model.pairwise(own, (bank, real), task.mutable)
                     closest = costs.topk(min(among, len(bank)), largest=False)
                     owners = some[:, None].expand_as(closest.indices).reshape(-1)
                     moved = transplant(task, bank[closest.indices.reshape(-1)], owners)
@@ -187,40 +189,6 @@ def _nearest(
     order = distance.topk(min(count, distance.shape[1]), dim=1, largest=False)
     chosen = moved.gather(1, order.indices[..., None].expand(-1, -1, moved.shape[-1]))
     return chosen.masked_fill(~torch.isfinite(order.values)[..., None], float("nan"))
-
-
-def _approximate_costs(task: SearchTask, rows: Tensor, bank: Tensor, codes: Tensor) -> Tensor:
-    """Return about what it costs each row to become each bank row, ``(n, bank)``; immutables do not count."""
-
-    def split(x: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
-        codes = dict(zip((b.name for b in task.layout.with_levels), levels.T, strict=True))
-        ordered, nominal = [x[:, :0]], [x[:, :0]]
-        for block in task.mutable:
-            weight = task.weight_of[block.name]
-            if block.number is not None:
-                if not any(block.apart):
-                    ordered.append(weight**0.5 * x[:, block.number : block.number + 1])
-            elif block.ordered:
-                ordered.append(
-                    (weight**0.5 / max(1, len(block.levels) - 1)) * codes[block.name].to(x)[:, None]
-                )
-            else:  # a changed category differs in two columns
-                nominal.append(weight / 2 * x[:, block.levels.start : block.levels.stop])
-        return torch.cat(ordered, dim=1), torch.cat(nominal, dim=1)
-
-    ordered, nominal = split(task.x[rows], task.codes[rows])
-    bank_ordered, bank_nominal = split(bank, codes)
-    distance = torch.cdist(ordered, bank_ordered, compute_mode="donot_use_mm_for_euclid_dist")
-    prices = torch.cdist(nominal, bank_nominal, p=1.0)
-    for j, block in enumerate(task.layout.with_levels):
-        if any(block.apart) and block in task.mutable:
-            weight, apart = task.weight_of[block.name], torch.tensor(block.apart, device=bank.device)
-            own, other = task.codes[rows, j][:, None], codes[:, j][None]
-            enters = (own != other) & (apart[own] | apart[other])
-            gap = task.x[rows][:, block.number, None] - bank[:, block.number]
-            distance = torch.hypot(distance, weight**0.5 * gap.masked_fill(enters, 0.0))
-            prices = prices + weight * enters
-    return distance + prices
 
 
 def transplant(task: SearchTask, x: Tensor, rows: Tensor) -> Tensor:

@@ -1,12 +1,7 @@
-r"""Candidates: encoded rows that might be counterfactuals, and what they cost.
+"""Candidates: encoded rows that might be counterfactuals, with their costs.
 
-A candidate is a whole encoded row for one of the rows of a task. Its cost is
-
-.. math:: \sqrt{\textstyle\sum_j w_j \Delta_j^2} + \sum_c w_c [\text{category } c \text{ changes}],
-
-with numbers in units of their training range and ordered categories in steps from end to end; a category
-without an order costs its weight whenever it changes. So does a number that enters or leaves a special value
-outside its range, or moves from one to another: then its distance does not count.
+A candidate is a whole encoded row for one of the rows of a task; :mod:`plausiflow.search.costs` says what it
+costs.
 """
 
 from __future__ import annotations
@@ -15,8 +10,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-
-from plausiflow.tables import Layout
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -82,48 +75,3 @@ def cheapest(rows: Tensor, cost: Tensor, count: int) -> Tensor:
     begins = torch.searchsorted(sorted_rows, sorted_rows)
     place = torch.arange(len(order), device=order.device) - begins
     return order[place < count]
-
-
-def change_costs(
-    layout: Layout, weights: Tensor, before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]
-) -> Tensor:
-    """Return the cost of changing rows ``(p, width)`` into others, shape ``(p,)``.
-
-    Args:
-        layout: Layout of encoded rows.
-        weights: Cost of each feature, in the order of the layout's blocks.
-        before: Factual rows, shape ``(p, width)``, and their levels (``layout.codes``).
-        after: Changed rows and their levels.
-    """
-    (x, codes), (x_cf, codes_cf) = before, after
-    weight_of = {block.name: weight for block, weight in zip(layout.blocks, weights.tolist(), strict=True)}
-    numbers = {b.number: weight_of[b.name] for b in layout.blocks if b.number is not None}
-    gap = x_cf[:, list(numbers)] - x[:, list(numbers)]
-    entered, prices = state_changes(layout, codes, codes_cf), x.new_tensor(list(numbers.values()))
-    gap = gap.masked_fill(entered, 0.0)
-    steps = (codes_cf - codes).to(x)
-    flat, graded = torch.zeros_like(steps[:1]), torch.zeros_like(steps[:1])
-    for j, block in enumerate(layout.with_levels):
-        if block.nominal:
-            flat[:, j] = weight_of[block.name]
-        elif block.number is None:
-            graded[:, j] = weight_of[block.name] / max(1, len(block.levels) - 1) ** 2
-    squared = (gap * gap * prices).sum(dim=1)
-    squared = squared + (steps * steps * graded).sum(dim=1)
-    return squared.sqrt() + ((steps != 0) * flat).sum(dim=1) + (entered * prices).sum(dim=1)
-
-
-def state_changes(layout: Layout, codes: Tensor, codes_cf: Tensor) -> Tensor:
-    """Return which numbers enter or leave a value that is not on their scale, shape ``(p, numbers)``.
-
-    ``codes`` and ``codes_cf`` are the levels before and after, ``(p, blocks with levels)``.
-    """
-    changes = torch.zeros(len(codes), len(layout.numbers), dtype=torch.bool, device=codes.device)
-    for j, block in enumerate(layout.with_levels):
-        if block.number is not None and any(block.apart):
-            apart = torch.tensor(block.apart, device=codes.device)
-            before, after = codes[:, j], codes_cf[:, j]
-            changes[:, layout.numbers.index(block.number)] = (before != after) & (
-                apart[before] | apart[after]
-            )
-    return changes

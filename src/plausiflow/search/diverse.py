@@ -42,13 +42,8 @@ def search_diverse(task: SearchTask, bank: Bank, strategy: SearchStrategy, k: in
 def _spent(task: SearchTask, answers: Candidates) -> Tensor:
     """Return the cost that each row's answer spends on each feature, shape ``(n, blocks)``."""
     spent = task.x.new_zeros(len(task), len(task.layout.blocks))
-    factual = task.x[answers.rows]
-    for j, block in enumerate(task.layout.blocks):
-        if block.number is not None:
-            share = (answers.x[:, block.number] - factual[:, block.number]).abs()
-        else:
-            share = (answers.x[:, block.columns] != factual[:, block.columns]).any(dim=1).to(spent)
-        spent[answers.rows, j] = share * task.weight_of[block.name]
+    before = task.x[answers.rows], task.codes[answers.rows]
+    spent[answers.rows] = task.cost_model.by_feature(before, (answers.x, task.codes_of(answers.x)))
     return spent
 
 

@@ -27,6 +27,7 @@ from plausiflow.densities import row_scores
 from plausiflow.errors import InvalidInputError
 from plausiflow.search.bank import Bank
 from plausiflow.search.candidates import Candidates
+from plausiflow.search.costs import CostModel
 from plausiflow.search.diverse import search_diverse
 from plausiflow.search.method_search import MethodSearch
 from plausiflow.search.mixed import MixedSearch, SearchStrategy
@@ -46,7 +47,7 @@ class Engine:
         plausibility: A fitted plausibility.
         bank: Training rows that satisfy both, by class.
         wider_bank: Training rows that do so without the calibrated margin; None for the same as ``bank``.
-        weights: Cost of each feature, in the order of the layout's blocks.
+        cost_model: What changes cost.
         strategy: How rows are searched.
         solver: Solver for the numbers.
         true_model: The user's own model, if it has no gradients.
@@ -58,7 +59,7 @@ class Engine:
     validity: ValidityConstraint
     plausibility: Plausibility
     bank: Bank
-    weights: Tensor
+    cost_model: CostModel
     wider_bank: Bank | None = None
     strategy: SearchStrategy = field(default_factory=MixedSearch)
     solver: Solver = field(default_factory=SQP)
@@ -99,7 +100,7 @@ class Engine:
             validity=self.validity,
             scores=scores or row_scores(self.plausibility, x, targets.y),
             allowance=allowance,
-            weights=self.weights,
+            cost_model=self.cost_model,
             immutable=frozenset(self.rules.immutable) - freed,
             solver=self.solver,
             oracle=oracle,
@@ -149,8 +150,9 @@ class Engine:
                 "features that never change. Name features that these rows keep with `locked`."
             )
         rules = CompiledRules([*self.rules.constraints, *constraints], self.rules.schema, self.rules.layout)
-        return replace(self, rules=rules)
+        return replace(self, rules=rules, cost_model=replace(self.cost_model, prices=rules.prices))
 
     def bank_state(self) -> dict[str, Tensor]:
-        """Return the training rows of both banks as tensors."""
-        return self.bank.state("bank") | (self.wider_bank or self.bank).state("wider")
+        """Return the training rows of both banks, and the deviations of numbers, as tensors."""
+        state = self.bank.state("bank") | (self.wider_bank or self.bank).state("wider")
+        return state | {"deviations": self.cost_model.deviations.cpu()}

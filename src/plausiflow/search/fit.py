@@ -7,7 +7,6 @@ without gradients only those that are valid at corners around them too.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -42,13 +41,13 @@ from plausiflow.errors import InvalidInputError
 from plausiflow.models import TableModel
 from plausiflow.search.bank import Bank
 from plausiflow.search.black_box import CORNERS, REACH, BlackBoxSearch
+from plausiflow.search.costs import CostModel
 from plausiflow.search.engine import Engine
 from plausiflow.search.method_search import MethodSearch, RowSearch
 from plausiflow.search.mixed import MixedSearch, SearchStrategy
 from plausiflow.search.true_model import TrueModel
 from plausiflow.solvers import SQP
-from plausiflow.tables import Encoder, Layout
-from plausiflow.validation import to_float
+from plausiflow.tables import Encoder
 
 MEMBERS, CALIBRATION_ROWS = 4, 120
 HOT, COLD = 0.03, 0.01
@@ -119,7 +118,7 @@ class SearchContext:
         model: The user's model.
         criterion: Compares its outputs with targets.
         plausibility: A fitted plausibility.
-        weights: Cost of each feature.
+        cost_model: What changes cost.
         settings: Settings of the fit.
     """
 
@@ -128,7 +127,7 @@ class SearchContext:
     model: TableModel
     criterion: TargetCriterion
     plausibility: Plausibility
-    weights: Tensor
+    cost_model: CostModel
     settings: FitSettings
 
 
@@ -242,7 +241,7 @@ def _engine(bank: Bank, context: SearchContext) -> Engine:
         validity=validity,
         plausibility=context.plausibility,
         bank=bank,
-        weights=context.weights,
+        cost_model=context.cost_model,
         strategy=strategy,
         solver=settings.solver,
         true_model=true_model,
@@ -276,24 +275,6 @@ def _warn_of_missing_outcomes(decided: Tensor, labels: tuple[Any, ...]) -> None:
             PlausibilityWarning,
             stacklevel=4,
         )
-
-
-def feature_weights(weights: Mapping[str, float] | None, layout: Layout) -> Tensor:
-    """Return the cost of a change of each feature, shape ``(blocks,)``: one, unless given by name."""
-    given = dict(weights or {})
-    names = [block.name for block in layout.blocks]
-    problems = [f"{name!r} is not a feature that can change" for name in given if name not in names]
-    problems += [
-        f"the weight of {name!r} must be a positive number; got {value!r}"
-        for name, value in given.items()
-        if not 0 < to_float(value) < math.inf
-    ]
-    if problems:
-        raise InvalidInputError(
-            f"`weights` must be positive numbers for features that can change: {'; '.join(problems)}. Put "
-            "features that may not change into `Immutable`."
-        )
-    return torch.tensor([float(given.get(name, 1.0)) for name in names], dtype=torch.float64)
 
 
 def _calibrate(

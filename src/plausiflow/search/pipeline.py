@@ -18,7 +18,7 @@ from torch import Tensor
 from plausiflow.core import Targets
 from plausiflow.densities import row_scores
 from plausiflow.errors import InvalidInputError
-from plausiflow.search.candidates import Candidates, change_costs, cheapest
+from plausiflow.search.candidates import Candidates, cheapest
 from plausiflow.search.diagnose import blocking_rules, nearest_misses
 from plausiflow.search.engine import Engine
 from plausiflow.search.request import SearchRequest
@@ -200,7 +200,7 @@ def _verify(
     holding = targets if len(index) == len(of) else targets[index]
     verified = engine.verify(again.x[index], decoded.iloc[index.numpy()], holding, score[index])
     layout = engine.rules.layout
-    cost = change_costs(layout, engine.weights, (x, layout.codes(x)), (again.x, layout.codes(again.x)))
+    cost = engine.cost_model((x, layout.codes(x)), (again.x, layout.codes(again.x)))
     return _Answers(of, again.x, decoded, cost, score).select(index[verified.safely_valid])
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from plausiflow.constraints import LockedFeatures, locked_mask
 from plausiflow.core import TIMED_ROWS, TargetCriterion, Targets
 from plausiflow.models import TableModel
+from plausiflow.search.costs import DISTANCES
 from plausiflow.search.targets import Target, parse_target
 from plausiflow.tables import Encoded, Encoder, Mask
 from plausiflow.validation import is_whole, raise_unless, to_float
@@ -95,6 +96,7 @@ def check_settings(given: Mapping[str, Any]) -> None:
             confidence is None or 0 < to_float(confidence) < 1,
         ),
         "sparsity": ("a share of 0 or more, or None", sparsity is None or to_float(sparsity) >= 0),
+        "distance": ("'l2', 'l1' or 'l1-mad'", given["distance"] in DISTANCES),
         "margin": ("in [0, 0.5)", 0 <= to_float(given["margin"]) < 0.5),
         "judges": ("a whole number, 0 or more", is_whole(judges) and judges >= 0),
         "model_rows": ("a whole number, 1 or more", is_whole(model_rows) and model_rows >= 1),

@@ -146,7 +146,7 @@ def _attempts(task: SearchTask, state: _SparseState, active: Tensor) -> _Attempt
     for j, block in enumerate(blocks):
         if block.number is not None:
             delta = (own.x[:, block.number] - factual[:, block.number]).abs()
-            size[:, j] = delta * task.weight_of[block.name] ** 0.5
+            size[:, j] = delta * task.weight_of[block.name]
     changed_numbers = ~frozen & numeric
     count = changed_numbers.sum(dim=1)
     ranked = size.masked_fill(~changed_numbers, torch.inf).argsort(dim=1, stable=True).argsort(dim=1)

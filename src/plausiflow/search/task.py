@@ -20,8 +20,10 @@ from plausiflow.core import (
     Targets,
     ValidityConstraint,
 )
-from plausiflow.search.candidates import Candidates, change_costs, state_changes
+from plausiflow.search.candidates import Candidates
+from plausiflow.search.costs import CostModel, state_changes
 from plausiflow.search.problem import build_problem
+from plausiflow.search.reweighted import SolveSettings, solve_reweighted
 from plausiflow.search.true_model import Oracle
 from plausiflow.tables import Block, Layout
 
@@ -45,7 +47,7 @@ class SearchTask:
         validity: Whether a differentiable model meets a target.
         scores: How plausible a candidate is.
         allowance: What the rules allow.
-        weights: Cost of each feature, in the order of the layout's blocks, shape ``(blocks,)``.
+        cost_model: What changes cost.
         immutable: Features that no row may change: context of the density, and not searched.
         solver: Solver for the numbers.
         oracle: The user's own model, if ``validity`` is that of a surrogate.
@@ -58,7 +60,7 @@ class SearchTask:
     validity: ValidityConstraint
     scores: RowScores
     allowance: Allowance
-    weights: Tensor
+    cost_model: CostModel
     immutable: frozenset[str]
     solver: Solver
     oracle: Oracle | None = None
@@ -77,7 +79,7 @@ class SearchTask:
             targets=self.targets.to(device),
             scores=self.scores.to(device),
             allowance=self.allowance.to(device),
-            weights=self.weights.to(device),
+            cost_model=self.cost_model.to(device),
         )
 
     def at(self, rows: Tensor, targets: Targets | None = None) -> SearchTask:
@@ -144,11 +146,10 @@ class SearchTask:
         """The columns of ``numbers`` as a set."""
         return frozenset(self.numbers)
 
-    @cached_property
+    @property
     def weight_of(self) -> dict[str, float]:
-        """The cost of each feature by name."""
-        names = [block.name for block in self.layout.blocks]
-        return dict(zip(names, self.weights.tolist(), strict=True))
+        """The weight of each feature by name."""
+        return self.cost_model.weight_of
 
     def with_levels_of(self, real: Candidates) -> Tensor:
         """Return the factual rows at the levels of candidates, whose numbers replace pinned ones."""
@@ -163,7 +164,7 @@ class SearchTask:
     def costs(self, x_cf: Tensor, rows: Tensor, codes: Tensor | None = None) -> Tensor:
         """Return the cost of candidates ``(p, width)`` with levels ``codes``, shape ``(p,)``."""
         codes = self.codes_of(x_cf) if codes is None else codes
-        return change_costs(self.layout, self.weights, (self.x[rows], self.codes[rows]), (x_cf, codes))
+        return self.cost_model((self.x[rows], self.codes[rows]), (x_cf, codes))
 
     @torch.no_grad()
     def constraint_values(self, x_cf: Tensor, rows: Tensor) -> Tensor:
@@ -219,13 +220,22 @@ class SearchTask:
             candidates: Starting points.
             frozen: Features that keep the factual's value, shape ``(p, blocks)`` bool.
             extra_plausibility: How much more plausible than needed an answer must be, in nats.
-            weights: Cost of each number instead of the task's, shape ``(p, numbers)``.
+            weights: Weight of the square of each number's change, instead of the task's cost, shape
+                ``(p, numbers)``.
             iterations: Maximum number of iterations.
             curvature: First curvature of the solver's model, in units of the cost's own.
             tolerance: Relative progress below which an iteration counts as none.
         """
         if not self.numbers:
             return self.check(candidates, max_changes=False)
+        if weights is None and self.cost_model.distance != "l2":
+            settings = SolveSettings(
+                extra_plausibility=extra_plausibility,
+                iterations=iterations,
+                curvature=curvature,
+                tolerance=tolerance,
+            )
+            return solve_reweighted(self, candidates, frozen, settings)
         parts = []
         for start in range(0, len(candidates), CANDIDATES):
             which = torch.arange(start, min(start + CANDIDATES, len(candidates)), device=self.x.device)
@@ -264,7 +274,7 @@ class SearchTask:
         pinned = ~self.free_numbers(codes)[:, numbers]
         return torch.where(pinned, begin, lower), torch.where(pinned, begin, upper)
 
-    def _entered(self, rows: Tensor, codes: Tensor) -> Tensor | None:
+    def entered(self, rows: Tensor, codes: Tensor) -> Tensor | None:
         """Return which numbers of candidates enter or leave a special value outside their range.
 
         Shape ``(p, numbers)``; None if no number has such a value.
@@ -286,8 +296,7 @@ class SearchTask:
         lower, upper = self._bounds(own, codes, frozen)
         begin = torch.minimum(torch.maximum(own.x[:, self.numbers], lower), upper)
         factual = self.x[own.rows][:, self.numbers]
-        weights = factual.new_tensor([self.weight_of[b.name] for b in self.mutable if b.number is not None])
-        entered = self._entered(own.rows, codes)
+        entered, weights = self.entered(own.rows, codes), self.cost_model.number_units(self.numbers) ** 2
         if entered is not None:
             # Its state has its price, so any number costs the same: the nearest feasible one to the start.
             factual = torch.where(entered, begin, factual)

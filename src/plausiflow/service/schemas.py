@@ -162,6 +162,7 @@ _Counterfactual = _schema(
     "Counterfactual",
     values=Row,
     changes=List(_Change),
+    distance=Literal["l2", "l1", "l1-mad"],
     **dict.fromkeys(("cost", "probability", "score", "judged"), Number),
     sentence=str,
 )

@@ -20,7 +20,6 @@ import torch
 from plausiflow.constraints import MaxChanges, Rule
 from plausiflow.explainer import Explainer
 from plausiflow.explanations import Explanations
-from plausiflow.search import change_costs
 from plausiflow_bench.harness.pages import describe_runs, write_section
 from plausiflow_bench.harness.printing import markdown
 from plausiflow_bench.harness.rows import CpuTimer, Row
@@ -91,7 +90,7 @@ def _measure_diversity(case: Case) -> Row:
         pairs = torch.tensor(list(combinations(positions, 2)), dtype=torch.long).reshape(-1, 2)
         if len(pairs):
             first, second = ((x_cf[rows], codes[rows]) for rows in pairs.T)
-            apart = change_costs(layout, case.engine.weights, second, first)
+            apart = case.engine.cost_model(second, first)
             spreads.append(mean(apart) / float(costs[positions.start : positions.stop].mean()))
     return {
         "method": f"{N_ANSWERS}_answers",

@@ -29,7 +29,8 @@ export class Answers {
     const reach = Math.max(4, ...found.map((answer) => 1.2 * Math.abs(answer.score ?? 0)));
     const cards = found.map((answer, i) => this.card(explanation, answer, i, reach));
     const note = explanation.reason ? make("p", { class: "quiet" }, "Note: ", marked(explanation.reason), ".") : null;
-    const cost = make("p", { class: "small" }, "Cost 1 is a number moved across its whole range, or another category.");
+    const unit = found[0].distance === "l1-mad" ? "by its median absolute deviation" : "across its whole range";
+    const cost = make("p", { class: "small" }, `Cost 1 is a number moved ${unit}, or another category (distance ${found[0].distance}).`);
     this.element.replaceChildren(...[note, make("div", { class: "cards" }, cards), cost].filter(Boolean));
   }
 
