@@ -18,7 +18,7 @@ def test_the_file_of_rules_in_the_documentation_can_be_used(tmp_path, brief):
     told = done("fit", tmp_path / "loans.csv", "--target", "loan", "--train", "logistic", "--out",
                 tmp_path / "e", "--rules", tmp_path / "rules.toml", *QUICK)  # fmt: skip
     own = Explainer.load(tmp_path / "e")
-    assert len(own.constraints) == told.stdout.count("Rule: ") == 9
+    assert len(own.constraints) == told.stdout.count("Rule: ") == 10
     assert Linear("loan_amount <= 0.6 * income") in own.constraints
     assert own.encoder_.schema.feature("education").levels[0] == "none"
     assert own.encoder_.schema.feature("dependents").kind == "integer"

@@ -32,6 +32,7 @@ def test_json_has_the_documented_structure(tmp_path):
             {"feature": "income", "from": 31000, "to": 38500},
             {"feature": "open_lines", "from": 4, "to": 3},
         ],
+        "distance": "l2",
         "cost": 0.0,
         "probability": 40.0,
         "score": 60.0,

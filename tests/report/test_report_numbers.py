@@ -121,7 +121,7 @@ def test_measures_are_those_of_the_best_answers(many, page):
     lines = {line[0]: line[1:] for line in page.tables()["Measures of the best answers"][1:]}
     best = many.figures["cost"][np.unique(many.of, return_index=True)[1]]
     expected = [best.mean(), *best.quantile([0.1, 0.5, 0.9])]
-    assert lines["Cost of the changes"] == [f"{value:.4g}" for value in expected]
+    assert lines["Cost of the changes (distance l2)"] == [f"{value:.4g}" for value in expected]
 
 
 def draw(chart):
