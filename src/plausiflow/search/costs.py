@@ -10,8 +10,8 @@ The first sum is over numbers and ordered categories, the second over other cate
 and ``l1`` the change of a number is a share of its training range; in ``l1-mad`` it is in the table's units,
 divided by the median absolute deviation of the training rows. An ordered category counts its steps as a
 share of those from its lowest to its highest level. :math:`p_c` is one, or what a
-:class:`~plausiflow.constraints.Price` says. A number that enters or leaves a special value outside its range, or
-moves from one to another, changes like a category; then its distance does not count.
+:class:`~plausiflow.constraints.Price` says. A number that enters or leaves a special value outside its
+range, or moves from one to another, changes like a category; then its distance does not count.
 """
 
 from __future__ import annotations
