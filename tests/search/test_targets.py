@@ -12,8 +12,8 @@ from plausiflow.errors import InvalidInputError, PlausiflowError, ShapeError
 from plausiflow.search.targets import (
     bin_outcomes,
     class_labels,
-    outputs_as_labels,
     parse_target,
+    predicted_labels,
     targets_as_text,
 )
 
@@ -304,8 +304,9 @@ def test_wishes_are_told_in_words():
 
 def test_answers_are_labels_or_numbers():
     usable = np.array([True, False, True])
-    assert outputs_as_labels(TWO, (False, True), usable).tolist() == [False, None, False]
-    numbers = outputs_as_labels(torch.tensor([1.5, 0.0, -2.0]), (), usable)
+    decided = torch.tensor([1, 0, 0])  # by the model itself, whatever its largest output
+    assert predicted_labels(TWO, decided, (False, True), usable).tolist() == [True, None, False]
+    numbers = predicted_labels(torch.tensor([1.5, 0.0, -2.0]), None, (), usable)
     np.testing.assert_array_equal(numbers, [1.5, np.nan, -2.0])
 
 

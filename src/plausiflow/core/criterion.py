@@ -1,8 +1,12 @@
-"""What outcome is wanted, and whether a model's outputs meet it.
+r"""What outcome is wanted, and whether a model's outputs meet it.
 
 A classifier must decide for a class, by a margin, and if asked for with a minimum probability. A regressor
 must predict a number inside an interval; the density is then that of rows whose outcome is in one of a few
-bins, and ``y`` is the bin of the interval that the prediction reaches first.
+bins, and ``y`` is one of the bins that the interval meets.
+
+A classifier decides for the class with the largest probability, or by cut-offs :math:`t_k`: for the class
+with the largest :math:`p_k / t_k`. With two classes and :math:`t_0 = 1 - t_1` that is class 1 where
+:math:`p_1 \ge t_1`. So the paper's losses are applied to the logits :math:`z_k - \log t_k`.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal, Self
 
@@ -101,16 +106,28 @@ class TargetCriterion:
         edges: Edges of the bins of a regressor's outcomes, ascending, infinite at both ends; empty for a
             classifier.
         unit: Unit of a regressor's predictions in which the distance from an interval's bounds is measured.
+        cutoffs: A cut-off for each class; empty if the largest probability decides.
     """
 
     margin: float = 0.0
     edges: tuple[float, ...] = ()
     unit: float = 1.0
+    cutoffs: tuple[float, ...] = ()
 
     @property
     def n_bins(self) -> int:
         """The number of bins of a regressor's outcomes; 0 for a classifier."""
         return max(0, len(self.edges) - 1)
+
+    def decision_logits(self, outputs: Tensor) -> Tensor:
+        """Return logits ``(n, k)`` whose largest one is the decision: ``outputs`` minus the log cut-offs."""
+        if not self.cutoffs:
+            return outputs
+        return outputs - _log_cutoffs(self.cutoffs, outputs.dtype, outputs.device)
+
+    def smallest_probability(self, k: int, n_classes: int) -> float:
+        """Return the smallest probability with which class ``k`` can be decided for."""
+        return self.cutoffs[k] / sum(self.cutoffs) if self.cutoffs else 1 / n_classes
 
     def value(self, outputs: Tensor, targets: Targets | Tensor) -> Tensor:
         """Return a value that is at least zero where outputs meet the target, shape ``(n,)``.
@@ -127,7 +144,7 @@ class TargetCriterion:
             assert targets.high is not None
             value = interval_value(outputs, targets.low, targets.high, self.unit)
         else:
-            value = validity_value(outputs, targets.y, self.margin)
+            value = validity_value(self.decision_logits(outputs), targets.y, self.margin)
             if targets.min_probability is not None:
                 value = torch.minimum(value, probability_value(outputs, targets.y, targets.min_probability))
         return value if targets.extra_margin is None else value - self._extra_margin(targets).to(value)
@@ -136,7 +153,7 @@ class TargetCriterion:
         """Return the value ``(n,)`` and its gradient in the outputs, shaped like them."""
         if self.edges or targets.min_probability is not None:
             return value_and_grad(lambda own: self.value(own, targets), outputs)
-        value, grad = validity_value_and_grad(outputs, targets.y, self.margin)
+        value, grad = validity_value_and_grad(self.decision_logits(outputs), targets.y, self.margin)
         return value if targets.extra_margin is None else value - targets.extra_margin.to(value), grad
 
     def loss(self, outputs: Tensor, targets: Targets, kind: ValidityLoss = "hinge") -> Tensor:
@@ -147,6 +164,7 @@ class TargetCriterion:
         """
         if self.edges or targets.min_probability is not None or targets.extra_margin is not None:
             return (-self.value(outputs, targets)).clamp_min(0)
+        outputs = self.decision_logits(outputs)
         if kind == "cross_entropy":
             return cross_entropy(outputs, targets.y)
         if kind == "published":
@@ -163,38 +181,60 @@ class TargetCriterion:
 
     def classes(self, outputs: Tensor) -> Tensor:
         """Return the class that a classifier decides for, or the bin of a prediction, shape ``(n,)``."""
+        if len(self.cutoffs) == 2:  # a probability equal to the cut-off is enough for class 1
+            logits = self.decision_logits(outputs)
+            return (logits[:, 1] >= logits[:, 0]).long()
         if not self.edges:
-            return outputs.argmax(dim=1)
+            return self.decision_logits(outputs).argmax(dim=1)
         inner = torch.tensor(self.edges[1:-1], dtype=outputs.dtype, device=outputs.device)
         return torch.bucketize(outputs.contiguous(), inner, right=True)
 
-    def met(self, outputs: Tensor, targets: Targets) -> Tensor:
-        """Return whether rows meet the target without any margin, shape ``(n,)`` bool; False for NaN."""
+    def met(self, outputs: Tensor, targets: Targets, decided: Tensor | None = None) -> Tensor:
+        """Return whether rows meet the target without any margin, shape ``(n,)`` bool; False for NaN.
+
+        ``decided`` are the classes ``(n,)`` that the model itself decides for, where these are known: they
+        take the place of the outputs, which then only say whether a minimum probability is reached.
+        """
         if self.edges:
             return self.value(outputs, targets) >= 0
-        return (self.classes(outputs) == targets.y) & (replace(self, margin=0.0).value(outputs, targets) >= 0)
+        if decided is None:
+            value = replace(self, margin=0.0).value(outputs, targets)
+            return (self.classes(outputs) == targets.y) & (value >= 0)
+        met = decided == targets.y
+        if targets.min_probability is None:
+            return met
+        return met & (probability_value(outputs, targets.y, targets.min_probability) >= 0)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what JSON can hold, which has no infinity; :meth:`from_dict` reads it."""
         inner = [float(edge) for edge in self.edges[1:-1]]
-        return {"margin": float(self.margin), "edges": inner, "unit": float(self.unit)}
+        cutoffs = [float(cutoff) for cutoff in self.cutoffs]
+        return {
+            "margin": float(self.margin),
+            "edges": inner,
+            "unit": float(self.unit),
+            "cutoffs": cutoffs,
+        }
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
         """Restore a criterion from :meth:`to_dict`.
 
         Raises:
-            InvalidInputError: The document has no valid margin, edges and unit.
+            InvalidInputError: The document has no valid margin, edges, unit and cut-offs.
         """
         margin, unit = to_float(document["margin"]), to_float(document["unit"])
         inner = [to_float(edge) for edge in document["edges"]]
         edges = (-math.inf, *inner, math.inf) if inner else ()
-        if not (0 <= margin < 0.5 and 0 < unit < math.inf and all(a < b for a, b in pairwise(edges))):
+        cutoffs = tuple(to_float(cutoff) for cutoff in document["cutoffs"])
+        fine = 0 <= margin < 0.5 and 0 < unit < math.inf and all(a < b for a, b in pairwise(edges))
+        fine = fine and all(0 < cutoff < 1 for cutoff in cutoffs) and len(cutoffs) != 1
+        if not fine or (cutoffs and edges):
             raise InvalidInputError(
-                "A criterion needs a margin in [0, 0.5), a positive unit and ascending edges; got "
-                f"{document!r}."
+                "A criterion needs a margin in [0, 0.5), a positive unit, and ascending edges, or cut-offs "
+                f"between 0 and 1; got {document!r}."
             )
-        return cls(margin, edges, unit)
+        return cls(margin, edges, unit, cutoffs)
 
     def _extra_margin(self, targets: Targets) -> Tensor:
         """The extra margin; inside an interval at most half of the way to its middle."""
@@ -202,6 +242,12 @@ class TargetCriterion:
         if targets.low is None or targets.high is None:
             return targets.extra_margin
         return torch.minimum(targets.extra_margin, (targets.high - targets.low) / (4 * self.unit))
+
+
+@lru_cache(maxsize=64)
+def _log_cutoffs(cutoffs: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return the logarithms of cut-offs, shape ``(k,)``; made once, as a captured graph needs it."""
+    return torch.tensor(cutoffs, dtype=torch.float64).log().to(device, dtype)
 
 
 @dataclass(frozen=True)

@@ -40,14 +40,20 @@ class Verification:
         return self.score >= 0
 
 
-def verify(outputs: Tensor, targets: Targets, criterion: TargetCriterion, score: Tensor) -> Verification:
-    """Compare model outputs ``(n, k)`` or ``(n,)`` and plausibility scores ``(n,)`` with targets."""
-    return Verification(
-        criterion.classes(outputs),
-        criterion.met(outputs, targets),
-        criterion.value(outputs, targets) >= 0,
-        score,
-    )
+def verify(
+    outputs: Tensor,
+    targets: Targets,
+    criterion: TargetCriterion,
+    score: Tensor,
+    decided: Tensor | None = None,
+) -> Verification:
+    """Compare model outputs ``(n, k)`` or ``(n,)`` and plausibility scores ``(n,)`` with targets.
+
+    ``decided`` are the classes ``(n,)`` that the model itself decides for, if these are known.
+    """
+    met = criterion.met(outputs, targets, decided)
+    safely = met & (criterion.value(outputs, targets) >= 0)
+    return Verification(criterion.classes(outputs) if decided is None else decided, met, safely, score)
 
 
 @torch.no_grad()

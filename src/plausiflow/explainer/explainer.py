@@ -31,7 +31,7 @@ from plausiflow.explanations import (
     realism_judge,
     verdict_table,
 )
-from plausiflow.models import LabelSource, ModelType, TableModel, resolve_model
+from plausiflow.models import DecisionThreshold, LabelSource, ModelType, TableModel, resolve_model
 from plausiflow.persistence import TrainingSummary
 from plausiflow.report import explainer_table
 from plausiflow.search import (
@@ -40,6 +40,7 @@ from plausiflow.search import (
     Engine,
     FitSettings,
     MakeMethod,
+    ReadRows,
     SearchContext,
     SearchRequest,
     SearchResult,
@@ -52,9 +53,9 @@ from plausiflow.search import (
     feature_weights,
     learn_plausibility,
     log_proba_of,
-    outputs_as_labels,
     parse_target,
     plausibility_scores,
+    predicted_labels,
     prepare_request,
     read_rows,
     search_targets,
@@ -74,6 +75,10 @@ class Explainer:
             :class:`~plausiflow.core.protocols.Classifier` of encoded rows.
         model_type: What the model is, if it is not what it looks like; ``repr`` shows how it was resolved.
             See :data:`~plausiflow.models.resolve.ModelType`.
+        decision_threshold: Cut-off of a model without ``predict``, such as a function or a torch module: the
+            probability from which the second of two outcomes is decided for, or a mapping with a cut-off for
+            each outcome, whose largest ratio of probability to cut-off decides. None: the largest
+            probability decides. A model with ``predict`` decides by ``predict``.
         labels: Where the density gets outcomes from: ``given`` takes those of ``y``; for scarce labels,
             ``model`` takes what the model decides, and ``bayes`` its probabilities by Bayes' rule.
         constraints: Rules about what may change; see :mod:`plausiflow.constraints`.
@@ -109,6 +114,7 @@ class Explainer:
 
     model: Any = field(kw_only=False)
     model_type: ModelType = "auto"
+    decision_threshold: DecisionThreshold | None = None
     labels: LabelSource = "given"
     constraints: Sequence[Rule] = ()
     plausibility: float | Plausibility = 0.5
@@ -203,10 +209,18 @@ class Explainer:
     ) -> tuple[TableModel, Tensor, TargetCriterion]:
         """Return the model, the class or bin of each training row, and the criterion of targets."""
         model, outcomes = resolve_model(
-            self.model, self.model_type, encoder, frame, x, y, self.labels, self.random_state
+            self.model,
+            self.model_type,
+            encoder,
+            frame,
+            x,
+            y,
+            self.labels,
+            self.random_state,
+            self.decision_threshold,
         )
         if model.labels:
-            return model, outcomes, TargetCriterion(self.margin)
+            return model, outcomes, TargetCriterion(self.margin, cutoffs=model.decision.cutoffs)
         edges, classes = bin_outcomes(outcomes)
         return model, classes, TargetCriterion(self.margin, edges, unit=0.1 * float(outcomes.std()))
 
@@ -243,7 +257,7 @@ class Explainer:
         """
         encoder, model, engine = self._fitted()
         calls, asked = model.n_calls, model.n_rows_asked
-        request, choices, outputs = prepare_request(
+        request, choices, before = prepare_request(
             encoder,
             model,
             self.criterion_,
@@ -260,20 +274,20 @@ class Explainer:
         if constraints or str(device) != engine.device:
             engine = replace(engine.with_rules(constraints), device=str(device))
         request, found = search_targets(engine, encoder, request, choices)
-        return self._explanations(engine, request, found, (outputs, calls, asked))
+        return self._explanations(engine, request, found, (before, calls, asked))
 
     def _explanations(
-        self, engine: Engine, request: SearchRequest, found: SearchResult, before: tuple[Tensor, int, int]
+        self, engine: Engine, request: SearchRequest, found: SearchResult, before: tuple[ReadRows, int, int]
     ) -> Explanations:
-        """Return the result; ``before``: the model's outputs for the rows, its calls and rows until then."""
-        (outputs, calls, asked), (encoder, model, _) = before, self._fitted()
+        """Return the result; ``before``: the model's predictions for the rows, its calls and rows by then."""
+        (read, calls, asked), (encoder, model, _) = before, self._fitted()
         figures = measure_counterfactuals(request, found, model, engine, self.judges_)
         return Explanations(
             rows=request.frame,
             answers=found.decoded,
             of=found.of.numpy(),
             figures=figures,
-            verdicts=verdict_table(request, found, outputs, model.labels),
+            verdicts=verdict_table(request, found, read, model.labels),
             misses=found.misses,
             misses_of=found.misses_of,
             misses_why=found.misses_why,
@@ -297,16 +311,20 @@ class Explainer:
                 "`predict_proba` needs a model that decides between outcomes; this one predicts a number. "
                 "Use `predict`."
             )
-        encoded, outputs = read_rows(encoder, model, rows)
-        values = outputs.exp().numpy()
-        values[~encoded.usable] = np.nan
+        read = read_rows(encoder, model, rows)
+        values = read.shown.exp().numpy()
+        values[~read.encoded.usable] = np.nan
         return pd.DataFrame(values, index=rows.index, columns=list(model.labels))
 
     def predict(self, rows: pd.DataFrame) -> pd.Series:
-        """Return what the model predicts, an outcome or a number; missing for a row that cannot be read."""
+        """Return what the model predicts, an outcome or a number; missing for a row that cannot be read.
+
+        It is what ``model.predict`` returns, if the model has one, else the decision by
+        ``decision_threshold`` or by the largest probability.
+        """
         encoder, model, _ = self._fitted()
-        encoded, outputs = read_rows(encoder, model, rows)
-        predicted = outputs_as_labels(outputs, model.labels, encoded.usable)
+        read = read_rows(encoder, model, rows)
+        predicted = predicted_labels(read.outputs, read.decided, model.labels, read.encoded.usable)
         return pd.Series(predicted, index=rows.index, name=self.outcome_)
 
     def score(self, rows: pd.DataFrame, target: Target) -> npt.NDArray[Any]:
@@ -316,9 +334,9 @@ class Explainer:
         read. The margin that answers keep for a second opinion does not count.
         """
         encoder, model, engine = self._fitted()
-        encoded, outputs = read_rows(encoder, model, rows)
-        choices = parse_target(target, outputs, self.criterion_, model.labels)
-        return plausibility_scores(engine, encoded, choices)
+        read = read_rows(encoder, model, rows)
+        choices = parse_target(target, read.outputs, self.criterion_, model.labels, decided=read.decided)
+        return plausibility_scores(engine, read.encoded, choices)
 
     def save(self, folder: str | Path, *, training_rows: bool = False) -> None:
         """Save to a directory of safetensors and JSON; an explainer that was saved there is replaced.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -36,6 +37,10 @@ def save_explainer(explainer: Explainer, folder: Path, *, training_rows: bool) -
     settings = {name: getattr(explainer, name) for name in names}
     if not isinstance(explainer.plausibility, int | float):
         settings["plausibility"] = 0.5
+    if isinstance(
+        explainer.decision_threshold, Mapping
+    ):  # labels may be numbers, which JSON has no names for
+        settings["decision_threshold"] = [list(pair) for pair in explainer.decision_threshold.items()]
     context = explainer.context_ if training_rows else None
     assert explainer.training_summary_ is not None
     parts = SavedExplainer(
@@ -72,9 +77,14 @@ def load_explainer(
             "solver": solver or SQP(),
             "method": method,
         }
-        made = cls(parts.user_model, **given, **parts.settings)
+        settings = dict(parts.settings)
+        if isinstance(settings["decision_threshold"], list):
+            settings["decision_threshold"] = dict(settings["decision_threshold"])
+        made = cls(parts.user_model, **given, **settings)
         made.encoder_, made.model_, made.judges_ = parts.encoder, parts.model, parts.judges
         made.criterion_ = TargetCriterion.from_dict(parts.criterion)
+        if made.criterion_.cutoffs != parts.model.decision.cutoffs:
+            raise ValueError("the cut-offs of the criterion are not those of the model")
         made.training_summary_, made.outcome_ = parts.training_summary, parts.outcome
         rules = CompiledRules(parts.constraints, parts.encoder.schema, parts.encoder.layout)
         cost_model = CostModel(

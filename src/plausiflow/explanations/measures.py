@@ -22,9 +22,10 @@ from plausiflow.search import (
     FINAL_CORNERS,
     PROMISE,
     Engine,
+    ReadRows,
     SearchRequest,
     SearchResult,
-    outputs_as_labels,
+    predicted_labels,
     targets_as_text,
 )
 from plausiflow.tables import Encoder, FloatArray
@@ -67,6 +68,7 @@ def measure_counterfactuals(
     x, of = request.encoded.x[answers.of], answers.of
     y_target = request.targets.y[of]
     outputs = model.predict_outputs(answers.x_cf, answers.decoded)
+    outputs = model.shown_outputs(outputs, answers.x_cf, answers.decoded) if len(of) else outputs
     judged = torch.full((len(of),), torch.nan, dtype=torch.float64)
     if judges is not None and len(of):
         judged = judges.passes(answers.x_cf, y_target, x).double().mean(dim=1)
@@ -97,18 +99,18 @@ def measure_counterfactuals(
 
 
 def verdict_table(
-    request: SearchRequest, answers: SearchResult, before: Tensor, labels: tuple[Any, ...]
+    request: SearchRequest, answers: SearchResult, before: ReadRows, labels: tuple[Any, ...]
 ) -> pd.DataFrame:
-    """Return the verdict of each row; ``before`` are the model's outputs for the unchanged rows."""
+    """Return the verdict of each row; ``before`` is what the model predicts for the unchanged rows."""
     usable = request.encoded.usable
     probability = np.full(len(usable), np.nan)
     if labels:
-        probability[usable] = before.gather(1, request.targets.y[:, None])[:, 0].exp().numpy()[usable]
+        probability[usable] = before.shown.gather(1, request.targets.y[:, None])[:, 0].exp().numpy()[usable]
     return pd.DataFrame(
         {
             "status": answers.status,
             "reason": answers.reason,
-            "predicted": outputs_as_labels(before, labels, usable),
+            "predicted": predicted_labels(before.outputs, before.decided, labels, usable),
             "target": targets_as_text(request.targets, labels, usable),
             "probability": probability,
         },

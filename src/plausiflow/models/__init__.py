@@ -1,6 +1,13 @@
 """Models: networks that plausiflow trains, and the models that users bring."""
 
 from plausiflow.models.black_box import BlackBox
+from plausiflow.models.decision import (
+    Decision,
+    DecisionThreshold,
+    DecisionWarning,
+    is_decision_threshold,
+    stated_cutoffs,
+)
 from plausiflow.models.networks import LinearClassifier, MLPClassifier, NetworkClassifier
 from plausiflow.models.node import NODE
 from plausiflow.models.outcomes import encode_labels, is_continuous
@@ -20,10 +27,11 @@ from plausiflow.models.torch_module import TableModule, torch_classifier, torch_
 from plausiflow.models.trees.forest import Forest
 
 __all__ = [
-    "NODE", "BlackBox", "ConvertedClassifier", "ConvertedRegressor", "EncodedModel", "Fitted", "Forest",
+    "NODE", "BlackBox", "ConvertedClassifier", "ConvertedRegressor", "Decision", "DecisionThreshold",
+    "DecisionWarning", "EncodedModel", "Fitted", "Forest",
     "InputFormat", "LabelSource", "LinearClassifier", "MLPClassifier", "ModelType", "NetworkClassifier",
     "OutputKind", "Predictor", "Surrogate", "TableModel", "TableModule", "TorchClassifier",
     "UnsupportedModelError", "convert_classifier", "convert_regressor", "encode_labels", "is_continuous",
-    "outputs_differ", "resolve_model", "restore_predictor", "restore_relaxed_trees",
-    "restore_trained_surrogate", "torch_classifier", "torch_regressor",
+    "is_decision_threshold", "outputs_differ", "resolve_model", "restore_predictor", "restore_relaxed_trees",
+    "restore_trained_surrogate", "stated_cutoffs", "torch_classifier", "torch_regressor",
 ]  # fmt: skip

@@ -7,8 +7,7 @@ that are trained to imitate the model.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -16,6 +15,8 @@ import torch
 from torch import Tensor
 
 from plausiflow.core import Classifier
+from plausiflow.models.decision import Decision, deciding_classifier
+from plausiflow.models.model_rows import decode_rows, with_training_dtypes
 from plausiflow.models.predictor import Predictor
 from plausiflow.models.sklearn.columns import UnsupportedModelError
 from plausiflow.models.surrogate import Surrogate, relax_trees, train_surrogate
@@ -39,6 +40,7 @@ class BlackBox:
     sample: pd.DataFrame  # A training row, for the columns that encoded rows do not hold.
     n_surrogate_rows: int = 0  # Rows that the surrogate was trained on; 0 for the model's own trees.
     reason: str = ""  # Why the trees of the model itself are not the surrogate, if it has any.
+    decision: Decision = field(default_factory=Decision)  # How the model decides.
 
     differentiable = False
     value_and_grad = None
@@ -56,26 +58,28 @@ class BlackBox:
     @property
     def n_calls(self) -> int:
         """How often the user's model has been called."""
-        return self.predictor.n_calls
+        return sum(own.n_calls for own in (self.predictor, *self.decision.predictors))
 
     @property
     def n_rows_asked(self) -> int:
         """Total number of rows in these calls."""
-        return self.predictor.n_rows
+        return sum(own.n_rows for own in (self.predictor, *self.decision.predictors))
 
     @property
     def classifier(self) -> Classifier | None:
-        """The black box itself; None for a regressor."""
-        return self if self.labels and isinstance(self, Classifier) else None
+        """The black box itself, with its largest logit as the decision; None for a regressor."""
+        own = self if self.labels and isinstance(self, Classifier) else None
+        return deciding_classifier(own, self.decision)
 
     @property
     def description(self) -> str:
         """What the model is and how it is used, in words."""
         reason = f" ({self.reason})" if self.reason else ""
+        decides = f"; {self.decision.description}" if self.decision.description else ""
         return (
             f"{self.predictor.name}, which returns {self.predictor.output_kind}, without gradients; the "
             f"search follows {self.surrogate.description}{reason}, and every answer is verified on the model "
-            "itself"
+            f"itself{decides}"
         )
 
     def outputs_at(self, temperature: float) -> Callable[[Tensor], Tensor]:
@@ -85,12 +89,29 @@ class BlackBox:
 
     def true_outputs(self, frame: pd.DataFrame) -> Tensor:
         """Return the user's model's log-probabilities ``(n, k)`` or values ``(n,)``; NaN for none."""
-        outputs = self.predictor.outputs(_with_training_dtypes(self.encoder, frame))
+        outputs = self.predictor.outputs(with_training_dtypes(self.encoder, frame))
         return outputs.clamp_min(_SMALLEST_PROBABILITY).log() if self.labels else outputs
 
     def predict_outputs(self, x: Tensor, frame: pd.DataFrame | None = None) -> Tensor:
         """Return :meth:`true_outputs` of encoded rows, which are decoded if ``frame`` is None."""
-        return self.true_outputs(_decode(self.encoder, x, self.sample) if frame is None else frame)
+        return self.true_outputs(decode_rows(self.encoder, x, self.sample) if frame is None else frame)
+
+    def decide(self, outputs: Tensor, x: Tensor, frame: pd.DataFrame | None = None) -> Tensor:
+        """Return the classes that the user's model decides for, -1 for none, shape ``(n,)``."""
+        if self.decision.predict is None:
+            return self.decision.classes(outputs, None)
+        return self.decision.classes(outputs, self._rows(x, frame))
+
+    def shown_outputs(self, outputs: Tensor, x: Tensor, frame: pd.DataFrame | None = None) -> Tensor:
+        """Return the model's own log-probabilities, also where they do not decide."""
+        if self.decision.probabilities is None:
+            return outputs
+        proba = self.decision.probabilities.outputs(self._rows(x, frame))
+        return proba.clamp_min(_SMALLEST_PROBABILITY).log()
+
+    def _rows(self, x: Tensor, frame: pd.DataFrame | None) -> pd.DataFrame:
+        rows = decode_rows(self.encoder, x, self.sample) if frame is None else frame
+        return with_training_dtypes(self.encoder, rows)
 
     def logits(self, x: Tensor) -> Tensor:
         """Return the user's model's log-probabilities of encoded rows, ``(n, k)``, without gradients."""
@@ -105,6 +126,7 @@ def make_black_box(
     x: Tensor,
     trained: bool | None,
     random_state: int,
+    decision: Decision | None = None,
 ) -> BlackBox:
     """Return a model without gradients together with its surrogate; ``x`` is ``frame``, encoded.
 
@@ -112,46 +134,27 @@ def make_black_box(
     these cannot be read (None). If ``trained`` is False, trees that cannot be read raise an
     :class:`UnsupportedModelError`.
     """
-    reason = ""
+    reason, decision = "", decision or Decision()
     if not trained:
         try:
             surrogate = relax_trees(model, encoder, frame.iloc[:_COMPARED_ROWS])
-            return BlackBox(predictor, surrogate, encoder, frame.iloc[:1])
+            return BlackBox(predictor, surrogate, encoder, frame.iloc[:1], decision=decision)
         except UnsupportedModelError as error:
             if trained is False:
                 raise
             reason = str(error) if _has_trees(model) else ""
     outputs = predictor.outputs(frame)
     # Rows between training rows lead to another class, or to the other half of a regressor's values.
-    classes = outputs.argmax(dim=1) if outputs.ndim == 2 else (outputs > outputs.median()).long()
+    two_halves = outputs.ndim == 1
+    classes = (outputs > outputs.median()).long() if two_halves else decision.classes(outputs.log(), None)
     size = min(MAX_SURROGATE_ROWS, max(MIN_SURROGATE_ROWS, 4 * len(x)))
     rows = sample_surrogate_rows(x, classes, encoder.layout, size=size, random_state=random_state)
-    outputs = torch.cat([predictor.outputs(_decode(encoder, batch, frame)) for batch in rows.split(_BATCH)])
+    outputs = torch.cat(
+        [predictor.outputs(decode_rows(encoder, batch, frame)) for batch in rows.split(_BATCH)]
+    )
     known = torch.isfinite(outputs if outputs.ndim == 1 else outputs.sum(dim=1))
     surrogate = train_surrogate(rows[known], outputs[known], encoder.layout, random_state=random_state)
-    return BlackBox(predictor, surrogate, encoder, frame.iloc[:1], len(rows), reason)
-
-
-def _with_training_dtypes(encoder: Encoder, frame: pd.DataFrame) -> pd.DataFrame:
-    """Convert object columns to their training dtypes; one unreadable cell makes a column object."""
-    columns = {}
-    for feature in encoder.schema.features:
-        column = frame[feature.name]
-        if column.dtype == object and feature.dtype != object:
-            for dtype in (feature.dtype, "float64"):
-                with suppress(TypeError, ValueError):
-                    columns[feature.name] = column.astype(dtype)
-                    break
-    return frame.assign(**columns) if columns else frame
-
-
-def _decode(encoder: Encoder, x: Tensor, sample: pd.DataFrame) -> pd.DataFrame:
-    """Return rows of the table for encoded ones; identifiers are those of the first row of the sample."""
-    frame = encoder.decode(x)
-    for feature in encoder.schema.features:
-        if feature.kind == "identifier":
-            frame[feature.name] = sample[feature.name].iloc[[0] * len(frame)].set_axis(frame.index)
-    return frame[sample.columns]
+    return BlackBox(predictor, surrogate, encoder, frame.iloc[:1], len(rows), reason, decision)
 
 
 def _has_trees(model: object) -> bool:

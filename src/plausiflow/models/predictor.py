@@ -50,7 +50,7 @@ class Predictor:
     """The user's own model on rows of the table. It counts its calls."""
 
     name: str  # Name in messages.
-    output_kind: OutputKind  # ``scores`` are positive where it predicts the second outcome.
+    output_kind: OutputKind  # A single score is positive where it predicts the second outcome.
     labels: tuple[Any, ...]  # Class labels in the model's order; empty for a regressor.
     function: Callable[[Any], object]
     input_format: InputFormat | None = None  # The columns that it takes; None for the whole table.
@@ -61,9 +61,9 @@ class Predictor:
     def outputs(self, frame: pd.DataFrame) -> Tensor:
         """Return the model's probabilities ``(n, k)`` or values ``(n,)`` for rows of the table, double.
 
-        Labels become one-hot probabilities, scores the softmax of ``(0, score)``. A row is NaN where the
-        model raises or returns an invalid prediction: a batch that raises is halved, with up to 64 more
-        calls, to find these rows.
+        Labels become one-hot probabilities, scores their softmax, a single one that of ``(0, score)``. A row
+        is NaN where the model raises or returns an invalid prediction: a batch that raises is halved, with up
+        to 64 more calls, to find these rows.
         """
         shape = (len(frame), len(self.labels)) if self.labels else (len(frame),)
         outputs = torch.full(shape, torch.nan, dtype=torch.float64)
@@ -121,7 +121,9 @@ class Predictor:
     def _numbers(self, result: object, n: int) -> Array:
         """Return the model's result as numbers ``(n, k)``, or ``(n, 1)`` if it has one number per row."""
         columns, k = _as_columns(result, n, self.labels), len(self.labels)
-        widths = {k, 1 if k == 2 else k} if self.output_kind == "probabilities" else {1}
+        widths = {"probabilities": {k, 1 if k == 2 else k}, "scores": {1 if k == 2 else k}}.get(
+            self.output_kind, {1}
+        )
         if columns is None or len(columns) != n or columns.shape[1] not in widths:
             shape = getattr(result, "shape", None)
             got = f"{type(result).__name__}{'' if shape is None else f' of shape {tuple(shape)}'}"
@@ -160,7 +162,9 @@ class Predictor:
         if not self.labels:
             return outputs[:, 0]
         if self.output_kind == "scores":
-            return torch.cat([torch.zeros_like(outputs), outputs], dim=1).softmax(dim=1)
+            one = outputs.shape[1] == 1
+            scores = torch.cat([torch.zeros_like(outputs), outputs], dim=1) if one else outputs
+            return scores.softmax(dim=1)
         proba = torch.cat([1 - outputs, outputs], dim=1) if outputs.shape[1] == 1 else outputs
         proba = proba.clamp(0, 1)
         return proba / proba.sum(dim=1, keepdim=True)
@@ -213,11 +217,19 @@ def make_predictor(model: object, frame: pd.DataFrame, labels: tuple[Any, ...] |
         )
     if not len(frame):
         raise InvalidInputError("`frame` must hold training rows to check the model on; it is empty.")
-    rows = frame.iloc[np.linspace(0, len(frame) - 1, min(len(frame), _CHECKED_ROWS)).astype(np.int64)]
-    predictor = _find_output_kind(model, rows, _model_labels(model, labels))
-    predictor._check(rows)
+    predictor = _find_output_kind(model, _checked_rows(frame), _model_labels(model, labels))
+    return check_predictor(predictor, frame)
+
+
+def check_predictor(predictor: Predictor, frame: pd.DataFrame) -> Predictor:
+    """Return a predictor that predicts training rows, the same in every call and batch; else raise."""
+    predictor._check(_checked_rows(frame))
     predictor.n_calls = predictor.n_rows = 0
     return predictor
+
+
+def _checked_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.iloc[np.linspace(0, len(frame) - 1, min(len(frame), _CHECKED_ROWS)).astype(np.int64)]
 
 
 def restore_predictor(
@@ -361,6 +373,7 @@ def _as_columns(result: object, n: int, labels: tuple[Any, ...]) -> npt.NDArray[
 
 def _label_codes(columns: npt.NDArray[Any], labels: tuple[Any, ...]) -> npt.NDArray[np.int64]:
     """Return the class number of each cell of the first column; -1 for an unknown label."""
-    number = {label: i for i, label in enumerate(labels)}
+    number: dict[Any, int] = {str(label): i for i, label in enumerate(labels)}  # CatBoost writes 'True'
+    number |= {label: i for i, label in enumerate(labels)}
     codes = [number.get(cell, -1) if isinstance(cell, Hashable) else -1 for cell in columns[:, 0].tolist()]
     return np.array(codes, dtype=np.int64)

@@ -2,13 +2,13 @@
 
 In this order: a classifier or regressor of encoded rows; a torch module of the table's columns; a
 scikit-learn model that can be converted exactly; and any other model, with a differentiable surrogate.
-``model_type`` requires one of them.
+``model_type`` requires one of them. :mod:`plausiflow.models.decision` finds out how it decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 import pandas as pd
@@ -19,6 +19,15 @@ from torch import Tensor, nn
 from plausiflow.core import Classifier, Regressor
 from plausiflow.errors import InvalidInputError
 from plausiflow.models.black_box import BlackBox, make_black_box
+from plausiflow.models.decision import (
+    Decision,
+    DecisionThreshold,
+    compared_rows,
+    describe_cutoffs,
+    find_decision,
+    find_exact_decision,
+    parse_cutoffs,
+)
 from plausiflow.models.networks import NetworkClassifier
 from plausiflow.models.outcomes import (
     encode_known_labels,
@@ -27,9 +36,14 @@ from plausiflow.models.outcomes import (
     parse_values,
     reorder_classes,
 )
-from plausiflow.models.predictor import make_predictor
-from plausiflow.models.sklearn.columns import UnsupportedModelError
-from plausiflow.models.sklearn.conversion import SAMPLE_ROWS, convert_classifier, convert_regressor
+from plausiflow.models.predictor import Predictor, make_predictor, restore_predictor
+from plausiflow.models.sklearn.columns import InputFormat, UnsupportedModelError
+from plausiflow.models.sklearn.conversion import (
+    SAMPLE_ROWS,
+    ConvertedClassifier,
+    convert_classifier,
+    convert_regressor,
+)
 from plausiflow.models.table_model import TableModel, encoded_classifier, encoded_regressor
 from plausiflow.models.torch_module import torch_classifier, torch_regressor
 from plausiflow.tables import Encoder, to_python
@@ -52,24 +66,32 @@ def resolve_model(
     y: Sequence[Any] | pd.Series | None,
     labels: LabelSource,
     random_state: int,
+    decision_threshold: DecisionThreshold | None = None,
 ) -> tuple[TableModel, Tensor]:
     """Return a user's model as a model of the table, and the outcomes of the training rows.
 
     ``x`` is ``frame``, encoded. ``y`` has their outcomes; if ``labels`` is not ``"given"``, the model tells
     the outcomes, and ``y`` may miss some or all. The outcomes are class numbers (long) or, for a regressor,
-    values (double), shape ``(n,)``.
+    values (double), shape ``(n,)``. ``decision_threshold`` states the cut-off of a model without ``predict``.
     """
     if model_type not in get_args(ModelType):
         raise InvalidInputError(
             f"`model_type` must be one of {', '.join(get_args(ModelType))}; got {model_type!r}."
         )
-    resolver = _Resolver(model, model_type, encoder, frame, x, random_state)
+    resolver = _Resolver(model, model_type, encoder, frame, x, random_state, decision_threshold)
     if _is_regressor(model, y):
+        if decision_threshold is not None:
+            raise InvalidInputError(
+                "`decision_threshold` must be None for a model that predicts a number; got "
+                f"{decision_threshold!r}. Ask for an interval: `explain(rows, target=(low, high))`."
+            )
         regressor = resolver.regressor()
         values = y if labels == "given" else regressor.predict_outputs(x, frame).numpy()
         return regressor, parse_values(values, len(x))
     classifier, classes = resolver.classifier(*_read_classes(model, y, len(x), required=labels == "given"))
-    return classifier, classes if labels == "given" else classifier.predict_outputs(x, frame).argmax(dim=1)
+    if labels != "given":
+        classes = classifier.decide(classifier.predict_outputs(x, frame), x, frame)
+    return classifier, classes
 
 
 def _is_regressor(model: object, y: object) -> bool:
@@ -130,12 +152,14 @@ class _Resolver:
     frame: pd.DataFrame
     x: Tensor
     random_state: int
+    decision_threshold: DecisionThreshold | None
 
     def classifier(
         self, labels: tuple[Any, ...], classes: Tensor, known: Tensor
     ) -> tuple[TableModel, Tensor]:
         """Return the classifier, and the classes ``(n,)`` in its order of the labels."""
         x, model, description = self.x[known], self.model, ""
+        decision = None
         if isinstance(model, nn.Module) and not _takes_encoded_rows(model):
             output: Any = self.model_type if self.model_type in ("logits", "probabilities") else "auto"
             model = torch_classifier(model, self.encoder, self.frame, len(labels), output)
@@ -143,12 +167,15 @@ class _Resolver:
         elif not _takes_encoded_rows(model):
             try:
                 model = convert_classifier(self._convertible(), self.encoder, self.frame.iloc[:SAMPLE_ROWS])
+                decision = self._exact_decision(model)
             except UnsupportedModelError as error:
                 black_box = self._black_box(labels, error)
                 return black_box, reorder_classes(labels, classes, black_box.labels)[1]
             labels, classes = reorder_classes(labels, classes, model.classes)
             description = f"{model.kind}, converted exactly"
-        return encoded_classifier(model, x, classes[known], labels, description), classes
+        decision = self._with_stated_cutoffs(decision or Decision(), labels)
+        resolved = encoded_classifier(model, x, classes[known], labels, description, decision, self.encoder)
+        return resolved, classes
 
     def regressor(self) -> TableModel:
         """Return the regressor."""
@@ -162,12 +189,41 @@ class _Resolver:
             except UnsupportedModelError as error:
                 return self._black_box(None, error)
             description = f"{model.kind}, converted exactly"
+            return encoded_regressor(
+                model, self.x, description, Decision(predict=self._predict(())), self.encoder
+            )
         return encoded_regressor(model, self.x, description)
 
     def _convertible(self) -> object:
         if not isinstance(self.model, BaseEstimator) or self.model_type not in ("auto", "exact"):
             raise UnsupportedModelError("only scikit-learn models can")
         return self.model
+
+    def _predict(self, labels: tuple[Any, ...]) -> Predictor:
+        """Return ``predict`` of a scikit-learn model that is converted."""
+        inputs = InputFormat.from_model(self.model, self.encoder.schema.names)
+        return restore_predictor(self.model, "predict", inputs, "labels" if labels else "values", labels)
+
+    @torch.no_grad()
+    def _exact_decision(self, model: ConvertedClassifier) -> Decision:
+        """Return how a converted classifier decides."""
+        rows = compared_rows(self.frame)
+        proba = model.logits(self.encoder.encode(rows).x).softmax(dim=1)
+        return find_exact_decision(self.model, self._predict(model.classes), proba, rows)
+
+    def _with_stated_cutoffs(self, decision: Decision, labels: tuple[Any, ...]) -> Decision:
+        """Return the decision with the user's cut-offs, which only a model without ``predict`` may have."""
+        if self.decision_threshold is None:
+            return decision
+        cutoffs = parse_cutoffs(self.decision_threshold, labels)
+        if decision.description:
+            raise InvalidInputError(
+                f"`decision_threshold` must be None for a model that decides itself: {decision.description}. "
+                f"Use FixedThresholdClassifier(FrozenEstimator(model), threshold={cutoffs[-1]:g}) of "
+                "scikit-learn, or pass a function: `lambda frame: model.predict_proba(frame)`."
+            )
+        text = f"`decision_threshold` decides: {describe_cutoffs(cutoffs, labels)}"
+        return replace(decision, cutoffs=cutoffs, description=text)
 
     def _black_box(self, labels: tuple[Any, ...] | None, error: UnsupportedModelError) -> BlackBox:
         """Return the model with a surrogate; ``error`` says why it cannot be converted exactly."""
@@ -178,10 +234,16 @@ class _Resolver:
                 "Leave `model_type` out to explain it without gradients."
             ) from error
         predictor = make_predictor(self.model, self.frame, labels)
+        predictor, decision = find_decision(self.model, predictor, self.frame)
+        if predictor.output_kind == "labels" and not decision.description:
+            decision = replace(decision, description="it returns labels, which are the decision")
+        decision = self._with_stated_cutoffs(decision, predictor.labels) if labels else decision
         trained = {"trees": False, "surrogate": True}.get(self.model_type)
+        if self.model_type == "auto" and decision.probabilities is not None:
+            trained = True  # its own trees are those of its probabilities, which do not decide
         try:
             return make_black_box(
-                self.model, predictor, self.encoder, self.frame, self.x, trained, self.random_state
+                self.model, predictor, self.encoder, self.frame, self.x, trained, self.random_state, decision
             )
         except UnsupportedModelError as reason:
             raise InvalidInputError(

@@ -202,6 +202,8 @@ def _unwrap(model: Fitted) -> tuple[list[Fitted], Fitted]:
             model = model.estimator
         elif hasattr(model, "best_estimator_"):
             model = model.best_estimator_
+        elif kind in ("FixedThresholdClassifier", "TunedThresholdClassifierCV"):
+            model = model.estimator_
         else:
             break
     return steps, model

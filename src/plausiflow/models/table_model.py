@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -14,7 +14,10 @@ from torch import Tensor
 
 from plausiflow.core import Classifier, HasValueAndGrad, Pullback, Regressor
 from plausiflow.errors import InvalidInputError, ModelError, PlausiflowError
+from plausiflow.models.decision import Decision, deciding_classifier
+from plausiflow.models.model_rows import with_training_dtypes
 from plausiflow.models.networks import NetworkClassifier
+from plausiflow.tables import Encoder
 
 _BATCH = 65_536
 
@@ -38,7 +41,7 @@ class TableModel(Protocol):
 
     @property
     def n_calls(self) -> int:
-        """How often the user's model has been called; 0 if it is evaluated exactly on encoded rows."""
+        """How often the user's model has been called; of an exact model only its ``predict`` is."""
         ...
 
     @property
@@ -70,8 +73,13 @@ class TableModel(Protocol):
         """
         ...
 
+    @property
+    def decision(self) -> Decision:
+        """How the model decides between outcomes."""
+        ...
+
     def predict_outputs(self, x: Tensor, frame: pd.DataFrame | None = None) -> Tensor:
-        """Return what the user's own model predicts, double.
+        """Return what a search follows, double: log-probabilities that decide, or predicted numbers.
 
         Args:
             x: Encoded rows, shape ``(n, width)``.
@@ -82,22 +90,54 @@ class TableModel(Protocol):
         """
         ...
 
+    def decide(self, outputs: Tensor, x: Tensor, frame: pd.DataFrame | None = None) -> Tensor:
+        """Return the classes that the user's own model decides for, -1 for none, shape ``(n,)``.
+
+        Args:
+            outputs: What :meth:`predict_outputs` returned for the rows.
+            x: Encoded rows, shape ``(n, width)``.
+            frame: The same rows of the table, for a model that has ``predict``.
+        """
+        ...
+
+    def shown_outputs(self, outputs: Tensor, x: Tensor, frame: pd.DataFrame | None = None) -> Tensor:
+        """Return the log-probabilities that the user's model reports, also if they do not decide.
+
+        The arguments are those of :meth:`decide`.
+        """
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class EncodedModel:
-    """A model that is evaluated exactly, with gradients, on encoded rows; see :class:`TableModel`."""
+    """A model that is evaluated exactly, with gradients, on encoded rows; see :class:`TableModel`.
+
+    The ``predict`` of the user's own model, if it has one, is asked for the last word only.
+    """
 
     model: Classifier | Regressor  # A classifier or a regressor of encoded rows.
     labels: tuple[Any, ...]  # Class labels in the model's order; empty for a regressor.
     description: str = ""  # What the user's model is, in words.
+    decision: Decision = field(default_factory=Decision)  # How the model decides, or predicts a number.
+    encoder: Encoder | None = None  # Encoder of the table, for rows that ``predict`` is asked about.
 
-    n_calls = n_rows_asked = 0
     true_outputs = None
 
     @property
+    def n_calls(self) -> int:
+        """How often ``predict`` of the user's model has been called."""
+        return sum(own.n_calls for own in self.decision.predictors)
+
+    @property
+    def n_rows_asked(self) -> int:
+        """Total number of rows in these calls."""
+        return sum(own.n_rows for own in self.decision.predictors)
+
+    @property
     def classifier(self) -> Classifier | None:
-        """The model itself; None for a regressor."""
-        return self.model if self.labels and isinstance(self.model, Classifier) else None
+        """The model itself, with its largest logit as the decision; None for a regressor."""
+        own = self.model if self.labels and isinstance(self.model, Classifier) else None
+        return deciding_classifier(own, self.decision)
 
     @property
     def value_and_grad(self) -> Callable[[Tensor], tuple[Tensor, Pullback]] | None:
@@ -115,8 +155,24 @@ class EncodedModel:
 
     @torch.no_grad()
     def predict_outputs(self, x: Tensor, frame: pd.DataFrame | None = None) -> Tensor:
-        """Return log-probabilities ``(n, k)`` or values ``(n,)``, double; ``frame`` is not used."""
+        """Return log-probabilities ``(n, k)`` or values ``(n,)``, double.
+
+        The values of a regressor are those of its own ``predict`` for the rows ``frame``, if it has one.
+        """
+        if not self.labels and self.decision.predict is not None and frame is not None:
+            return self.decision.predict.outputs(self._rows(frame))
         return torch.cat([self._predict_batch(batch) for batch in x.double().split(_BATCH)])
+
+    def decide(self, outputs: Tensor, x: Tensor, frame: pd.DataFrame | None = None) -> Tensor:
+        """Return the classes that the user's model decides for, -1 for none, shape ``(n,)``."""
+        return self.decision.classes(outputs, None if frame is None else self._rows(frame))
+
+    def shown_outputs(self, outputs: Tensor, x: Tensor, frame: pd.DataFrame | None = None) -> Tensor:
+        """Return the outputs: they are the model's own log-probabilities."""
+        return outputs
+
+    def _rows(self, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame if self.encoder is None else with_training_dtypes(self.encoder, frame)
 
     def _predict_batch(self, x: Tensor) -> Tensor:
         try:
@@ -141,7 +197,13 @@ class EncodedModel:
 
 
 def encoded_classifier(
-    model: object, x: Tensor, y: Tensor, labels: tuple[Any, ...], description: str = ""
+    model: object,
+    x: Tensor,
+    y: Tensor,
+    labels: tuple[Any, ...],
+    description: str = "",
+    decision: Decision | None = None,
+    encoder: Encoder | None = None,
 ) -> EncodedModel:
     """Return a classifier of encoded rows as a model of the table, after checks on training rows.
 
@@ -171,17 +233,25 @@ def encoded_classifier(
             "Pass it untrained: `fit` then trains it on the table."
         )
     description = description or f"a classifier of encoded rows, {type(model).__name__}"
-    return _checked(EncodedModel(model, labels, description), x)
+    decision = decision or Decision()
+    description += f"; {decision.description}" if decision.description else ""
+    return _checked(EncodedModel(model, labels, description, decision, encoder), x)
 
 
-def encoded_regressor(model: object, x: Tensor, description: str = "") -> EncodedModel:
+def encoded_regressor(
+    model: object,
+    x: Tensor,
+    description: str = "",
+    decision: Decision | None = None,
+    encoder: Encoder | None = None,
+) -> EncodedModel:
     """Return a regressor of encoded rows as a model of the table; see :func:`encoded_classifier`."""
     if not isinstance(model, Regressor):
         raise InvalidInputError(
             f"`model` must predict a number for encoded rows, with `values(x)`; got {type(model).__name__}."
         )
     description = description or f"a regressor of encoded rows, {type(model).__name__}"
-    return _checked(EncodedModel(model, (), description), x)
+    return _checked(EncodedModel(model, (), description, decision or Decision(), encoder), x)
 
 
 @torch.no_grad()

@@ -8,18 +8,20 @@ which are not stored.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from torch import Tensor, nn
 
 from plausiflow.core import Classifier, Regressor
-from plausiflow.errors import InvalidInputError, PlausiflowError
+from plausiflow.errors import InvalidInputError, ModelError, PlausiflowError
 from plausiflow.models import (
     BlackBox,
     ConvertedClassifier,
     ConvertedRegressor,
+    Decision,
     EncodedModel,
     Forest,
     InputFormat,
@@ -34,6 +36,7 @@ from plausiflow.models import (
     restore_predictor,
     restore_relaxed_trees,
     restore_trained_surrogate,
+    stated_cutoffs,
     torch_classifier,
     torch_regressor,
 )
@@ -50,6 +53,7 @@ from plausiflow.persistence.synthetic_rows import (
     differing_rows,
     require_same_outputs,
 )
+from plausiflow.validation import to_float
 
 METHODS = ("", "predict", "predict_proba", "decision_function", "inplace_predict")
 """Methods by which a model may be called; the empty name calls the model itself."""
@@ -103,11 +107,13 @@ def restore_model(
     user_model = _load_stored(stored) if given is None else given
     model = _resolve(document, user_model, rows)
     require_same_outputs(rows.outputs(model), outputs, given=given is not None)
+    decision = _restore_decision(document, user_model, rows)
     if isinstance(model, EncodedModel):
-        return user_model, model
+        return user_model, replace(model, decision=decision, encoder=rows.encoder)
     surrogate = _restore_surrogate(document, user_model, stored.tensors["surrogate"], rows)
     n_rows, reason = int(document["surrogate_rows"]), str(document["reason"])
-    return user_model, BlackBox(model, surrogate, rows.encoder, rows.frame.iloc[:1], n_rows, reason)
+    sample = rows.frame.iloc[:1]
+    return user_model, BlackBox(model, surrogate, rows.encoder, sample, n_rows, reason, decision)
 
 
 def _read_back(stored: StoredEstimator) -> object:
@@ -122,6 +128,7 @@ def _describe(
 ) -> tuple[dict[str, Any], dict[str, TensorDict]]:
     """Return everything known about a model besides the model itself."""
     document: dict[str, Any] = {"class": type(user_model).__name__, "labels": _plain_labels(model.labels)}
+    document["decision"] = _describe_decision(model.decision)
     if isinstance(model, BlackBox):
         predictor, input_format = model.predictor, model.predictor.input_format
         assert input_format is not None
@@ -137,6 +144,50 @@ def _describe(
     if isinstance(model.model, TableModule):
         return document | {"model_type": "module", "output": model.model.output}, {}
     return document | {"model_type": "encoded"}, {}
+
+
+def _describe_decision(decision: Decision) -> dict[str, Any]:
+    """Return how a model decides, as JSON values."""
+    document: dict[str, Any] = {
+        "cutoffs": list(decision.cutoffs),
+        "stated": decision.stated,
+        "description": decision.description,
+    }
+    for name in ("predict", "probabilities"):
+        own: Predictor | None = getattr(decision, name)
+        if own is None:
+            document[name] = None
+        else:
+            assert own.input_format is not None
+            document[name] = {"method": own.method, "output": own.output_kind}
+            document[name] |= {"columns": list(own.input_format.names), "as_array": own.input_format.as_array}
+    return document
+
+
+def _restore_decision(document: Mapping[str, Any], model: object, rows: SyntheticRows) -> Decision:
+    """Return how a model decides; a cut-off that it states must be the saved one."""
+    saved, labels = document["decision"], tuple(document["labels"])
+    calls = {
+        name: None
+        if saved[name] is None
+        else _restore_predictor({**saved[name], "class": document["class"]}, model, labels, rows)
+        for name in ("predict", "probabilities")
+    }
+    cutoffs = tuple(to_float(cutoff) for cutoff in saved["cutoffs"])
+    if len(cutoffs) not in (0, len(labels)) or not all(0 < cutoff < 1 for cutoff in cutoffs):
+        raise ValueError(f"there must be a cut-off between 0 and 1 for each of {len(labels)} outcomes")
+    stated = saved["stated"] is True
+    kinds: tuple[OutputKind, ...] = ("probabilities", "scores")
+    if stated and not any(_same(cutoffs, own) for kind in kinds for own in stated_cutoffs(model, kind)):
+        raise ModelError(
+            "`model` must be the model that was explained: it states another cut-off than the saved "
+            f"{cutoffs[-1]:.6g} for {labels[-1]!r}. Pass the model that was explained, or fit a new explainer."
+        )
+    return Decision(cutoffs=cutoffs, stated=stated, description=str(saved["description"]), **calls)
+
+
+def _same(first: tuple[float, ...], second: tuple[float, ...]) -> bool:
+    return all(math.isclose(a, b, abs_tol=1e-12) for a, b in zip(first, second, strict=True))
 
 
 def _plain_labels(labels: tuple[Any, ...]) -> list[Any]:

@@ -21,6 +21,7 @@ from plausiflow.search.pipeline import SearchResult, plausibility_scores, search
 from plausiflow.search.problem import build_problem
 from plausiflow.search.request import (
     MOST_ANSWERS,
+    ReadRows,
     SearchRequest,
     check_settings,
     prepare_request,
@@ -29,8 +30,8 @@ from plausiflow.search.request import (
 from plausiflow.search.targets import (
     Target,
     bin_outcomes,
-    outputs_as_labels,
     parse_target,
+    predicted_labels,
     target_classes,
     targets_as_text,
 )
@@ -38,10 +39,10 @@ from plausiflow.search.true_model import corners_of
 
 __all__ = [
     "DISTANCES", "FINAL_CORNERS", "MOST_ANSWERS", "PROMISE", "Bank", "Candidates", "CostModel", "Distance",
-    "Engine", "Feasible", "FitSettings",
-    "MakeMethod", "MixedSearch", "SearchContext", "SearchRequest", "SearchResult", "Target", "TrainingRows",
+    "Engine", "Feasible", "FitSettings", "MakeMethod", "MixedSearch", "ReadRows", "SearchContext",
+    "SearchRequest", "SearchResult", "Target", "TrainingRows",
     "absolute_deviations", "bin_outcomes", "build_engine", "build_problem", "check_settings",
     "corners_of", "feature_weights", "learn_plausibility", "log_proba_of", "monotone_features",
-    "outputs_as_labels", "parse_target", "plausibility_scores", "prepare_request", "read_rows",
-    "restore_engine",     "search_targets", "target_classes", "targets_as_text",
+    "parse_target", "plausibility_scores", "predicted_labels", "prepare_request", "read_rows",
+    "restore_engine", "search_targets", "target_classes", "targets_as_text",
 ]  # fmt: skip

@@ -25,6 +25,7 @@ from plausiflow.core import (
 )
 from plausiflow.densities import row_scores
 from plausiflow.errors import InvalidInputError
+from plausiflow.models import TableModel
 from plausiflow.search.bank import Bank
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.costs import CostModel
@@ -51,6 +52,7 @@ class Engine:
         strategy: How rows are searched.
         solver: Solver for the numbers.
         true_model: The user's own model, if it has no gradients.
+        model: The user's model, which has the last word; None for the outputs that are searched.
         device: Device of searches; see :func:`~plausiflow.core.batches.search_device`. A model without
             gradients runs on the CPU.
     """
@@ -64,6 +66,7 @@ class Engine:
     strategy: SearchStrategy = field(default_factory=MixedSearch)
     solver: Solver = field(default_factory=SQP)
     true_model: TrueModel | None = None
+    model: TableModel | None = None
     device: str = "auto"
 
     def task(
@@ -127,7 +130,7 @@ class Engine:
 
     @torch.no_grad()
     def verify(self, x: Tensor, frame: pd.DataFrame, targets: Targets, score: Tensor) -> Verification:
-        """Verify decoded rows with the user's own model.
+        """Verify decoded rows with the user's own model, by its own ``predict`` where it has one.
 
         Args:
             x: The decoded rows, encoded again, shape ``(n, width)``.
@@ -135,8 +138,13 @@ class Engine:
             targets: Their targets.
             score: Their plausibility scores, shape ``(n,)``.
         """
-        outputs = self.validity.outputs(x) if self.true_model is None else self.true_model.outputs(frame)
-        return verify(outputs, targets, self.validity.criterion, score)
+        criterion = self.validity.criterion
+        if self.model is None or len(x) == 0:
+            outputs = self.validity.outputs(x) if self.true_model is None else self.true_model.outputs(frame)
+            return verify(outputs, targets, criterion, score)
+        outputs = self.model.predict_outputs(x, frame)
+        decided = self.model.decide(outputs, x, frame) if self.model.labels else None
+        return verify(outputs, targets, criterion, score, decided)
 
     def with_rules(self, constraints: Sequence[Rule]) -> Engine:
         """Return the engine with more rules."""

@@ -182,10 +182,12 @@ def build_engine(rows: TrainingRows, context: SearchContext) -> Engine:
     engine, plausibility = _engine(Bank({}, typical), context), context.plausibility
     outputs = context.model.predict_outputs(rows.x, rows.frame)
     decided = context.criterion.classes(outputs)
+    if context.model.labels:
+        decided = context.model.decide(outputs, rows.x, rows.frame)
     _warn_of_missing_outcomes(decided, context.model.labels)
     if context.settings.confidence is not None and isinstance(plausibility, Calibratable):
         _calibrate(engine, plausibility, rows, decided, context.settings)
-    valid = _valid_rows(engine, rows, context.criterion, outputs)
+    valid = _valid_rows(engine, rows, outputs, decided)
     bank, wider = (
         Bank(_plausible_rows(plausibility, valid, with_margin=with_margin), typical)
         for with_margin in (True, False)
@@ -205,6 +207,11 @@ def restore_engine(
         training: Encoded training rows and their classes, which a method needs.
     """
     n_classes = context.criterion.n_bins or len(context.model.labels)
+    if len(context.criterion.cutoffs) not in (0, len(context.model.labels)):
+        raise InvalidInputError(
+            f"The criterion must have a cut-off for each of {len(context.model.labels)} outcomes; got "
+            f"{len(context.criterion.cutoffs)}."
+        )
     known = getattr(context.plausibility, "n_classes", n_classes)
     if n_classes != known:
         raise InvalidInputError(
@@ -245,6 +252,7 @@ def _engine(bank: Bank, context: SearchContext) -> Engine:
         strategy=strategy,
         solver=settings.solver,
         true_model=true_model,
+        model=model,
     )
 
 
@@ -304,15 +312,15 @@ def _calibrate(
 
 
 @torch.no_grad()
-def _valid_rows(
-    engine: Engine, rows: TrainingRows, criterion: TargetCriterion, outputs: Tensor
-) -> dict[int, Tensor]:
+def _valid_rows(engine: Engine, rows: TrainingRows, outputs: Tensor, decided: Tensor) -> dict[int, Tensor]:
     """Return the distinct training rows that the model decides for each class or bin."""
     valid: dict[int, Tensor] = {}
+    criterion = engine.validity.criterion
     distinct, first = _distinct(rows.x)
     for k in range(rows.n_classes):
         targets = criterion.of_class(torch.full((len(first),), k))
-        holds = (criterion.value(outputs[first], targets) >= 0).nonzero()[:, 0]
+        holds = (criterion.value(outputs[first], targets) >= 0) & (decided[first] == k)
+        holds = holds.nonzero()[:, 0]
         if engine.true_model is not None and len(holds):
             frame = rows.frame.iloc[first[holds].numpy()]
             oracle = replace(engine.true_model, budget=CORNERS).oracle(frame, distinct[holds], targets[holds])

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from plausiflow.constraints import LockedFeatures, locked_mask
 from plausiflow.core import TIMED_ROWS, TargetCriterion, Targets
-from plausiflow.models import TableModel
+from plausiflow.errors import InvalidInputError
+from plausiflow.models import TableModel, is_decision_threshold
 from plausiflow.search.costs import DISTANCES
 from plausiflow.search.targets import Target, parse_target
 from plausiflow.tables import Encoded, Encoder, Mask
@@ -23,6 +24,8 @@ from plausiflow.validation import is_whole, raise_unless, to_float
 MOST_ANSWERS = 48
 SMALLEST_LOG_PROB = -745.0
 """About the logarithm of the smallest positive double."""
+ROUNDING = 1e-9
+"""How much smaller than the cut-off a minimum probability may be."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -101,6 +104,10 @@ def check_settings(given: Mapping[str, Any]) -> None:
         "judges": ("a whole number, 0 or more", is_whole(judges) and judges >= 0),
         "model_rows": ("a whole number, 1 or more", is_whole(model_rows) and model_rows >= 1),
         "labels": ("'given', 'model' or 'bayes'", given["labels"] in ("given", "model", "bayes")),
+        "decision_threshold": (
+            "a cut-off between 0 and 1, a mapping from outcomes to such cut-offs, or None",
+            given["decision_threshold"] is None or is_decision_threshold(given["decision_threshold"]),
+        ),
         "random_state": (
             "a whole number from 0 to 2**32 - 1",
             is_whole(random_state) and 0 <= random_state < 2**32,
@@ -172,8 +179,8 @@ def prepare_request(
     relaxed: bool,
     second_opinion: bool,
     device: str,
-) -> tuple[SearchRequest, list[Targets], Tensor]:
-    """Check the arguments of ``explain``; return the request, its choices of targets, the model's outputs."""
+) -> tuple[SearchRequest, list[Targets], ReadRows]:
+    """Check the arguments of ``explain``; return the request, its choices of targets, and what was read."""
     started = time.monotonic()
     _check_arguments(
         k=k,
@@ -184,14 +191,16 @@ def prepare_request(
         device=device,
         regression=not model.labels,
     )
-    encoded, outputs = read_rows(encoder, model, rows)
-    choices = parse_target(target, outputs, criterion, model.labels, min_probability)
+    read = read_rows(encoder, model, rows)
+    choices = parse_target(target, read.outputs, criterion, model.labels, min_probability, read.decided)
+    if min_probability is not None:
+        _check_min_probability(float(min_probability), choices, criterion, model)
     frame = rows.copy(deep=False).set_flags(allows_duplicate_labels=True)  # answers repeat rows
     frame.attrs = {}
     request = SearchRequest(
         frame=frame,
-        encoded=encoded,
-        already=criterion.met(outputs, choices[0]) & (len(choices) == 1),
+        encoded=read.encoded,
+        already=criterion.met(read.outputs, choices[0], read.decided),
         targets=choices[0],
         k=k,
         locked=None if locked is None else locked_mask(locked, encoder.schema.names, len(rows)),
@@ -199,7 +208,7 @@ def prepare_request(
         relaxed=relaxed,
         second_opinion=second_opinion,
     )
-    return request, choices, outputs
+    return request, choices, read
 
 
 def _is_count(k: object) -> bool:
@@ -218,21 +227,62 @@ def is_device(name: object) -> bool:
     return device.type == "cuda" and (device.index or 0) < torch.cuda.device_count()
 
 
-def read_rows(encoder: Encoder, model: TableModel, rows: pd.DataFrame) -> tuple[Encoded, Tensor]:
-    """Return encoded rows and the model's outputs; a row without an output gets a problem."""
+@dataclass(frozen=True, eq=False)
+class ReadRows:
+    """Rows of a table and what the model predicts for them.
+
+    Attributes:
+        encoded: The encoded rows; a row without a prediction has a problem.
+        outputs: What a search follows: log-probabilities ``(n, k)`` or values ``(n,)``.
+        decided: The classes that the model itself decides for, shape ``(n,)``; None for a regressor.
+        shown: The log-probabilities that the model reports, or its values.
+    """
+
+    encoded: Encoded
+    outputs: Tensor
+    decided: Tensor | None
+    shown: Tensor
+
+
+def read_rows(encoder: Encoder, model: TableModel, rows: pd.DataFrame) -> ReadRows:
+    """Return encoded rows and the model's predictions; a row without a prediction gets a problem."""
     encoded = encoder.encode(rows)
     readable = encoded.usable
     shape = (len(rows), len(model.labels)) if model.labels else (len(rows),)
     outputs = torch.full(shape, torch.nan, dtype=torch.float64)
+    shown, decided = outputs.clone(), torch.zeros(len(rows), dtype=torch.long)
     usable = torch.from_numpy(readable)
-    own = rows[readable]
+    own, x = rows[readable], encoded.x[usable]
     if encoder.missing == "impute":
-        own = encoder.decode(encoded.x[usable], like=own)
-    outputs[usable] = model.predict_outputs(encoded.x[usable], own)
+        own = encoder.decode(x, like=own)
+    predicted = model.predict_outputs(x, own)
+    outputs[usable], shown[usable] = predicted, model.shown_outputs(predicted, x, own)
+    if model.labels:
+        decided[usable] = model.decide(predicted, x, own)
     unknown = outputs.isnan() if outputs.ndim == 1 else outputs.isnan().any(dim=1)
-    undecided = readable & unknown.numpy()
+    undecided = readable & (unknown | (decided < 0)).numpy()
     what = "probabilities" if model.labels else "prediction"
     encoded.problems[undecided] = (
         f"the model gives no {what} for it; a number may be too far from the training range"
     )
-    return encoded, outputs.nan_to_num(nan=0.0, neginf=SMALLEST_LOG_PROB)
+    outputs, shown = (part.nan_to_num(nan=0.0, neginf=SMALLEST_LOG_PROB) for part in (outputs, shown))
+    return ReadRows(encoded, outputs, decided.clamp_min(0) if model.labels else None, shown)
+
+
+def _check_min_probability(
+    min_probability: float, choices: list[Targets], criterion: TargetCriterion, model: TableModel
+) -> None:
+    """Raise if a minimum probability is not enough to be decided for, or says nothing about the decision."""
+    if model.decision.probabilities is not None:
+        raise InvalidInputError(
+            "`min_probability` must be None for a model whose `predict` does not follow its probabilities; "
+            f"got {min_probability!r}. Calibrate the model, or explain a function that returns probabilities."
+        )
+    for k in torch.cat([targets.y for targets in choices]).unique().tolist():
+        least = criterion.smallest_probability(k, len(model.labels))
+        if min_probability < least - ROUNDING:
+            raise InvalidInputError(
+                f"`min_probability` must be at least {least:.6g} for {model.labels[k]!r}: with less, the "
+                f"model decides for another outcome; got {min_probability!r}. Leave it out if winning is "
+                "enough."
+            )

@@ -41,6 +41,7 @@ def parse_target(
     criterion: TargetCriterion,
     labels: tuple[Any, ...],
     min_probability: float | None = None,
+    decided: Tensor | None = None,
 ) -> list[Targets]:
     """Return the targets of each row; several if any one of them is enough.
 
@@ -50,6 +51,7 @@ def parse_target(
         criterion: Compares the model's outputs with targets.
         labels: Labels of the classes; empty for a regressor.
         min_probability: Minimum probability of the target class.
+        decided: The classes that the model decides for, shape ``(n,)``; those of its outputs if None.
     """
     n = len(outputs)
     if criterion.edges:
@@ -57,10 +59,12 @@ def parse_target(
     minimum = (
         None if min_probability is None else torch.full((n,), float(min_probability), dtype=torch.float64)
     )
+    decided = criterion.classes(outputs) if decided is None else decided
     if isinstance(target, str) and target == "other" and target not in labels:
-        order = outputs.argsort(dim=1, descending=True, stable=True)
+        first = outputs.scatter(1, decided[:, None], torch.inf)
+        order = first.argsort(dim=1, descending=True, stable=True)
         return [Targets(order[:, place], minimum) for place in range(1, len(labels))]
-    return [Targets(target_classes(target, outputs, labels, TABLE_POLICIES), minimum)]
+    return [Targets(target_classes(target, outputs, labels, TABLE_POLICIES, decided), minimum)]
 
 
 def _interval_targets(target: Target, values: Tensor, criterion: TargetCriterion) -> Targets:
@@ -107,7 +111,11 @@ def _bound(cell: Any) -> float:  # noqa: ANN401
 
 
 def target_classes(
-    target: Target, outputs: Tensor, labels: tuple[Any, ...], policies: tuple[str, ...] = METHOD_POLICIES
+    target: Target,
+    outputs: Tensor,
+    labels: tuple[Any, ...],
+    policies: tuple[str, ...] = METHOD_POLICIES,
+    decided: Tensor | None = None,
 ) -> Tensor:
     """Return the target class of each row, long, shape ``(n,)``.
 
@@ -116,6 +124,7 @@ def target_classes(
         outputs: The model's logits or log-probabilities, shape ``(n, k)``.
         labels: Labels of the classes.
         policies: The names of policies that may be asked for.
+        decided: The classes that the model decides for, shape ``(n,)``; default: the largest output.
     """
     n = len(outputs)
     if isinstance(target, Tensor):
@@ -131,7 +140,7 @@ def target_classes(
     if one is not None:
         return torch.full((n,), one, dtype=torch.long, device=outputs.device)
     policy = target if isinstance(target, str) and target in policies else ""
-    predicted = outputs.argmax(dim=1)
+    predicted = outputs.argmax(dim=1) if decided is None else decided
     if policy == "opposite" and len(labels) == 2:
         return 1 - predicted
     if policy == "runner_up":
@@ -213,10 +222,12 @@ def _interval_text(low: float, high: float) -> str:
     return f"at least {low:g}" if np.isinf(high) else f"{low:g} to {high:g}"
 
 
-def outputs_as_labels(outputs: Tensor, labels: tuple[Any, ...], usable: Mask) -> npt.NDArray[Any]:
-    """Return predicted labels or numbers, missing for rows that are not usable, shape ``(n,)``."""
-    if labels:
-        return class_labels(labels, outputs.argmax(dim=1), usable)
+def predicted_labels(
+    outputs: Tensor, decided: Tensor | None, labels: tuple[Any, ...], usable: Mask
+) -> npt.NDArray[Any]:
+    """Return decided labels or predicted numbers, missing for rows that are not usable, shape ``(n,)``."""
+    if decided is not None:
+        return class_labels(labels, decided, usable)
     return np.where(usable, outputs.numpy(), np.nan)
 
 

@@ -106,9 +106,10 @@ def _measure(served: ServedModel, row: Tensor, cells: Tensor, wanted: Targets) -
     if not served.labels:
         lead = served.explainer.criterion_.value(outputs, wanted).clamp(-MAX_LEAD, MAX_LEAD)
         return {"prediction": outputs, "lead": lead, "score": score}
-    proba = outputs.exp()
+    shown = served.model.shown_outputs(outputs, cells).exp()[:, int(wanted.y)]
+    proba = served.explainer.criterion_.decision_logits(outputs).softmax(dim=1)
     target, rival = proba[:, int(wanted.y)], proba.index_fill(1, wanted.y, -1.0).amax(dim=1)
-    return {"probability": target, "lead": target - rival, "score": score}
+    return {"probability": shown, "lead": target - rival, "score": score}
 
 
 def _to_lines(values: Tensor, inside: Tensor, width: int) -> list[list[float | None]]:

@@ -142,12 +142,18 @@ def run_predict(jobs: Sequence[Job], seconds: float) -> list[JobResult]:
     served, frame = jobs[0].served, _make_frame(jobs)
     problems = served.encoder.encode(frame).problems.tolist()
     explainer = served.explainer
-    outputs = explainer.predict_proba(frame) if served.labels else explainer.predict(frame)
-    pairs = zip(outputs.to_numpy(), problems, strict=True)
-    return _share(jobs, [json.dumps(_prediction(served, *pair), allow_nan=False) for pair in pairs], [])
+    decided = explainer.predict(frame)
+    outputs = explainer.predict_proba(frame) if served.labels else decided
+    triples = zip(outputs.to_numpy(), decided, problems, strict=True)
+    return _share(jobs, [json.dumps(_prediction(served, *own), allow_nan=False) for own in triples], [])
 
 
-def _prediction(served: ServedModel, output: Any, problem: str | None) -> dict[str, Any]:  # noqa: ANN401
+def _prediction(
+    served: ServedModel,
+    output: Any,  # noqa: ANN401
+    decided: Any,  # noqa: ANN401
+    problem: str | None,
+) -> dict[str, Any]:
     unknown, labels = bool(np.any(pd.isna(output))), [json_value(label) for label in served.labels]
     if unknown and problem is None:
         problem = f"the model returns no {'probabilities' if labels else 'prediction'} for this row"
@@ -155,7 +161,7 @@ def _prediction(served: ServedModel, output: Any, problem: str | None) -> dict[s
         return {"value": json_value(output), "problem": problem}
     probabilities = {str(label): float(value) for label, value in zip(labels, output, strict=True)}
     return {
-        "outcome": None if unknown else labels[int(output.argmax())],
+        "outcome": None if unknown else json_value(decided),
         "probabilities": None if unknown else probabilities,
         "problem": problem,
     }

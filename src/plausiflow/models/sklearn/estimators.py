@@ -312,7 +312,12 @@ _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
 }
 _SEARCHES = ("GridSearchCV", "RandomizedSearchCV", "HalvingGridSearchCV", "HalvingRandomSearchCV")
-_WRAPPERS = {**dict.fromkeys(_SEARCHES, "best_estimator_"), "FrozenEstimator": "estimator"}
+_WRAPPERS = {
+    **dict.fromkeys(_SEARCHES, "best_estimator_"),
+    "FrozenEstimator": "estimator",
+    "FixedThresholdClassifier": "estimator_",  # its cut-off is that of the decision, not of the probabilities
+    "TunedThresholdClassifierCV": "estimator_",
+}
 _LINEAR_REGRESSORS = (
     *("LinearRegression", "Ridge", "RidgeCV", "Lasso", "LassoCV", "ElasticNet", "ElasticNetCV"),
     *("SGDRegressor", "LinearSVR", "HuberRegressor", "BayesianRidge"),

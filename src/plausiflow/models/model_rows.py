@@ -1,0 +1,32 @@
+"""Rows of the table as a user's own model takes them: in training dtypes, decoded from encoded rows."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pandas as pd
+from torch import Tensor
+
+from plausiflow.tables import Encoder
+
+
+def with_training_dtypes(encoder: Encoder, frame: pd.DataFrame) -> pd.DataFrame:
+    """Convert object columns to their training dtypes; one unreadable cell makes a column object."""
+    columns = {}
+    for feature in encoder.schema.features:
+        column = frame[feature.name]
+        if column.dtype == object and feature.dtype != object:
+            for dtype in (feature.dtype, "float64"):
+                with suppress(TypeError, ValueError):
+                    columns[feature.name] = column.astype(dtype)
+                    break
+    return frame.assign(**columns) if columns else frame
+
+
+def decode_rows(encoder: Encoder, x: Tensor, sample: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of the table for encoded ones; identifiers are those of the first row of the sample."""
+    frame = encoder.decode(x)
+    for feature in encoder.schema.features:
+        if feature.kind == "identifier":
+            frame[feature.name] = sample[feature.name].iloc[[0] * len(frame)].set_axis(frame.index)
+    return frame[sample.columns]
