@@ -32,7 +32,7 @@ def classes(target, outputs=TWO, labels=("no", "yes"), least=None):
 
 
 def bounds(target, values=(0.5, 1.5, 9.0)):
-    (wanted,) = parse_target(target, torch.tensor(values), NUMBER, ())
+    wanted = parse_target(target, torch.tensor(values), NUMBER, ())[0]
     return wanted
 
 

@@ -17,6 +17,7 @@ from plausiflow.cli.options import (
     Encoding,
     Force,
     Separator,
+    parse_cutoffs,
     parse_names,
     parse_share,
     print_note,
@@ -25,7 +26,14 @@ from plausiflow.cli.options import (
 from plausiflow.cli.output_paths import check_directory
 from plausiflow.cli.rules_file import RulesFile, read_rules
 from plausiflow.cli.table_files import Dialect, read_table, require_columns
-from plausiflow.cli.training import Train, describe_quality, is_number, make_model, split_held_out
+from plausiflow.cli.training import (
+    Train,
+    describe_quality,
+    is_number,
+    make_model,
+    split_held_out,
+    with_cutoff,
+)
 from plausiflow.errors import InvalidInputError
 from plausiflow.explainer import Explainer
 from plausiflow.models import NetworkClassifier
@@ -85,6 +93,14 @@ def fit(
     missing: Annotated[
         Missing, typer.Option("--missing", help="Keep missing values, or impute them.")
     ] = "keep",
+    decision_threshold: Annotated[
+        str | None,
+        typer.Option(
+            "--decision-threshold",
+            help="Probability from which the second of two outcomes is decided for, or NAME=CUT,NAME=CUT. A "
+            "model that is given decides by its own predict.",
+        ),
+    ] = None,
     drop: Annotated[
         list[str] | None, typer.Option("--drop", help="Columns that are not features; may be repeated.")
     ] = None,
@@ -116,6 +132,7 @@ def fit(
     file = RulesFile() if rules is None else read_rules(rules, list(x.columns))
     explainer = Explainer(
         None,
+        decision_threshold=parse_cutoffs(decision_threshold, y),
         labels=labels,
         constraints=file.constraints,
         plausibility=plausibility,
@@ -192,6 +209,9 @@ def _train_model(
     schema = Schema.infer(train_x, kinds=explainer.kinds, orders=explainer.orders, special=explainer.special)
     used = [f.name for f in schema.features if f.kind not in ("identifier", "constant")]
     model = make_model(kind, train_x.loc[known, used], train_y[known], numbers=numbers, seed=seed)
+    if kind == "gbm" and not numbers and explainer.decision_threshold is not None:
+        model = with_cutoff(model, explainer.decision_threshold, train_x.loc[known, used], train_y[known])
+        explainer.decision_threshold = None  # it is now that of the model's own `predict`
     return _FitInputs(
         x=train_x,
         y=train_y,

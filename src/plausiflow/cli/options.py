@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+import pandas as pd
 import typer
 
 from plausiflow.constraints import Range
 from plausiflow.densities import PlausibilityWarning
 from plausiflow.errors import InvalidInputError
-from plausiflow.tables import SchemaWarning
+from plausiflow.models import DecisionWarning
+from plausiflow.tables import SchemaWarning, to_python
 
 Separator = Annotated[
     str, typer.Option("--separator", help="Separator of cells in CSV files: one character, or `tab`.")
@@ -43,7 +45,7 @@ ModelFile = Annotated[
     Path | None, typer.Option("--model", help="The model, if it is not stored in the directory.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
-_NOTES = (SchemaWarning, PlausibilityWarning)
+_NOTES = (SchemaWarning, PlausibilityWarning, DecisionWarning)
 POLICIES = ("opposite", "runner_up", "other")
 
 
@@ -75,6 +77,25 @@ def parse_share(text: str, option: str) -> float | None:
     except ValueError:
         raise InvalidInputError(
             f"{option} must be a share between 0 and 1, such as 0.95, or none; got {text!r}."
+        ) from None
+
+
+def parse_cutoffs(text: str | None, y: pd.Series) -> float | dict[Any, float] | None:
+    """Parse a cut-off: ``0.3``, or ``granted=0.3`` for outcomes of ``y``, separated by commas."""
+    if text is None:
+        return None
+    try:
+        if "=" not in text:
+            return float(text)
+        labels = [to_python(label) for label in y.dropna().unique()]
+        pairs = [part.rpartition("=") for part in text.split(",")]
+        return {parse_target(name.strip(), labels): float(cut) for name, _, cut in pairs}
+    except ValueError as error:
+        if isinstance(error, InvalidInputError):
+            raise InvalidInputError(str(error).replace("--target", "--decision-threshold")) from None
+        raise InvalidInputError(
+            "--decision-threshold must be a number between 0 and 1, such as 0.3, or cut-offs of outcomes, "
+            f"such as granted=0.3; got {text!r}."
         ) from None
 
 

@@ -9,12 +9,21 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from plausiflow.errors import InvalidInputError
 from plausiflow.explainer import Explainer
-from plausiflow.models import LinearClassifier, MLPClassifier, is_continuous
+from plausiflow.models import (
+    DecisionThreshold,
+    LinearClassifier,
+    MLPClassifier,
+    is_continuous,
+    parse_cutoffs,
+)
+from plausiflow.tables import to_python
 
 Train: TypeAlias = Literal["mlp", "logistic", "gbm"]
 
@@ -49,6 +58,19 @@ def make_model(kind: Train, x: pd.DataFrame, y: pd.Series, *, numbers: bool, see
         if kind == "logistic"
         else MLPClassifier(hidden=(64, 64), random_state=seed)
     )
+
+
+def with_cutoff(model: Any, threshold: DecisionThreshold, x: pd.DataFrame, y: pd.Series) -> Any:  # noqa: ANN401
+    """Return a trained classifier of two outcomes whose ``predict`` uses a cut-off."""
+    labels = tuple(to_python(label) for label in model.classes_)
+    if len(labels) != 2:
+        raise InvalidInputError(
+            f"--decision-threshold with --train gbm needs two outcomes; `{y.name}` has {len(labels)}. Use "
+            "--train mlp or --train logistic."
+        )
+    first, second = parse_cutoffs(threshold, labels)
+    frozen = FrozenEstimator(model)
+    return FixedThresholdClassifier(frozen, threshold=second / (first + second)).fit(x, y)
 
 
 def split_held_out(y: pd.Series, share: float, *, numbers: bool, seed: int) -> npt.NDArray[np.bool_]:

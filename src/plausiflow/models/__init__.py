@@ -6,6 +6,7 @@ from plausiflow.models.decision import (
     DecisionThreshold,
     DecisionWarning,
     is_decision_threshold,
+    parse_cutoffs,
     stated_cutoffs,
 )
 from plausiflow.models.networks import LinearClassifier, MLPClassifier, NetworkClassifier
@@ -32,6 +33,7 @@ __all__ = [
     "InputFormat", "LabelSource", "LinearClassifier", "MLPClassifier", "ModelType", "NetworkClassifier",
     "OutputKind", "Predictor", "Surrogate", "TableModel", "TableModule", "TorchClassifier",
     "UnsupportedModelError", "convert_classifier", "convert_regressor", "encode_labels", "is_continuous",
-    "is_decision_threshold", "outputs_differ", "resolve_model", "restore_predictor", "restore_relaxed_trees",
-    "restore_trained_surrogate", "stated_cutoffs", "torch_classifier", "torch_regressor",
+    "is_decision_threshold", "outputs_differ", "parse_cutoffs", "resolve_model", "restore_predictor",
+    "restore_relaxed_trees", "restore_trained_surrogate", "stated_cutoffs", "torch_classifier",
+    "torch_regressor",
 ]  # fmt: skip

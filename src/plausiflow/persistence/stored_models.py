@@ -181,7 +181,7 @@ def _restore_decision(document: Mapping[str, Any], model: object, rows: Syntheti
     if stated and not any(_same(cutoffs, own) for kind in kinds for own in stated_cutoffs(model, kind)):
         raise ModelError(
             "`model` must be the model that was explained: it states another cut-off than the saved "
-            f"{cutoffs[-1]:.6g} for {labels[-1]!r}. Pass the model that was explained, or fit a new explainer."
+            f"{cutoffs[-1]:.6g} for {labels[-1]!r}. Pass that model, or fit a new explainer."
         )
     return Decision(cutoffs=cutoffs, stated=stated, description=str(saved["description"]), **calls)
 

@@ -61,20 +61,85 @@ def search_targets(
 ) -> tuple[SearchRequest, SearchResult]:
     """Search the rows for one of several targets each; return the request with the chosen targets.
 
-    Every choice is searched. Of those with an answer the cheapest is chosen, else the first.
+    Every other outcome is searched, and of those with an answer the cheapest is chosen, else the first. The
+    bins of an interval are searched one after the other, each for the rows that have no answer yet.
     """
     if len(choices) == 1:
         return request, search_rows(engine, encoder, request)
+    if choices[0].low is not None:
+        return _search_in_turn(engine, encoder, request, choices)
     n, count = len(request.frame), len(choices)
     targets = Targets.concat(choices)
     result = search_rows(engine, encoder, request.repeat(torch.arange(n).repeat(count), targets))
     places = torch.arange(n) + n * _cheapest_choice(result, n, count)
-    return replace(request, targets=targets[places]), _select(result, places)
+    chosen = _select(result, places)
+    for row in np.flatnonzero(chosen.status == "infeasible"):
+        chosen.reason[row] = f"no other outcome has an answer; for the most likely one: {chosen.reason[row]}"
+    return replace(request, targets=targets[places]), chosen
+
+
+def _search_in_turn(
+    engine: Engine, encoder: Encoder, request: SearchRequest, choices: list[Targets]
+) -> tuple[SearchRequest, SearchResult]:
+    """Search the choices one after the other, each for the rows that have no answer yet.
+
+    A row that has none in the end gets the reason, or the nearest miss, of its first choice.
+    """
+    n = len(request.frame)
+    y, left = choices[0].y.clone(), torch.arange(n)
+    parts: list[tuple[Tensor, SearchResult]] = []
+    for turn, targets in enumerate(choices):
+        rows = left if turn == 0 else left[targets.y[left] != choices[turn - 1].y[left]]
+        if len(rows):
+            result = search_rows(engine, encoder, request.repeat(rows, targets[rows]), reasons=False)
+            done = torch.from_numpy((result.status != "infeasible").nonzero()[0])
+            parts.append((rows[done], _select(result, done)))
+            y[rows[done]] = targets.y[rows[done]]
+            left = left[~torch.isin(left, rows[done])]
+    if len(left):
+        parts.append((left, search_rows(engine, encoder, request.repeat(left, choices[0][left]))))
+    return replace(request, targets=replace(choices[0], y=y)), _combine(n, parts)
+
+
+def _combine(n: int, parts: list[tuple[Tensor, SearchResult]]) -> SearchResult:
+    """Return the results of parts of ``n`` rows, each with the numbers of its rows, as one."""
+    status, reason = np.full(n, "", dtype=object), np.full(n, "", dtype=object)
+    for rows, result in parts:
+        status[rows.numpy()], reason[rows.numpy()] = result.status, result.reason
+    results = [result for _, result in parts]
+    of = torch.cat([rows[result.of] for rows, result in parts])
+    order = torch.argsort(of, stable=True)
+    missed = np.concatenate([rows.numpy()[result.misses_of] for rows, result in parts])
+    places = np.argsort(missed, kind="stable")
+    why = [text for result in results for text in result.misses_why]
+    return SearchResult(
+        status=status,
+        reason=reason,
+        of=of[order],
+        x_cf=torch.cat([result.x_cf for result in results])[order],
+        decoded=_stack([result.decoded for result in results]).iloc[order.numpy()].reset_index(drop=True),
+        cost=torch.cat([result.cost for result in results])[order],
+        score=torch.cat([result.score for result in results])[order],
+        misses=_stack([result.misses for result in results]).iloc[places],
+        misses_of=missed[places],
+        misses_why=[why[i] for i in places],
+    )
+
+
+def _stack(frames: list[pd.DataFrame]) -> pd.DataFrame:
+    """Concatenate tables; empty ones keep their dtypes to themselves."""
+    filled = [frame for frame in frames if len(frame)]
+    return pd.concat(filled, ignore_index=True) if filled else frames[0]
 
 
 @torch.no_grad()
-def search_rows(engine: Engine, encoder: Encoder, request: SearchRequest) -> SearchResult:
-    """Search the rows, verify what is found on the decoded rows, and give every row its verdict."""
+def search_rows(
+    engine: Engine, encoder: Encoder, request: SearchRequest, *, reasons: bool = True
+) -> SearchResult:
+    """Search the rows, verify what is found on the decoded rows, and give every row its verdict.
+
+    Without ``reasons``, a row that has no answer gets neither a reason nor a nearest miss.
+    """
     n = len(request.frame)
     status, reason = np.full(n, "", dtype=object), np.full(n, "", dtype=object)
     usable = request.encoded.usable
@@ -104,6 +169,7 @@ def search_rows(engine: Engine, encoder: Encoder, request: SearchRequest) -> Sea
         parts = [both]
     left = torch.from_numpy((status == "infeasible").nonzero()[0])
     reason[left.numpy()] = "no answer was found; the time was over before the reason was looked for"
+    left = left if reasons else left[:0]
     missed = [_diagnose(engine, encoder, request, some, reason) for some in request.in_time(left)]
     misses = _Answers.concat(encoder, request.frame, missed)
     if request.relaxed and len(misses.of):
@@ -249,12 +315,9 @@ def _select(result: SearchResult, places: Tensor) -> SearchResult:
     missed = row_of.numpy()[result.misses_of]
     order = np.flatnonzero(missed >= 0)
     order = order[np.argsort(missed[order], kind="stable")]
-    status, reason = result.status[index], result.reason[index]
-    for row in np.flatnonzero(status == "infeasible"):
-        reason[row] = f"no other outcome has an answer; for the most likely one: {reason[row]}"
     return SearchResult(
-        status=status,
-        reason=reason,
+        status=result.status[index],
+        reason=result.reason[index],
         of=row_of[result.of[mine]],
         x_cf=result.x_cf[mine],
         decoded=result.decoded.iloc[mine.numpy()].reset_index(drop=True),
@@ -268,12 +331,15 @@ def _select(result: SearchResult, places: Tensor) -> SearchResult:
 
 @torch.no_grad()
 def plausibility_scores(engine: Engine, encoded: Encoded, choices: list[Targets]) -> npt.NDArray[np.float64]:
-    """Return the plausibility scores of rows for their targets, NaN for unreadable rows, shape ``(n,)``."""
-    if len(choices) != 1:
+    """Return the plausibility scores of rows for their targets, NaN for unreadable rows, shape ``(n,)``.
+
+    For an interval it is the best score of the bins that the interval meets.
+    """
+    if len(choices) != 1 and choices[0].low is None:
         raise InvalidInputError("`target` must name one outcome for each row; 'other' leaves it open.")
     usable = torch.from_numpy(encoded.usable)
-    x, y = encoded.x[usable], choices[0].y[usable]
+    x, everyone = encoded.x[usable], torch.arange(int(usable.sum()))
     values = np.full(len(encoded.usable), np.nan)
-    scores = row_scores(engine.plausibility, x, y, with_margin=False)
-    values[encoded.usable] = scores.score(x, torch.arange(len(x))).numpy()
+    scores = [row_scores(engine.plausibility, x, own.y[usable], with_margin=False) for own in choices]
+    values[encoded.usable] = torch.stack([own.score(x, everyone) for own in scores]).amax(dim=0).numpy()
     return values

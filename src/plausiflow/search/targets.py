@@ -55,7 +55,7 @@ def parse_target(
     """
     n = len(outputs)
     if criterion.edges:
-        return [_interval_targets(target, outputs, criterion)]
+        return _interval_targets(target, outputs, criterion)
     minimum = (
         None if min_probability is None else torch.full((n,), float(min_probability), dtype=torch.float64)
     )
@@ -67,14 +67,24 @@ def parse_target(
     return [Targets(target_classes(target, outputs, labels, TABLE_POLICIES, decided), minimum)]
 
 
-def _interval_targets(target: Target, values: Tensor, criterion: TargetCriterion) -> Targets:
-    """Return the interval of each row, and the bin that its prediction reaches first."""
+def _interval_targets(target: Target, values: Tensor, criterion: TargetCriterion) -> list[Targets]:
+    """Return the interval of each row with each bin that it meets, the nearest to the prediction first.
+
+    A bin that the interval only touches does not count. A row whose interval meets fewer bins than that of
+    another row repeats its last one.
+    """
     low, high = _intervals(target, len(values))
     inner = torch.tensor(criterion.edges[1:-1], dtype=torch.float64)
-    below, above = torch.bucketize(low, inner, right=True), torch.bucketize(high, inner)
-    own = torch.bucketize(values, inner, right=True)
-    nearest = torch.where(values < low, below, torch.where(values > high, above, own))
-    return Targets(nearest, low=low, high=high)
+    first, last = torch.bucketize(low, inner, right=True), torch.bucketize(high, inner)
+    own = torch.bucketize(values, inner, right=True).clamp(first, last)
+    bins = torch.arange(criterion.n_bins)
+    distance = (bins - own[:, None]).abs()
+    outside = (bins < first[:, None]) | (bins > last[:, None])
+    order = distance.masked_fill(outside, criterion.n_bins).argsort(dim=1, stable=True)
+    count = last - first + 1
+    places = torch.arange(int(count.max()) if len(count) else 1)
+    y = order.gather(1, torch.minimum(places, count[:, None] - 1))
+    return [Targets(own_bin, low=low, high=high) for own_bin in y.unbind(1)]
 
 
 def _intervals(target: Target, n: int) -> tuple[Tensor, Tensor]:

@@ -62,7 +62,8 @@ def draw_map(served: ServedModel, request: MapRequest, target: Target) -> dict[s
     assert engine is not None
     rows = _read_rows(encoder, [request.instance, *request.points])
     x = encoder.encode(rows).x
-    wanted = parse_target(target, model.predict_outputs(x[:1]), served.explainer.criterion_, model.labels)[0]
+    choices = parse_target(target, model.predict_outputs(x[:1]), served.explainer.criterion_, model.labels)
+    wanted = choices[0]
     if request.horizontal is None or request.vertical is None:
         real = engine.bank.rows.get(int(wanted.y), x[:0])
         cells, inside, (across, up) = _project(encoder.layout, x, real, engine.rules.immutable, request.size)
@@ -71,7 +72,7 @@ def draw_map(served: ServedModel, request: MapRequest, target: Target) -> dict[s
         across, up = (_feature_axis(encoder, name, rows[name], x, request.size) for name in names)
         cells = encoder.encode(_cross(rows.iloc[:1], across, up)).x
         inside = torch.ones(len(cells), dtype=torch.bool)
-    grids = _measure(served, x[:1], cells, wanted)
+    grids = _measure(served, x[:1], cells, choices)
     width = len(across.values)
     return {
         "kind": "projection" if request.horizontal is None else "features",
@@ -97,12 +98,15 @@ def _read_rows(encoder: Encoder, rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 @torch.no_grad()
-def _measure(served: ServedModel, row: Tensor, cells: Tensor, wanted: Targets) -> dict[str, Tensor]:
-    """Return the grids of a map, each of shape ``(m,)``."""
+def _measure(served: ServedModel, row: Tensor, cells: Tensor, choices: list[Targets]) -> dict[str, Tensor]:
+    """Return the grids of a map, each of shape ``(m,)``; for an interval the score of its best bin."""
     assert served.explainer.engine_ is not None
+    wanted, plausibility = choices[0], served.explainer.engine_.plausibility
     outputs = served.model.predict_outputs(cells)
-    scores = row_scores(served.explainer.engine_.plausibility, row, wanted.y, with_margin=False)
-    score = scores.score(cells, torch.zeros(len(cells), dtype=torch.long))
+    first = torch.zeros(len(cells), dtype=torch.long)
+    bins = choices if not served.labels else choices[:1]
+    scores = [row_scores(plausibility, row, own.y, with_margin=False).score(cells, first) for own in bins]
+    score = torch.stack(scores).amax(dim=0)
     if not served.labels:
         lead = served.explainer.criterion_.value(outputs, wanted).clamp(-MAX_LEAD, MAX_LEAD)
         return {"prediction": outputs, "lead": lead, "score": score}

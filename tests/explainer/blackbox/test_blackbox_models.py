@@ -157,7 +157,9 @@ def test_a_model_that_could_be_converted_may_have_a_surrogate_instead():
     # The same problem: with gradients it costs no more, without them little more.
     ratio = asked.figures["cost"].mean() / converted.figures["cost"].mean()
     assert 0.95 < ratio < 1.3
-    assert (converted.model_calls, converted.model_rows) == (0, 0)
+    # The model itself is only asked what it decides: for the rows, and for what was found.
+    assert 0 < converted.model_calls <= 4
+    assert converted.model_rows <= 10 * len(rows)
 
 
 @pytest.mark.parametrize(
