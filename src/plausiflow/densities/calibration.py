@@ -9,7 +9,7 @@ members. The work is bounded: at most ``STEPS`` searches of a few hundred rows.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -94,11 +94,12 @@ def calibrate(
     confidence: float,
     random_state: int = 0,
     n_rows: int | None = None,
+    names: Sequence[str] | None = None,
 ) -> Calibration:
     """Raise the ensemble's margins, in place, until left-out members accept the requested share.
 
     About ``n_rows`` of the training rows ``x`` are searched, 400 by default; ``y_predicted`` are the model's
-    classes of the rows.
+    classes of the rows. ``names`` are the outcomes in words, for warnings.
     """
     n_classes = len(ensemble.margin_)
     generator = torch.Generator().manual_seed(random_state)
@@ -108,12 +109,13 @@ def calibrate(
         most = ensemble.max_margin_.double()
         margin, share = _bisect(trial.passed, most, confidence, lambda: advance(1, ""))
     ensemble.margin_ = margin
-    short = [f"class {k}: {share[k]:.2f}" for k in range(n_classes) if share[k] < confidence]
+    names = names or [f"outcome {k}" for k in range(n_classes)]
+    short = [f"{name}: {share[k]:.2f}" for k, name in enumerate(names) if share[k] < confidence]
     if short:
         warnings.warn(
             f"The confidence of {confidence} cannot be reached within what a tenth of the real rows reach. A "
             f"density that did not guide the search accepts this share of the counterfactuals: "
-            f"{', '.join(short)}. More rows of these classes would help.",
+            f"{', '.join(short)}. More rows of these outcomes would help.",
             PlausibilityWarning,
             stacklevel=3,
         )

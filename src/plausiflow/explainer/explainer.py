@@ -31,7 +31,14 @@ from plausiflow.explanations import (
     realism_judge,
     verdict_table,
 )
-from plausiflow.models import DecisionThreshold, LabelSource, ModelType, TableModel, resolve_model
+from plausiflow.models import (
+    DecisionThreshold,
+    LabelSource,
+    ModelType,
+    TableModel,
+    pair_outcomes,
+    resolve_model,
+)
 from plausiflow.persistence import TrainingSummary
 from plausiflow.report import explainer_table
 from plausiflow.search import (
@@ -162,7 +169,8 @@ class Explainer:
 
         Args:
             x: Training rows.
-            y: Their outcomes; only ``labels="given"`` needs one for every row.
+            y: Their outcomes; only ``labels="given"`` needs one for every row. A Series is paired with the
+                rows by its index, anything else by position.
         """
         schema = Schema.infer(x, kinds=self.kinds, orders=self.orders, special=self.special)
         encoder = Encoder(schema, self.missing)
@@ -180,6 +188,7 @@ class Explainer:
             deviations=absolute_deviations(encoder.layout, encoded),
             prices=rules.prices,
         )
+        y = pair_outcomes(x.index, y)
         model, classes, criterion = self._resolve(encoder, x, encoded, y)
         rows = TrainingRows(
             frame=x,

@@ -11,7 +11,7 @@ from plausiflow.models.decision import (
 )
 from plausiflow.models.networks import LinearClassifier, MLPClassifier, NetworkClassifier
 from plausiflow.models.node import NODE
-from plausiflow.models.outcomes import encode_labels, is_continuous
+from plausiflow.models.outcomes import encode_labels, is_continuous, pair_outcomes
 from plausiflow.models.predictor import OutputKind, Predictor, outputs_differ, restore_predictor
 from plausiflow.models.resolve import LabelSource, ModelType, resolve_model
 from plausiflow.models.sklearn.columns import Fitted, InputFormat, UnsupportedModelError
@@ -33,7 +33,7 @@ __all__ = [
     "InputFormat", "LabelSource", "LinearClassifier", "MLPClassifier", "ModelType", "NetworkClassifier",
     "OutputKind", "Predictor", "Surrogate", "TableModel", "TableModule", "TorchClassifier",
     "UnsupportedModelError", "convert_classifier", "convert_regressor", "encode_labels", "is_continuous",
-    "is_decision_threshold", "outputs_differ", "parse_cutoffs", "resolve_model", "restore_predictor",
-    "restore_relaxed_trees", "restore_trained_surrogate", "stated_cutoffs", "torch_classifier",
-    "torch_regressor",
+    "is_decision_threshold", "outputs_differ", "pair_outcomes", "parse_cutoffs", "resolve_model",
+    "restore_predictor", "restore_relaxed_trees", "restore_trained_surrogate", "stated_cutoffs",
+    "torch_classifier", "torch_regressor",
 ]  # fmt: skip

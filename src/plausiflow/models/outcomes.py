@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,33 @@ from torch import Tensor
 
 from plausiflow.errors import InvalidInputError, ShapeError
 from plausiflow.tables import to_python
+
+T = TypeVar("T")
+
+
+def pair_outcomes(index: pd.Index, y: T) -> T | pd.Series:
+    """Return outcomes in the order of the rows: a Series with the labels of the rows is paired by its index.
+
+    Anything else, and a Series without labels of its own (numbered 0, 1, ... while the rows are not, or the
+    other way round), keeps its order.
+
+    Example:
+        >>> pair_outcomes(pd.Index(["b", "a"]), pd.Series([1, 2], index=["a", "b"])).tolist()
+        [2, 1]
+    """
+    if not isinstance(y, pd.Series) or len(y) != len(index) or y.index.equals(index):
+        return y
+    known = y.index.isin(index)
+    if known.all() and index.is_unique and y.index.is_unique:
+        return y.loc[index]
+    numbered = pd.RangeIndex(len(index))
+    if not known.any() and (index.equals(numbered) or y.index.equals(numbered)):
+        return y
+    raise InvalidInputError(
+        "`y` must have the index of `x`, in any order, so that each row gets its own outcome; "
+        f"{int((~known).sum())} of {len(y)} labels of `y` are not labels of `x`, or some are repeated. "
+        "Select the same rows of both, or pass `y.to_numpy()` if they are in the same order."
+    )
 
 
 def encode_labels(y: Sequence[Any] | pd.Series | np.ndarray, n_rows: int) -> tuple[tuple[Any, ...], Tensor]:

@@ -45,6 +45,7 @@ from plausiflow.search.costs import CostModel
 from plausiflow.search.engine import Engine
 from plausiflow.search.method_search import MethodSearch, RowSearch
 from plausiflow.search.mixed import MixedSearch, SearchStrategy
+from plausiflow.search.targets import outcome_names
 from plausiflow.search.true_model import TrueModel
 from plausiflow.solvers import SQP
 from plausiflow.tables import Encoder
@@ -186,7 +187,8 @@ def build_engine(rows: TrainingRows, context: SearchContext) -> Engine:
         decided = context.model.decide(outputs, rows.x, rows.frame)
     _warn_of_missing_outcomes(decided, context.model.labels)
     if context.settings.confidence is not None and isinstance(plausibility, Calibratable):
-        _calibrate(engine, plausibility, rows, decided, context.settings)
+        names = outcome_names(context.model.labels, context.criterion)
+        _calibrate(engine, plausibility, rows, decided, context.settings, names)
     valid = _valid_rows(engine, rows, outputs, decided)
     bank, wider = (
         Bank(_plausible_rows(plausibility, valid, with_margin=with_margin), typical)
@@ -286,7 +288,12 @@ def _warn_of_missing_outcomes(decided: Tensor, labels: tuple[Any, ...]) -> None:
 
 
 def _calibrate(
-    engine: Engine, ensemble: Calibratable, rows: TrainingRows, decided: Tensor, settings: FitSettings
+    engine: Engine,
+    ensemble: Calibratable,
+    rows: TrainingRows,
+    decided: Tensor,
+    settings: FitSettings,
+    names: list[str],
 ) -> None:
     """Raise the margins; a model without gradients is represented by its surrogate."""
     assert settings.confidence is not None
@@ -308,6 +315,7 @@ def _calibrate(
         confidence=settings.confidence,
         random_state=settings.random_state,
         n_rows=CALIBRATION_ROWS,
+        names=names,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -224,6 +225,13 @@ def targets_as_text(targets: Targets, labels: tuple[Any, ...], usable: Mask) -> 
     for row in np.flatnonzero(usable):
         texts[row] = _interval_text(float(targets.low[row]), float(targets.high[row]))
     return texts
+
+
+def outcome_names(labels: tuple[Any, ...], criterion: TargetCriterion) -> list[str]:
+    """Return the labels of the classes, or the bins of a predicted number, in words."""
+    if labels:
+        return [repr(label) for label in labels]
+    return [_interval_text(low, high) for low, high in pairwise(criterion.edges)]
 
 
 def _interval_text(low: float, high: float) -> str:

@@ -204,8 +204,8 @@ def test_a_class_that_cannot_reach_it_is_warned_about_with_its_share_and_margin_
     assert found.passed[1] < 0.8
     assert found.margin[1] == ensemble.max_margin_[1]
     assert "The confidence of 0.8 cannot be reached within what a tenth of the real rows reach" in text
-    assert f"class 1: {float(found.passed[1]):.2f}" in text
-    assert "More rows of these classes would help" in text
+    assert f"outcome 1: {float(found.passed[1]):.2f}" in text
+    assert "More rows of these outcomes would help" in text
     assert "class 0" not in text
     assert found.passed[0] >= 0.8
 

@@ -150,7 +150,7 @@ def test_another_solver_is_calibrated_by_the_sqp(brief, monkeypatch):
 def test_a_class_out_of_reach_is_warned_about_by_fit(ensemble):
     x, y = table()
     with pytest.warns(
-        PlausibilityWarning, match=r"The confidence of 0\.95 cannot be reached.*class 1: 0\.\d\d.*More rows"
+        PlausibilityWarning, match=r"The confidence of 0\.95 cannot be reached.*outcome 1: 0\.\d\d.*More rows"
     ):
         PPCEF(classifier=line(), density=disagreeing(ensemble, 1)).fit(x, y)
 

@@ -5,9 +5,9 @@ from functools import partial
 import pytest
 
 from blackboxes import CASES, TREES
-from plausiflow import explainer as explainer_module
 from plausiflow.core.training import Training
 from plausiflow.densities import mixed
+from plausiflow.explainer import explainer as explainer_module
 from plausiflow.models import black_box, surrogate
 from plausiflow.search import black_box as verified
 from plausiflow.search import fit as fitting
