@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from plausiflow import Range
-from plausiflow.cli.options import parse_interval, parse_range, parse_target
+from plausiflow.cli.options import parse_cutoffs, parse_interval, parse_range, parse_target
 from plausiflow.errors import InvalidInputError
 from plausiflow.tables.schema import Schema
 from plausiflow.tables.text import parse_column, parse_column_as
@@ -124,3 +124,17 @@ def test_a_range_is_a_column_and_its_bounds():
     for text in ("income", "income=5", "=1:2", "income=a:b", "income=:"):
         with pytest.raises(InvalidInputError, match="such as income=0:5000"):
             parse_range(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [(None, None), ("0.3", 0.3), ("yes=0.3", {"yes": 0.3}), ("no=0.4, yes=0.2", {"no": 0.4, "yes": 0.2})],
+)
+def test_cutoffs_are_a_number_or_belong_to_outcomes(text, expected):
+    assert parse_cutoffs(text, pd.Series(["no", "yes", None])) == expected
+
+
+@pytest.mark.parametrize("text", ["half", "yes=", "perhaps=0.2"])
+def test_a_cutoff_that_cannot_be_read_is_an_error(text):
+    with pytest.raises(InvalidInputError, match="--decision-threshold must be"):
+        parse_cutoffs(text, pd.Series(["no", "yes"]))

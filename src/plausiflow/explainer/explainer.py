@@ -16,7 +16,6 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from torch import Tensor
 
 from plausiflow.constraints import CompiledRules, LockedFeatures, Rule
 from plausiflow.core import Context, Density, Plausibility, Solver, TargetCriterion
@@ -54,12 +53,12 @@ from plausiflow.search import (
     Target,
     TrainingRows,
     absolute_deviations,
-    bin_outcomes,
     build_engine,
     check_settings,
     feature_weights,
     learn_plausibility,
     log_proba_of,
+    make_criterion,
     parse_target,
     plausibility_scores,
     predicted_labels,
@@ -189,7 +188,9 @@ class Explainer:
             prices=rules.prices,
         )
         y = pair_outcomes(x.index, y)
-        model, classes, criterion = self._resolve(encoder, x, encoded, y)
+        chosen = (self.labels, self.random_state, self.decision_threshold)
+        model, outcomes = resolve_model(self.model, self.model_type, encoder, x, encoded, y, *chosen)
+        criterion, classes = make_criterion(model, outcomes, self.margin)
         rows = TrainingRows(
             frame=x,
             x=encoded,
@@ -212,26 +213,6 @@ class Explainer:
         """What a fit needs to know."""
         names = [f.name for f in fields(FitSettings)]
         return FitSettings(**{name: getattr(self, name) for name in names})
-
-    def _resolve(
-        self, encoder: Encoder, frame: pd.DataFrame, x: Tensor, y: Sequence[Any] | pd.Series | None
-    ) -> tuple[TableModel, Tensor, TargetCriterion]:
-        """Return the model, the class or bin of each training row, and the criterion of targets."""
-        model, outcomes = resolve_model(
-            self.model,
-            self.model_type,
-            encoder,
-            frame,
-            x,
-            y,
-            self.labels,
-            self.random_state,
-            self.decision_threshold,
-        )
-        if model.labels:
-            return model, outcomes, TargetCriterion(self.margin, cutoffs=model.decision.cutoffs)
-        edges, classes = bin_outcomes(outcomes)
-        return model, classes, TargetCriterion(self.margin, edges, unit=0.1 * float(outcomes.std()))
 
     def explain(
         self,

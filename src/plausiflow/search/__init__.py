@@ -13,6 +13,7 @@ from plausiflow.search.fit import (
     build_engine,
     learn_plausibility,
     log_proba_of,
+    make_criterion,
     monotone_features,
     restore_engine,
 )
@@ -42,7 +43,7 @@ __all__ = [
     "Engine", "Feasible", "FitSettings", "MakeMethod", "MixedSearch", "ReadRows", "SearchContext",
     "SearchRequest", "SearchResult", "Target", "TrainingRows",
     "absolute_deviations", "bin_outcomes", "build_engine", "build_problem", "check_settings",
-    "corners_of", "feature_weights", "learn_plausibility", "log_proba_of", "monotone_features",
-    "parse_target", "plausibility_scores", "predicted_labels", "prepare_request", "read_rows",
-    "restore_engine", "search_targets", "target_classes", "targets_as_text",
+    "corners_of", "feature_weights", "learn_plausibility", "log_proba_of", "make_criterion",
+    "monotone_features", "parse_target", "plausibility_scores", "predicted_labels", "prepare_request",
+    "read_rows", "restore_engine", "search_targets", "target_classes", "targets_as_text",
 ]  # fmt: skip

@@ -45,7 +45,7 @@ from plausiflow.search.costs import CostModel
 from plausiflow.search.engine import Engine
 from plausiflow.search.method_search import MethodSearch, RowSearch
 from plausiflow.search.mixed import MixedSearch, SearchStrategy
-from plausiflow.search.targets import outcome_names
+from plausiflow.search.targets import bin_outcomes, outcome_names
 from plausiflow.search.true_model import TrueModel
 from plausiflow.solvers import SQP
 from plausiflow.tables import Encoder
@@ -175,6 +175,14 @@ def learn_plausibility(
         return plausibility, None
     judges = Judges(count=settings.judges, quantile=quantile, base=base, context=context)
     return plausibility, judges.fit(single, rows.classes, n_classes=rows.n_classes)
+
+
+def make_criterion(model: TableModel, outcomes: Tensor, margin: float) -> tuple[TargetCriterion, Tensor]:
+    """Return how targets are compared, and the class or bin of each training row, shape ``(n,)``."""
+    if model.labels:
+        return TargetCriterion(margin, cutoffs=model.decision.cutoffs), outcomes
+    edges, classes = bin_outcomes(outcomes)
+    return TargetCriterion(margin, edges, unit=0.1 * float(outcomes.std())), classes
 
 
 def build_engine(rows: TrainingRows, context: SearchContext) -> Engine:

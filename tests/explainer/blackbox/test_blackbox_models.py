@@ -67,7 +67,7 @@ def test_repr_says_what_the_model_resolves_to(cases, name):
     text = repr(case.explainer)
     assert text.startswith(f"Explainer({type(case.model).__name__}, resolved as: ")
     assert case.description in text
-    assert text.endswith("every answer is verified on the model itself)")
+    assert "every answer is verified on the model itself" in text
 
 
 @every_case
