@@ -37,7 +37,7 @@ from plausiflow.cli.training import (
 from plausiflow.errors import InvalidInputError
 from plausiflow.explainer import Explainer
 from plausiflow.models import NetworkClassifier
-from plausiflow.tables import Schema, to_python
+from plausiflow.tables import to_python
 
 Labels = Literal["given", "model", "bayes"]
 Missing = Literal["keep", "impute"]
@@ -206,7 +206,7 @@ def _train_model(
     held_out = split_held_out(y, share, numbers=numbers, seed=seed)
     train_x, train_y = x[~held_out], y[~held_out]
     known = train_y.notna()
-    schema = Schema.infer(train_x, kinds=explainer.kinds, orders=explainer.orders, special=explainer.special)
+    schema = explainer.infer_schema(train_x)
     used = [f.name for f in schema.features if f.kind not in ("identifier", "constant")]
     model = make_model(kind, train_x.loc[known, used], train_y[known], numbers=numbers, seed=seed)
     if kind == "gbm" and not numbers and explainer.decision_threshold is not None:
@@ -226,7 +226,7 @@ def _load_model(x: pd.DataFrame, y: pd.Series, path: Path, explainer: Explainer)
     """Load a model that was trained elsewhere; the density is fitted to all rows."""
     if path.is_dir():
         saved = Explainer.load(path)
-        schema = Schema.infer(x, kinds=explainer.kinds, orders=explainer.orders, special=explainer.special)
+        schema = explainer.infer_schema(x)
         assert saved.encoder_ is not None
         same = (saved.encoder_.schema, saved.encoder_.missing) == (schema, explainer.missing)
         if isinstance(saved.model, NetworkClassifier) and not same:

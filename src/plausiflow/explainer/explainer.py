@@ -103,6 +103,7 @@ class Explainer:
         margin: By how much the target class must win.
         kinds: Kinds of columns that are not what they look like, by name.
         orders: Levels of ordered categories, lowest first, by name.
+        steps: Steps of numbers, as in ``{"amount": 500}``: a changed number is a multiple; found by default.
         special: Special values of numbers, as in ``{"days": [-1]}``; ``[]`` for none, and found by default.
         missing: ``"keep"`` keeps a missing value, ``"impute"`` fills in the median or the commonest level.
         judges: Number of independent densities that give every answer a second opinion.
@@ -135,6 +136,7 @@ class Explainer:
     kinds: Mapping[str, Kind] | None = None
     orders: Mapping[str, Sequence[Any]] | None = None
     special: Mapping[str, Sequence[float]] | None = None
+    steps: Mapping[str, float] | None = None
     missing: Literal["keep", "impute"] = "keep"
     judges: int = 3
     model_rows: int = 600
@@ -163,6 +165,10 @@ class Explainer:
 
     _repr_html_ = explainer_table
 
+    def infer_schema(self, x: pd.DataFrame) -> Schema:
+        """Return what the columns of a table are, with the settings of this explainer."""
+        return Schema.infer(x, kinds=self.kinds, orders=self.orders, special=self.special, steps=self.steps)
+
     def fit(self, x: pd.DataFrame, y: Sequence[Any] | pd.Series | None = None) -> Self:
         """Learn from a table and the outcomes of its rows.
 
@@ -171,7 +177,7 @@ class Explainer:
             y: Their outcomes; only ``labels="given"`` needs one for every row. A Series is paired with the
                 rows by its index, anything else by position.
         """
-        schema = Schema.infer(x, kinds=self.kinds, orders=self.orders, special=self.special)
+        schema = self.infer_schema(x)
         encoder = Encoder(schema, self.missing)
         rules = CompiledRules(self.constraints, schema, encoder.layout)
         if not encoder.layout.blocks:

@@ -124,7 +124,7 @@ def check_settings(given: Mapping[str, Any]) -> None:
         ),
     } | {
         name: ("a mapping from column names, or None", isinstance(given[name], Mapping | None))
-        for name in ("weights", "kinds", "orders", "special")
+        for name in ("weights", "kinds", "orders", "special", "steps")
     }
     raise_unless(fine, {name: given[name] for name in fine})
 

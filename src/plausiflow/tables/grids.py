@@ -16,6 +16,8 @@ from plausiflow.tables.features import Dtype
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 MAX_DECIMALS = 6
+KEPT, FEW = 0.99, 10
+DRAWS, DRAWN = 64, 8
 
 
 def float_dtype(dtype: Dtype) -> np.dtype[Any]:
@@ -32,6 +34,49 @@ def round_to_grid(values: FloatArray, step: float, decimals: int) -> FloatArray:
         array([0.3, 0. ])
     """
     return np.round(np.rint(values / step) * step, decimals) + 0.0
+
+
+def find_common_grid(
+    values: FloatArray, counts: npt.NDArray[np.int64], dtype: np.dtype[Any]
+) -> tuple[float, int] | None:
+    """Return the largest step that at least 99 % of the rows are multiples of, and their decimals.
+
+    ``values`` are distinct, with their counts. Zeros do not count: they are multiples of every step. One odd
+    value does not destroy a grid, but at least eleven values must be on it; otherwise this is the step of all
+    values, or None. Candidates for the step are common divisors of a few rows, drawn at random.
+
+    Example:
+        >>> amounts = np.append(np.arange(1.0, 41.0) * 500, 1234.0)
+        >>> find_common_grid(amounts, np.append(np.full(40, 5), 1), np.dtype(np.float64))
+        (500.0, 0)
+    """
+    exact, some = find_grid(values, dtype), values != 0
+    values, counts = values[some], counts[some]
+    needed = KEPT * counts.sum()
+    for decimals in range(MAX_DECIMALS + 1):
+        factor = 10.0**decimals
+        if not len(values) or np.abs(values).max() * factor > 2**50:
+            return exact
+        with np.errstate(over="ignore"):
+            written = np.round(values, decimals).astype(dtype) == values
+        if counts[written].sum() >= needed:
+            break
+    else:
+        return exact
+    whole = np.abs(np.rint(values * factor)).astype(np.int64)
+    rng, share = np.random.default_rng(0), counts * written / counts[written].sum()
+    drawn = rng.choice(len(whole), size=(DRAWS, DRAWN), p=share)
+    finest = 2.0 ** min(np.finfo(dtype).nmant - 3, 45)
+    for step in sorted(set(np.gcd.reduce(whole[drawn], axis=1).tolist()), reverse=True):
+        kept = written & (whole % step == 0)
+        if kept.sum() > FEW and counts[kept].sum() >= needed and whole.max() <= finest * step:
+            return (step / factor, decimals) if exact is None or step / factor > exact[0] else exact
+    return exact
+
+
+def decimals_of(step: float) -> int | None:
+    """Return the number of decimals of a step, None if there are more than six."""
+    return next((digits for digits in range(MAX_DECIMALS + 1) if round(step, digits) == step), None)
 
 
 def find_grid(values: FloatArray, dtype: np.dtype[Any]) -> tuple[float, int] | None:

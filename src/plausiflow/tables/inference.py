@@ -6,7 +6,8 @@ The rules, in this order:
 2. Booleans: boolean.
 3. Text, objects and categories: ordered if the dtype is ordered. Otherwise category, but identifier if there
    are at least 50 rows and 95 % of the values are distinct (never for a categorical dtype).
-4. Numbers with at most 10 distinct values and at least 5 rows for each: ordered.
+4. Numbers with at most 10 distinct values and at least 5 rows for each: ordered. So are codes: numbers with
+   at most 30 distinct values, each in at least 5 rows, of which less than a third of the possible ones occur.
 5. Integers that are too large for a float, or that are distinct in at least 50 rows and sorted, consecutive
    or named like an id: identifier.
 6. Numbers on a grid of at most two decimals (six if at most half of the values are distinct): integer.
@@ -29,12 +30,21 @@ import pandas as pd
 from plausiflow.errors import InvalidInputError
 from plausiflow.tables.cells import Mask, factorize, is_missing, level_key
 from plausiflow.tables.features import CellValue, Feature, Kind
-from plausiflow.tables.grids import MAX_DECIMALS, FloatArray, find_grid, float_dtype, round_to_grid
+from plausiflow.tables.grids import (
+    MAX_DECIMALS,
+    FloatArray,
+    decimals_of,
+    find_common_grid,
+    find_grid,
+    float_dtype,
+    round_to_grid,
+)
 from plausiflow.tables.special import find_special
 
 FEW_LEVELS, ROWS_PER_LEVEL = 10, 5
 IDENTIFIER_ROWS, IDENTIFIER_SHARE = 50, 0.95
 FEW_DECIMALS = 2
+MOST_CODES = 30
 HEAVY_TAIL = 10
 
 Family: TypeAlias = Literal["boolean", "number", "text"]
@@ -47,25 +57,30 @@ def describe(
     kind: Kind | None = None,
     order: Sequence[CellValue] | None = None,
     special: Sequence[float] | None = None,
+    step: float | None = None,
 ) -> tuple[Feature, str | None]:
     """Return the feature of a column, and a warning if its inferred kind may be wrong.
 
     ``kind`` is the kind that the user chose, or None to infer it; ``order`` are the levels of an ordered
-    category, lowest first; ``special`` are the special values of a number, or None to find them.
+    category, lowest first; ``special`` and ``step`` are the special values and the
+    step of a number, or None to find them.
     """
     name, can_miss, warning = str(cells.name), bool(is_missing(cells).any()), None
     if kind == "identifier":
         return Feature(name=name, kind=kind, dtype=cells.dtype, can_miss=can_miss), None
-    column = _Column(cells, special)
+    column = _Column(cells, special, step)
     if kind is None:
         kind, warning = ("ordered", None) if order is not None else _guess(column)
+        if step is not None and kind in ("ordered", "continuous") and column.family == "number":
+            kind, warning = "integer", None
     elif objection := _objection(column, kind, order):
         raise column.problem(f"cannot be of kind {kind!r}: {objection}")
     details: dict[str, Any] = {}
     if kind in ("continuous", "integer"):
         details = _number(column, on_grid=kind == "integer")
-    elif special:
-        raise column.problem(f"cannot have special values: {_no_number(kind)}")
+    elif special or step is not None:
+        setting = "special" if special else "steps"
+        raise column.problem(f"cannot be in `{setting}`: {_no_number(kind, setting)}")
     elif kind != "identifier":
         levels = tuple(_ordered_levels(column, order))
         counts = [column.spellings[level_key(level)][1] for level in levels]
@@ -76,8 +91,10 @@ def describe(
 class _Column:
     """The distinct values of a column, their counts and their type."""
 
-    def __init__(self, cells: pd.Series, special: Sequence[float] | None = None) -> None:
-        self.cells, self._declared = cells, special
+    def __init__(
+        self, cells: pd.Series, special: Sequence[float] | None = None, step: float | None = None
+    ) -> None:
+        self.cells, self._declared, self._step = cells, special, step
         codes, self.values = factorize(cells)
         self.counts = np.bincount(codes[codes >= 0], minlength=len(self.values))
         self.present = int(self.counts.sum())
@@ -157,7 +174,22 @@ class _Column:
     @cached_property
     def grid(self) -> tuple[float, int] | None:
         """The step of its ordinary numbers and their decimals, or None without a grid."""
-        return find_grid(self.numbers[self.ordinary], float_dtype(self.cells.dtype))
+        if self._step is not None:
+            return self._step, decimals_of(self._step) or 0
+        dtype, own = float_dtype(self.cells.dtype), self.ordinary
+        return find_common_grid(self.numbers[own], self.counts[own], dtype)
+
+    @cached_property
+    def is_code(self) -> bool:
+        """Whether its numbers are codes: few known values with gaps between them.
+
+        Every value has at least five rows, so that values that were never seen are rare, and less than a
+        third of the multiples of the step between the smallest and the largest value occur.
+        """
+        grid = find_grid(self.numbers, float_dtype(self.cells.dtype))
+        if grid is None or self.distinct > MOST_CODES or self.counts.min() < ROWS_PER_LEVEL:
+            return False
+        return bool(3 * self.distinct < np.ptp(self.numbers) / grid[0] + 1)
 
     def median(self, among: Mask) -> float:
         """Return the lower median of some of the distinct values, weighted by their counts."""
@@ -177,6 +209,11 @@ def _guess(column: _Column) -> tuple[Kind, str | None]:
     few = column.distinct <= FEW_LEVELS and column.present >= ROWS_PER_LEVEL * column.distinct
     if ordered or (column.family == "number" and few):
         return "ordered", None
+    if column.family == "number" and column.is_code:
+        return "ordered", (
+            f"`{name}` is treated as an ordered category: it has {column.distinct} known values with gaps "
+            f"between them, like codes. If they are amounts, set its kind: kinds={{{name!r}: 'integer'}}."
+        )
     if _is_identifier(column):
         return "identifier", (
             f"`{name}` is treated as an identifier and never changed: it has {column.distinct} distinct "
@@ -244,11 +281,11 @@ def _ordered_levels(column: _Column, order: Sequence[CellValue] | None) -> list[
     return sorted(seen, key=lambda level: ranks[level_key(level)])
 
 
-def _no_number(kind: Kind) -> str:
-    """Return why a feature of a kind cannot have special values, and what to do."""
+def _no_number(kind: Kind, setting: str) -> str:
+    """Return why a feature of a kind cannot have special values or a step, and what to do."""
     if kind in ("ordered", "category", "boolean"):
-        return f"its kind is {kind!r}, so each value is a level of its own. Leave it out of `special`"
-    return f"its kind is {kind!r}. Leave it out of `special`, or set its kind to 'integer' or 'continuous'"
+        return f"its kind is {kind!r}, so each value is a level of its own. Leave it out of `{setting}`"
+    return f"its kind is {kind!r}. Leave it out of `{setting}`, or set its kind to 'integer'"
 
 
 def _number(column: _Column, *, on_grid: bool) -> dict[str, Any]:
@@ -257,11 +294,20 @@ def _number(column: _Column, *, on_grid: bool) -> dict[str, Any]:
     A tail is heavy if no value is negative and the largest is more than 10 times the median of the positive
     values: on a linear scale, half of these would share a tenth of the range.
     """
-    values = column.numbers[column.ordinary]
+    values, dtype = column.numbers[column.ordinary], float_dtype(column.cells.dtype)
     minimum, maximum = float(values.min()), float(values.max())
     if not np.isfinite(maximum - minimum):
         raise column.problem(f"ranges from {minimum} to {maximum}, which is too wide for a float. Rescale it")
     step, decimals = column.grid if on_grid and column.grid is not None else (0.0, 0)
+    if step:
+        # The range is that of the values on the grid; a declared step may have none.
+        kept = round_to_grid(values, step, decimals).astype(dtype) == values
+        if kept.any():
+            minimum, maximum = float(values[kept].min()), float(values[kept].max())
+        else:
+            minimum, maximum = np.ceil(minimum / step) * step, np.floor(maximum / step) * step
+        if minimum > maximum:
+            raise column.problem(f"has no multiple of {step:g} in its range. Use a smaller step")
     ends = np.array([minimum, maximum, column.median(column.ordinary)])
     if step:
         ends = round_to_grid(ends, step, decimals)

@@ -13,7 +13,9 @@ from typing import Any
 import pandas as pd
 
 from plausiflow.errors import InvalidInputError
+from plausiflow.tables.families import common_kinds
 from plausiflow.tables.features import KINDS, CellValue, Feature, Kind
+from plausiflow.tables.grids import MAX_DECIMALS, decimals_of
 from plausiflow.tables.inference import describe
 
 __all__ = ["Feature", "Kind", "Schema", "SchemaWarning", "frame_problems"]
@@ -43,6 +45,7 @@ class Schema:
         kinds: Mapping[str, Kind] | None = None,
         orders: Mapping[str, Sequence[CellValue]] | None = None,
         special: Mapping[str, Sequence[float]] | None = None,
+        steps: Mapping[str, float] | None = None,
     ) -> Schema:
         """Infer the kind of each column from its dtype and its values.
 
@@ -55,13 +58,16 @@ class Schema:
             special: Special values of numbers, such as ``{"days_since_contact": [-1]}``, each a state of its
                 own; ``[]`` for none. Values that no row has are left out. They are found in the data for
                 columns that are not named; see :mod:`plausiflow.tables.special`.
+            steps: Steps of numbers, such as ``{"amount": 500}``: a number that changes becomes a multiple. By
+                default, the largest step that at least 99 % of the rows keep.
 
         Raises:
             InvalidInputError: The frame, a column or a setting cannot be used; the message lists all.
 
         Warns:
-            SchemaWarning: A column is treated as an identifier.
+            SchemaWarning: A column is treated as an identifier or as codes, or like its family.
         """
+        steps = dict(steps or {})
         kinds, orders, special = dict(kinds or {}), dict(orders or {}), dict(special or {})
         problems = frame_problems(frame)
         if problems:
@@ -69,21 +75,28 @@ class Schema:
         sizes = zip(frame.shape, ("rows", "columns"), strict=True)
         problems, features = [f"the frame has no {what}" for n, what in sizes if not n], []
         problems += _setting_problems(frame, kinds, orders, special)
-        usable = {name: values for name, values in special.items() if _are_numbers(values)}
+        problems += _step_problems(frame, kinds, orders, steps)
+        known = {name: kind for name, kind in kinds.items() if kind in KINDS}
+        listed = {name: values for name, values in special.items() if _are_numbers(values)}
+        fine = {name: step for name, step in steps.items() if _is_step(step)}
+        notes: list[str] = []
         for name in frame.columns if len(frame) else ():
-            kind = kinds.get(name)
             try:
-                feature, warning = describe(
-                    frame[name], kind if kind in KINDS else None, orders.get(name), usable.get(name)
+                feature, note = describe(
+                    frame[name], known.get(name), orders.get(name), listed.get(name), fine.get(name)
                 )
             except InvalidInputError as error:
                 problems.append(str(error).rstrip("."))
                 continue
             features.append(feature)
-            if warning:
-                warnings.warn(warning, SchemaWarning, stacklevel=2)
+            notes += [note] if note else []
         if problems:
             raise _unusable(problems)
+        settled = {*kinds, *orders, *special, *steps}
+        alike, family_notes = common_kinds(frame, [f for f in features if f.name not in settled])
+        features = [describe(frame[f.name], alike[f.name])[0] if f.name in alike else f for f in features]
+        for note in notes + family_notes:
+            warnings.warn(note, SchemaWarning, stacklevel=2)
         return cls(tuple(features))
 
     @cached_property
@@ -153,6 +166,31 @@ def _setting_problems(
         if not _are_numbers(values)
     ]
     return problems
+
+
+def _step_problems(
+    frame: pd.DataFrame,
+    kinds: Mapping[str, Kind],
+    orders: Mapping[str, Sequence[CellValue]],
+    steps: Mapping[str, float],
+) -> list[str]:
+    problems = [
+        f"`steps` names {name!r}, which is not a column" for name in steps if name not in frame.columns
+    ]
+    for name, step in steps.items():
+        if not _is_step(step):
+            problems.append(
+                f"`steps` for {name!r} must be a positive number with at most {MAX_DECIMALS} decimals; "
+                f"got {step!r}"
+            )
+        if name in orders or kinds.get(name, "integer") != "integer":
+            problems.append(f"`steps` has {name!r}, but `kinds` or `orders` say that it is not 'integer'")
+    return problems
+
+
+def _is_step(step: object) -> bool:
+    """Return whether a setting is a positive number with few decimals."""
+    return _are_numbers([step]) and step > 0 and decimals_of(step) is not None  # type: ignore[operator, arg-type]
 
 
 def _are_numbers(values: object) -> bool:

@@ -29,6 +29,8 @@ ROWS, SHARE = 5, 0.03
 TIMES = 4
 NEAREST = 10
 OTHERS = 11
+EXACT = 2**53
+"""Floats represent all whole numbers below it; larger ones are not special."""
 
 Counts = npt.NDArray[np.int64]
 
@@ -50,7 +52,7 @@ def find_special(values: FloatArray, counts: Counts) -> tuple[float, ...]:
     if (~special).sum() < OTHERS:
         special[:] = False
     special[_atoms(counts, special)] = True
-    return tuple(values[special].tolist())
+    return tuple(values[special & (np.abs(values) < EXACT)].tolist())
 
 
 def _number_apart(values: FloatArray, counts: Counts, *, negative: bool) -> int:

@@ -1,0 +1,94 @@
+"""Grids as people see them: odd values, declared steps, codes and families."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from pandas.testing import assert_frame_equal
+
+from plausiflow.errors import InvalidInputError
+from plausiflow.tables import Encoder, Schema, SchemaWarning
+from plausiflow.tables.grids import find_common_grid, find_grid
+
+RNG = np.random.default_rng(1)
+
+
+def feature_of(values, **settings):
+    return Schema.infer(pd.DataFrame({"a": values}), **settings).feature("a")
+
+
+@pytest.mark.parametrize("step", [500.0, 12.0, 0.5, 100.0, 0.25])
+def test_one_odd_value_does_not_destroy_a_grid(step):
+    values = step * RNG.integers(1, 80, 400)
+    assert feature_of(values).step == step
+    odd = values.copy()
+    odd[:3] += step * 0.37
+    feature = feature_of(odd)
+    assert feature.step == step
+    many = values.copy()
+    many[:40] += step * 0.3
+    assert feature_of(many).step < step
+
+
+def test_without_odd_values_the_common_grid_is_the_exact_one():
+    for values in (RNG.integers(0, 50, 300), RNG.normal(0, 1, 300).round(2), RNG.normal(0, 1, 300)):
+        distinct, counts = np.unique(values.astype(float), return_counts=True)
+        assert find_common_grid(distinct, counts, distinct.dtype) == find_grid(distinct, distinct.dtype)
+
+
+def test_odd_values_keep_their_bits_and_changed_values_are_multiples():
+    values = 500.0 * RNG.integers(1, 80, 400)
+    values[:2] = [37.0, 123456.78]
+    frame = pd.DataFrame({"a": values})
+    encoder = Encoder(Schema.infer(frame))
+    feature = encoder.schema.feature("a")
+    assert (feature.minimum, feature.maximum) == (500.0, 39500.0)
+    x = encoder.encode(frame).x
+    assert_frame_equal(encoder.decode(x, like=frame), frame, check_exact=True)
+    changed = encoder.decode(encoder.layout.snap(torch.rand_like(x)), like=frame)["a"]
+    assert (changed % 500 == 0).all()
+    assert changed.between(500, 39500).all()
+
+
+def test_a_step_is_declared():
+    values = RNG.integers(700, 20000, 300)
+    feature = feature_of(values, steps={"a": 500})
+    assert (feature.kind, feature.step) == ("integer", 500.0)
+    assert feature.minimum % 500 == feature.maximum % 500 == 0
+    assert values.min() <= feature.minimum
+    assert feature.maximum <= values.max()
+    for steps, text in (
+        ({"a": 0}, "positive"),
+        ({"a": 1e-9}, "decimals"),
+        ({"b": 1}, "not a column"),
+        ({"a": 1e6}, "no multiple"),
+    ):
+        with pytest.raises(InvalidInputError, match=text):
+            feature_of(values, steps=steps)
+    with pytest.raises(InvalidInputError, match="kinds"):
+        feature_of(values, steps={"a": 5}, kinds={"a": "category"})
+
+
+def test_numbers_that_are_codes_have_their_values_as_levels():
+    codes = np.array([1, 2, 4, 7, 30, 55, 110, 120, 210, 300, 450, 700])
+    with pytest.warns(SchemaWarning, match="like codes"):
+        feature = feature_of(RNG.permutation(np.repeat(codes, 20)))
+    assert feature.kind == "ordered"
+    assert feature.levels == tuple(codes.tolist())
+    assert feature_of(np.append(np.repeat(codes, 20), [33, 71])).kind == "integer"  # not all are known
+    assert feature_of(RNG.integers(0, 12, 400)).kind == "integer"  # no gaps
+
+
+def test_columns_of_one_family_have_one_kind():
+    frame = pd.DataFrame({f"status_{i}": RNG.integers(-2, 8, 600) for i in range(1, 6)})
+    frame["status_6"] = RNG.integers(-2, 10, 600)
+    frame["size_1"], frame["size_2"] = RNG.integers(0, 3, 600), RNG.integers(0, 9000, 600)
+    with pytest.warns(SchemaWarning, match="`status_6` is treated as 'ordered'"):
+        schema = Schema.infer(frame)
+    assert {schema.feature(f"status_{i}").kind for i in range(1, 7)} == {"ordered"}
+    assert [schema.feature(name).kind for name in ("size_1", "size_2")] == ["ordered", "integer"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Schema.infer(frame, kinds={"status_6": "integer"}).feature("status_6").kind == "integer"
