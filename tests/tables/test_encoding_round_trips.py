@@ -188,7 +188,8 @@ def test_real_tables_go_through_unchanged(name, data_directory):
     for feature in schema.features:
         old, new = frame[feature.name], decoded[feature.name]
         if feature.kind == "integer":
-            assert_series_equal(new, old, check_exact=True)
+            kept = ~odd[:, encoder.layout.block(feature.name).number].numpy()
+            assert_series_equal(new[kept], old[kept], check_exact=True)
         elif feature.kind == "continuous":
             atol = 1e-9 * (feature.maximum - feature.minimum)
             assert_series_equal(new, old, rtol=0, atol=atol)

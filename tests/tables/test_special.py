@@ -10,7 +10,7 @@ from pandas.testing import assert_frame_equal
 
 from plausiflow.constraints import CompiledRules, Decreasing, Increasing, Linear, Range
 from plausiflow.errors import InvalidInputError
-from plausiflow.search.candidates import change_costs
+from plausiflow.search.costs import CostModel
 from plausiflow.tables import Encoder, Schema
 from plausiflow.tables.special import find_special
 
@@ -200,5 +200,5 @@ def test_entering_a_special_value_costs_one_category_and_numbers_their_distance(
     x, x_cf = ENCODER.encode(rows).x, ENCODER.encode(others).x
     codes = [ENCODER.layout.codes(part) for part in (x, x_cf)]
     weights = torch.tensor([2.0, 1.0], dtype=torch.float64)
-    costs = change_costs(ENCODER.layout, weights, (x, codes[0]), (x_cf, codes[1]))
-    assert costs.tolist() == pytest.approx([2, 2, 2**0.5 * 15 / 30, 2, 2])
+    costs = CostModel(layout=ENCODER.layout, weights=weights)((x, codes[0]), (x_cf, codes[1]))
+    assert costs.tolist() == pytest.approx([2, 2, 2 * 15 / 30, 2, 2])
