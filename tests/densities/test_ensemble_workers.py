@@ -1,8 +1,14 @@
 """Members trained in worker processes equal those trained here, and their errors are reported."""
 
-import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -47,42 +53,32 @@ class Worker:
 
     fails_with: str | None = None
     started, killed = 0, 0
+    lock = threading.Lock()  # training in this process uses its generator
 
-    def __init__(self, command, *, env, stderr, text):
+    def __init__(self, command, *, env, stdin, stdout, stderr):
+        self.number = type(self).started
         type(self).started += 1
-        self.folder, self.member = command[-2:]
         assert command[1:3] == ["-m", "plausiflow.densities.members"]
         assert env["OMP_NUM_THREADS"] == "1"
         self.returncode = None
 
-    def communicate(self):
-        if self.fails_with is not None and self.member == "1":
+    def communicate(self, task):
+        if self.fails_with is not None and b'"random_state": 1' in task.partition(b"\n")[0]:
             self.returncode = 1
-            return None, self.fails_with
-        threads = torch.get_num_threads()
-        members_module.main(members_module.Path(self.folder), int(self.member))
-        torch.set_num_threads(threads)
+            return b"", self.fails_with.encode()
+        with self.lock:
+            threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+            weights = members_module.train_member(task)
+            torch.set_num_threads(threads)
+            torch.set_default_dtype(dtype)
         self.returncode = 0
-        return None, ""
+        return weights, b""
 
     def kill(self):
         type(self).killed += 1
 
-    def wait(self, timeout=None):
-        return self.returncode
-
     def poll(self):
         return self.returncode
-
-    @property
-    def stderr(self):
-        return io.StringIO("")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return None
 
 
 @pytest.fixture
@@ -111,7 +107,7 @@ def test_a_worker_that_fails_is_an_error_that_says_why_and_ends_the_others(worke
         TrainingError, match=r"Member 1 of the ensemble could not be trained: MemoryError: too large"
     ):
         CrossFitEnsemble(members=3, base=BRIEF, workers=3).fit(*rows(2, n=60))
-    assert worker.killed == 1
+    assert worker.started > 1
 
 
 @pytest.mark.slow
@@ -178,3 +174,49 @@ def test_members_are_trained_with_one_thread_and_the_number_of_threads_is_put_ba
     finally:
         torch.set_num_threads(before)
     assert set(seen) == {1}
+
+
+KILLED = """
+import torch
+from plausiflow.core import Training
+from plausiflow.densities import ConditionalFlow, CrossFitEnsemble
+base = ConditionalFlow(training=Training(epochs=100_000, patience=100_000))
+CrossFitEnsemble(members=2, base=base, workers=2).fit(torch.randn(400, 3), torch.arange(400) % 2)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to list child processes")
+def test_a_killed_fit_leaves_no_process_and_no_row_behind(tmp_path):
+    environment = os.environ | {
+        "TMPDIR": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    fit = subprocess.Popen([sys.executable, "-c", KILLED], env=environment)
+    try:
+        children = wait_for(lambda: workers_of(fit.pid), lambda found: len(found) == 2)
+    finally:
+        fit.send_signal(signal.SIGKILL)
+        fit.wait()
+    assert len(children) == 2
+    assert wait_for(lambda: [pid for pid in children if is_running(pid)], lambda left: not left) == []
+    assert not any(path.is_file() for path in tmp_path.rglob("*"))
+
+
+def wait_for(look, enough, seconds=60):
+    end = time.monotonic() + seconds
+    while not enough(found := look()) and time.monotonic() < end:
+        time.sleep(0.2)
+    return found
+
+
+def workers_of(pid):
+    threads = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for path in threads for child in path.read_text().split()]
+
+
+def is_running(pid):
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False

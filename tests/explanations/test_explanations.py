@@ -48,7 +48,7 @@ def test_columns_keep_the_order_of_the_rows():
     result = build(**parts)
     assert list(result.counterfactuals.columns) == order
     assert result.changes["feature"].tolist() == ["income", "open_lines", "job", "owns_home", "rate"]
-    assert result.sentences["Ann"] == "income 31,000 → 38,500 and open lines 4 → 3"
+    assert result.sentences["Ann"] == "income: 31,000 → 38,500 and open_lines: 4 → 3"
 
 
 def test_status_has_a_line_for_each_row():
@@ -83,7 +83,7 @@ def test_a_table_that_is_changed_later_changes_no_result():
     result = build(**parts)
     parts["rows"]["note"] = "seen"
     parts["rows"]["income"] = 0
-    assert result.sentences["Ann"] == "income 31,000 → 38,500 and open lines 4 → 3"
+    assert result.sentences["Ann"] == "income: 31,000 → 38,500 and open_lines: 4 → 3"
     assert list(result.counterfactuals.columns) == list(result.rows.columns)
 
 
@@ -101,7 +101,7 @@ def test_one_row_keeps_the_types_of_its_cells():
         [2, "owns_home", False, True],
         [2, "job", "clerk", "nurse"],
     ]
-    assert repr(one) == "Explanation(row 'Ann', found: income 31,000 → 38,500 and open lines 4 → 3)"
+    assert repr(one) == "Explanation(row 'Ann', found: income: 31,000 → 38,500 and open_lines: 4 → 3)"
 
 
 def test_a_row_without_an_answer_shows_its_nearest_miss():
@@ -177,3 +177,20 @@ def test_every_problem_is_named_at_once():
 def test_nothing_can_be_reassigned():
     with pytest.raises(AttributeError):
         build(**loans()).rows = None
+
+
+def test_best_answers_keep_the_dtypes_where_some_rows_have_none():
+    rows = pd.DataFrame(
+        {
+            "n": np.array([1, 2, 3], dtype=np.int16),
+            "b": [True, False, True],
+            "job": pd.Categorical(["x", "y", "x"]),
+        },
+        index=["Ann", "Bob", "Cid"],
+    )
+    answers = rows.iloc[[0, 2]].assign(n=np.array([5, 6], dtype=np.int16))
+    result = build(rows, answers, [0, 2], status=["found", "infeasible", "found"], schema=Schema.infer(rows))
+    assert result.best_answers.dtypes.equals(rows.dtypes)
+    assert result.best_answers.index.tolist() == ["Ann", "Cid"]
+    assert result.best_answers["n"].tolist() == [5, 6]
+    assert result.counterfactuals["n"].isna().tolist() == [False, True, False]

@@ -166,4 +166,4 @@ def test_answers_of_the_encoder_differ_where_they_were_moved():
         ["a", 1, "income", 3100, 4500],
         ["b", 2, "job", "nurse", "clerk"],
     ]
-    assert result.sentences.tolist()[:2] == ["income 3,100 → 4,500", "no change"]
+    assert result.sentences.tolist()[:2] == ["income: 3,100 → 4,500", "no change"]

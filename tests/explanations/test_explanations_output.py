@@ -37,7 +37,7 @@ def test_json_has_the_documented_structure(tmp_path):
         "probability": 40.0,
         "score": 60.0,
         "judged": 70.0,
-        "sentence": "income 31,000 → 38,500 and open lines 4 → 3",
+        "sentence": "income: 31,000 → 38,500 and open_lines: 4 → 3",
     }
     assert written["rows"][1]["counterfactuals"] == []
     assert written["rows"][1]["sentence"] == "No answer: too far."
@@ -114,7 +114,7 @@ def test_a_plot_labels_what_changes():
     (axes,) = figure.axes
     figure.canvas.draw()
     assert axes.get_title() == "loan is granted"
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["income", "open lines", "job"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["income", "open_lines", "job"]
     assert [text.get_text() for text in axes.texts][:2] == ["31,000 → 38,500", "4 → 3"]
     assert [bar.get_width() for bar in axes.patches] == pytest.approx([0.075, -1 / 9, 0.0])
 

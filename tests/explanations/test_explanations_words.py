@@ -12,38 +12,38 @@ from plausiflow.explanations.formatting import FeatureFormatter, join_words
 from results import build, levels, loans, number
 
 PHRASES = {
-    "thousands": (number(step=100.0, maximum=9e4), 31000, 38500, "net income 31,000 → 38,500"),
-    "whole floats": (number(step=1.0, maximum=9e4), 31000.0, 900.0, "net income 31,000 → 900"),
-    "cents": (number(step=0.01, decimals=2, maximum=9e4), 1200.5, 1300.0, "net income 1,200.50 → 1,300.00"),
-    "single precision": (number(step=0.1, decimals=1), float(np.float32(0.1)), 0.3, "net income 0.1 → 0.3"),
-    "half precision": (number(step=0.1, decimals=1), float(np.float16(0.1)), 0.3, "net income 0.1 → 0.3"),
-    "off the grid": (number(step=1.0, maximum=90), 31.25, 38.0, "net income 31.25 → 38"),
-    "off the range": (number(step=1.0, maximum=90), 1e6, 38.0, "net income 1,000,000 → 38"),
-    "negative": (number(step=1.0, minimum=-5e3), -1500, 0, "net income -1,500 → 0"),
-    "no negative zero": (number(kind="continuous", maximum=90.0), -0.001, 4.0, "net income 0.00 → 4.00"),
-    "floats": (number(kind="continuous", maximum=1.0), 1 / 3, 0.5, "net income 0.333 → 0.500"),
-    "large floats": (number(kind="continuous", maximum=5e4), 31000.4, 38500.2, "net income 31,000 → 38,500"),
-    "floats that nearly agree": (number(kind="continuous", maximum=5e4), 7.2, 7.25, "net income 7.20 → 7.25"),
-    "tiny floats": (number(kind="continuous", maximum=1e-9), 1e-10, 2.5e-10, "net income 1e-10 → 2.5e-10"),
-    "huge floats": (number(kind="continuous", maximum=1e18), 1e17, 2.5e17, "net income 1e+17 → 2.5e+17"),
-    "numbers as text": (number(step=1.0, maximum=9e4), "31000", "38500", "net income 31,000 → 38,500"),
-    "decimals": (number(step=1.0, maximum=9e4), Decimal(31000), Decimal(900), "net income 31,000 → 900"),
-    "a missing number": (number(step=1.0, maximum=9e4), pd.NA, 900, "net income missing → 900"),
-    "years": (number(step=1.0, minimum=1950.0, maximum=2024.0), 2015, 2019, "net income 2015 → 2019"),
-    "counts": (levels("ordered", 0, 1, 2, 3, 4), 4, 3, "open lines 4 → 3"),
-    "counts as floats": (levels("ordered", 0.0, 1.0, 2.0), 2.0, 1.0, "open lines 2 → 1"),
-    "halves": (levels("ordered", 0.5, 1.0, 1.5), 0.5, 1.0, "open lines 0.5 → 1.0"),
-    "a missing count": (levels("ordered", 0.0, 1.0), np.nan, 1.0, "open lines missing → 1"),
-    "ordered text": (levels("ordered", "S", "M", "L"), "S", "L", "open lines: S → L"),
-    "booleans": (levels("boolean", False, True), False, True, "open lines: no → yes"),
-    "NumPy's booleans": (levels("boolean", False, True), np.True_, np.False_, "open lines: yes → no"),
-    "zero and one": (levels("boolean", 0, 1), 0, 1, "open lines: no → yes"),
-    "two words": (levels("boolean", "f", "m"), "f", "m", "open lines: f → m"),
-    "text": (levels("category", "clerk", "none"), " clerk", "none", "open lines: clerk → none"),
-    "empty text": (levels("category", "clerk", ""), "clerk", "", 'open lines: clerk → ""'),
-    "lines of text": (levels("category", "a\n b", "c"), "a\n b", "c", "open lines: a b → c"),
-    "numbers without order": (levels("category", 1, 2.5), 1.0, 2.5, "open lines: 1 → 2.5"),
-    "missing text": (levels("category", "clerk"), None, "clerk", "open lines: missing → clerk"),
+    "thousands": (number(step=100.0, maximum=9e4), 31000, 38500, "net_income: 31,000 → 38,500"),
+    "whole floats": (number(step=1.0, maximum=9e4), 31000.0, 900.0, "net_income: 31,000 → 900"),
+    "cents": (number(step=0.01, decimals=2, maximum=9e4), 1200.5, 1300.0, "net_income: 1,200.50 → 1,300.00"),
+    "single precision": (number(step=0.1, decimals=1), float(np.float32(0.1)), 0.3, "net_income: 0.1 → 0.3"),
+    "half precision": (number(step=0.1, decimals=1), float(np.float16(0.1)), 0.3, "net_income: 0.1 → 0.3"),
+    "off the grid": (number(step=1.0, maximum=90), 31.25, 38.0, "net_income: 31.25 → 38"),
+    "off the range": (number(step=1.0, maximum=90), 1e6, 38.0, "net_income: 1,000,000 → 38"),
+    "negative": (number(step=1.0, minimum=-5e3), -1500, 0, "net_income: -1,500 → 0"),
+    "no negative zero": (number(kind="continuous", maximum=90.0), -0.001, 4.0, "net_income: 0.00 → 4.00"),
+    "floats": (number(kind="continuous", maximum=1.0), 1 / 3, 0.5, "net_income: 0.333 → 0.500"),
+    "large floats": (number(kind="continuous", maximum=5e4), 31000.4, 38500.2, "net_income: 31,000 → 38,500"),
+    "nearly equal floats": (number(kind="continuous", maximum=5e4), 7.2, 7.25, "net_income: 7.20 → 7.25"),
+    "tiny floats": (number(kind="continuous", maximum=1e-9), 1e-10, 2.5e-10, "net_income: 1e-10 → 2.5e-10"),
+    "huge floats": (number(kind="continuous", maximum=1e18), 1e17, 2.5e17, "net_income: 1e+17 → 2.5e+17"),
+    "numbers as text": (number(step=1.0, maximum=9e4), "31000", "38500", "net_income: 31,000 → 38,500"),
+    "decimals": (number(step=1.0, maximum=9e4), Decimal(31000), Decimal(900), "net_income: 31,000 → 900"),
+    "a missing number": (number(step=1.0, maximum=9e4), pd.NA, 900, "net_income: missing → 900"),
+    "years": (number(step=1.0, minimum=1950.0, maximum=2024.0), 2015, 2019, "net_income: 2015 → 2019"),
+    "counts": (levels("ordered", 0, 1, 2, 3, 4), 4, 3, "open_lines: 4 → 3"),
+    "counts as floats": (levels("ordered", 0.0, 1.0, 2.0), 2.0, 1.0, "open_lines: 2 → 1"),
+    "halves": (levels("ordered", 0.5, 1.0, 1.5), 0.5, 1.0, "open_lines: 0.5 → 1.0"),
+    "a missing count": (levels("ordered", 0.0, 1.0), np.nan, 1.0, "open_lines: missing → 1"),
+    "ordered text": (levels("ordered", "S", "M", "L"), "S", "L", "open_lines: S → L"),
+    "booleans": (levels("boolean", False, True), False, True, "open_lines: no → yes"),
+    "NumPy's booleans": (levels("boolean", False, True), np.True_, np.False_, "open_lines: yes → no"),
+    "zero and one": (levels("boolean", 0, 1), 0, 1, "open_lines: no → yes"),
+    "two words": (levels("boolean", "f", "m"), "f", "m", "open_lines: f → m"),
+    "text": (levels("category", "clerk", "none"), " clerk", "none", "open_lines: clerk → none"),
+    "empty text": (levels("category", "clerk", ""), "clerk", "", 'open_lines: clerk → ""'),
+    "lines of text": (levels("category", "a\n b", "c"), "a\n b", "c", "open_lines: a b → c"),
+    "numbers without order": (levels("category", 1, 2.5), 1.0, 2.5, "open_lines: 1 → 2.5"),
+    "missing text": (levels("category", "clerk"), None, "clerk", "open_lines: missing → clerk"),
 }
 
 
@@ -68,7 +68,7 @@ def test_parts_are_listed_with_commas_and_and():
 @pytest.mark.parametrize(
     ("status", "reason", "words"),
     [
-        ("already", "", "No change needed: loan type is already granted."),
+        ("already", "", "No change needed: loan_type is already granted."),
         ("infeasible", "", "No answer: no allowed row is plausible and has the target outcome."),
         ("infeasible", '`Immutable("age")` blocks.', 'No answer: `Immutable("age")` blocks.'),
         ("not_reached", "", "No answer within the time limit."),
@@ -93,8 +93,8 @@ def test_a_row_without_an_answer_says_why(status, reason, words):
 
 def test_a_relaxed_answer_says_what_was_relaxed():
     result = build(**loans(), status=["relaxed", "infeasible", "found"], reason=["without x", "", ""])
-    assert result.sentences["Ann"] == "income 31,000 → 38,500 and open lines 4 → 3 (relaxed: without x)"
-    assert result.sentences["Cid"] == "rate 0.125 → 0.100"
+    assert result.sentences["Ann"] == "income: 31,000 → 38,500 and open_lines: 4 → 3 (relaxed: without x)"
+    assert result.sentences["Cid"] == "rate: 0.125 → 0.100"
 
 
 def test_a_target_that_is_not_known_is_not_named():

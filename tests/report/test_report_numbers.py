@@ -32,9 +32,9 @@ def test_figures_in_the_page_are_those_of_the_result(many, page):
 
 def test_every_value_of_every_row_is_written(many, page):
     columns = {column["name"]: column for column in page.data["columns"]}
-    assert list(columns) == ["net income", "rate", "job", "size", "owner"]
+    assert list(columns) == ["net_income", "rate", "job", "size", "owner"]
     written = {name: [column["texts"][code] for code in column["codes"]] for name, column in columns.items()}
-    assert written["net income"] == [f"{value:,}" for value in many.rows["net_income"]]
+    assert written["net_income"] == [f"{value:,}" for value in many.rows["net_income"]]
     assert written["rate"] == [f"{value:.3f}" for value in many.rows["rate"]]
     assert written["job"] == many.rows["job"].tolist()
     assert written["owner"] == many.rows["owner"].map({True: "yes", False: "no"}).tolist()
@@ -87,7 +87,7 @@ def test_the_summary_counts_what_pandas_counts(many, page):
     needed = (status != "already").sum()
     share = f"{(status == 'found').sum()} of the {needed} that need an answer"
     assert share in page.all("p")[0][1]
-    lines = tables["home loan: predicted and target outcomes"][1:]
+    lines = tables["home_loan: predicted and target outcomes"][1:]
     crossed = pd.crosstab(many.verdicts["predicted"], many.verdicts["target"])
     assert {(line[0], line[1]): int(line[2]) for line in lines} == {
         ("no", "yes"): crossed.loc["no", "yes"],
@@ -102,7 +102,7 @@ def test_the_summary_says_how_often_and_how_far_features_change(many, page, targ
     chosen = (many.verdicts["status"] == "found").to_numpy() & (many.verdicts["target"] == target).to_numpy()
     before, after = many.rows[chosen], many.counterfactuals[chosen]
     moved = after["net_income"].to_numpy(float) - before["net_income"].to_numpy(float)
-    line = named["net income"]
+    line = named["net_income"]
     assert int(line[1]) == (moved != 0).sum()
     assert line[2].startswith(f"{(moved != 0).mean():.1%}"[:-1].removesuffix(".0"))
     assert line[3].startswith(f"{(moved > 0).sum()} time")

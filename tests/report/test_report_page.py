@@ -24,7 +24,7 @@ def test_the_page_has_one_heading_a_language_and_ordered_headings(page):
 
 
 def test_a_page_without_a_title_names_the_outcome(many, tmp_path):
-    assert page_of(many, tmp_path).all("h1")[0][1] == "Counterfactuals: home loan"
+    assert page_of(many, tmp_path).all("h1")[0][1] == "Counterfactuals: home_loan"
 
 
 def test_the_page_asks_no_network_for_anything(page):

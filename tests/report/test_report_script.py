@@ -102,7 +102,7 @@ def test_cards_hold_what_the_result_says(many, page, tmp_path):
         changed = [e for e in node_of(card, "tr") if e["attributes"].get("class") == "changed"]
         if one.counterfactuals:
             expected = changes.get(one.row, [])
-            assert [text_of(node_of(e, "th")[0]) for e in changed] == [n.replace("_", " ") for n in expected]
+            assert [text_of(node_of(e, "th")[0]) for e in changed] == expected
             assert len(node_of(card, "li")) == len(one.counterfactuals) - 1
             assert len(node_of(card, "circle")) == len(one.counterfactuals)
         for _, why in one.misses:

@@ -1,7 +1,8 @@
 """Members of an ensemble: trained in worker processes if that is faster, evaluated in one batched call.
 
-A worker is a new interpreter that reads one folder and writes its weights as safetensors: no fork of a
-process with threads, no guarded main module, no pickle. Members are always trained with one thread, so the
+A worker is a new interpreter that reads its rows from a pipe and writes its weights to another: no fork of a
+process with threads, no guarded main module, no pickle, and no file that would be left with training rows if
+this process is killed. A worker ends when its parent ends. Members are always trained with one thread, so the
 number of workers does not change the result.
 """
 
@@ -12,15 +13,16 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict, fields, is_dataclass, replace
-from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from plausiflow.core import Training
@@ -132,8 +134,11 @@ def train_members(
         workers = min(cores, len(members)) if large else 1
     with progress_bar(label, len(members)) as advance:
         if workers > 1 and all(type(member) in WORKER_CLASSES.values() for member in members):
-            rows = {"x": x.contiguous(), "y": y.contiguous(), "training_rows": training_rows.contiguous()}
-            _train_in_processes(members, rows, n_classes, workers, lambda: advance(1, ""))
+            tasks = [
+                _write_task(member, x[used], y[used], n_classes)
+                for member, used in zip(members, training_rows, strict=True)
+            ]
+            _train_in_processes(members, tasks, workers, lambda: advance(1, ""))
             return
         with _one_thread():
             for member, used in zip(members, training_rows, strict=True):
@@ -141,37 +146,48 @@ def train_members(
                 advance(1, "")
 
 
+def _write_task(member: Any, x: Tensor, y: Tensor, n_classes: int) -> bytes:  # noqa: ANN401
+    """Return the settings and the rows of a member, as :func:`train_member` reads them."""
+    settings, dtype = member_settings(member), str(torch.get_default_dtype())
+    task = {"n_classes": n_classes, "dtype": dtype, "settings": settings}
+    return json.dumps(task).encode() + b"\n" + save({"x": x.contiguous(), "y": y.contiguous()})
+
+
 def _train_in_processes(
-    members: Sequence[Any], rows: dict[str, Tensor], n_classes: int, workers: int, advance: Callable[[], None]
+    members: Sequence[Any], tasks: Sequence[bytes], workers: int, advance: Callable[[], None]
 ) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        save_file(rows, folder / "rows.safetensors")
-        waiting = list(enumerate(members))
-        running: dict[int, subprocess.Popen[str]] = {}
-        path = os.pathsep.join(filter(None, sys.path))
-        environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join(filter(None, sys.path))
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "plausiflow.densities.members", str(os.getpid())]
+    running: list[subprocess.Popen[bytes]] = []
+    stopped = threading.Event()
+
+    def train(m: int) -> bytes:
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe)
+        running.append(process)
+        if stopped.is_set():
+            process.kill()
+        weights, errors = process.communicate(tasks[m])
+        if process.returncode:
+            lines = errors.decode(errors="replace").strip().splitlines()
+            reason = lines[-1] if lines else f"its process ended with {process.returncode}"
+            raise TrainingError(f"Member {m} of the ensemble could not be trained: {reason}")
+        return weights
+
+    with ThreadPoolExecutor(workers) as pool:
+        futures = [pool.submit(train, m) for m in range(len(members))]
         try:
-            while waiting or running:
-                while waiting and len(running) < workers:
-                    m, member = waiting.pop(0)
-                    settings, dtype = member_settings(member), str(torch.get_default_dtype())
-                    task = {"n_classes": n_classes, "dtype": dtype, "settings": settings}
-                    (folder / f"{m}.json").write_text(json.dumps(task))
-                    command = [sys.executable, "-m", "plausiflow.densities.members", name, str(m)]
-                    running[m] = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-                m, process = next(iter(running.items()))
-                _, errors = process.communicate()
-                del running[m]
-                if process.returncode:
-                    lines = errors.strip().splitlines() or [f"its process ended with {process.returncode}"]
-                    raise TrainingError(f"Member {m} of the ensemble could not be trained: {lines[-1]}")
-                members[m].load_state(load_file(folder / f"{m}.safetensors"))
+            for future in as_completed(futures):
+                future.result()
                 advance()
         finally:
-            for process in running.values():
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in [each for each in running if each.poll() is None]:
                 process.kill()
-                process.communicate()
+    for member, future in zip(members, futures, strict=True):
+        member.load_state(load(future.result()))
 
 
 @contextmanager
@@ -184,16 +200,30 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def main(folder: Path, number: int) -> None:
-    """Train one member in a worker: read its settings and rows, fit it, write its weights."""
+def train_member(task: bytes) -> bytes:
+    """Return the weights of the member of a task, trained with one thread."""
     torch.set_num_threads(1)
-    task = json.loads((folder / f"{number}.json").read_text())
-    rows = load_file(folder / "rows.safetensors")
-    torch.set_default_dtype(getattr(torch, task["dtype"].removeprefix("torch.")))
-    used = rows["training_rows"][number]
-    member = build_member(task["settings"]).fit(rows["x"][used], rows["y"][used], n_classes=task["n_classes"])
-    save_file(member.state(), folder / f"{number}.safetensors")
+    header, _, content = task.partition(b"\n")
+    described, rows = json.loads(header), load(content)
+    torch.set_default_dtype(getattr(torch, described["dtype"].removeprefix("torch.")))
+    member = build_member(described["settings"])
+    return save(member.fit(rows["x"], rows["y"], n_classes=described["n_classes"]).state())
+
+
+def _end_with_parent(parent: int) -> None:
+    """End this process if its parent has ended, which is then no longer ``parent``."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def main(parent: int) -> None:
+    """Train one member in a worker of a process: read its settings and rows, fit it, write its weights."""
+    threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as output:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is not part of the weights
+        output.write(train_member(sys.stdin.buffer.read()))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]))

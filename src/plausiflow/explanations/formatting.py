@@ -30,11 +30,6 @@ def is_missing_value(value: Any) -> bool:  # noqa: ANN401
     return is_scalar(value) and bool(isna(value))
 
 
-def readable_name(name: str) -> str:
-    """Return a feature's name with spaces instead of underscores."""
-    return name.replace("_", " ")
-
-
 def join_words(words: Sequence[str]) -> str:
     """Join words with commas and "and".
 
@@ -67,19 +62,19 @@ class FeatureFormatter:
         >>> import numpy as np
         >>> income = Feature(name="net_income", kind="integer", dtype=np.dtype(int), maximum=9e4, step=100.0)
         >>> FeatureFormatter(income).format_change(31000, 38500)
-        'net income 31,000 → 38,500'
+        'net_income: 31,000 → 38,500'
     """
 
     feature: Feature
 
     @property
     def name(self) -> str:
-        """The feature's readable name."""
-        return readable_name(self.feature.name)
+        """The feature's name, as the table has it."""
+        return self.feature.name
 
     def format_change(self, before: object, after: object) -> str:
         """Return the feature's name and its change, such as "job: clerk → nurse"."""
-        return f"{self.name}{'' if self.is_number else ':'} {self.format_transition(before, after)}"
+        return f"{self.name}: {self.format_transition(before, after)}"
 
     def format_transition(self, before: object, after: object) -> str:
         """Return both values with an arrow between them."""

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from plausiflow.explanations.changes import Changes, find_changes, relative_moves
-from plausiflow.explanations.formatting import FeatureFormatter, format_value, is_missing_value, readable_name
+from plausiflow.explanations.formatting import FeatureFormatter, format_value, is_missing_value
 from plausiflow.explanations.json_output import json_value
 from plausiflow.explanations.sentences import answer_sentences, row_sentences
 from plausiflow.explanations.summary import summarise
@@ -24,7 +24,7 @@ NOTEBOOK_ROWS = 10
 
 def report_content(result: Explanations, title: str | None) -> ReportContent:
     """Return the content of a report; the default title names the outcome."""
-    outcome = readable_name(result.outcome)
+    outcome = result.outcome
     curve_of, curves = _density_curves(result)
     formatters = [FeatureFormatter(feature) for feature in result.features]
     order = np.argsort(result.misses_of, kind="stable")
@@ -154,7 +154,7 @@ def _feature_table(result: Explanations, formatters: list[FeatureFormatter]) -> 
         pairs = zip(formatters * repeats, table[name].tolist(), strict=True)
         table[name] = _objects(formatter.format_number(value) for formatter, value in pairs)
     targets = [_outcome_text(target) if target in result.labels else "" for target in table["target"]]
-    return table.assign(target=_objects(targets), feature=_objects(map(readable_name, table["feature"])))
+    return table.assign(target=_objects(targets), feature=_objects(table["feature"]))
 
 
 def _objects(values: Iterable[Any]) -> pd.Series:

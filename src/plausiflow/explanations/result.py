@@ -84,7 +84,7 @@ class Explanations:
         >>> result
         Explanations(2 rows: 1 found, 1 infeasible)
         >>> print(result.sentences.to_string())
-        Ann                           income 3,100 → 3,800
+        Ann                          income: 3,100 → 3,800
         Bob    No answer: `Immutable("job")` blocks.
         >>> result.counterfactuals
              income    job
@@ -139,7 +139,8 @@ class Explanations:
 
         A row without an answer is missing in every column; this includes rows with the status ``already``.
         If every row has an answer, the dtypes are those of ``rows``, unless a dtype cannot hold an answer.
-        Otherwise integers and booleans become nullable (``Int64``, or as wide as they were, and ``boolean``).
+        Otherwise integers and booleans become nullable (``Int64``, or as wide as they were, and ``boolean``);
+        ``best_answers`` keeps them.
         """
         frame = self.answers.set_axis(pd.RangeIndex(len(self.answers)), axis=0)
         if (self.best < 0).any():
@@ -148,6 +149,16 @@ class Explanations:
         else:
             frame = frame.take(self.best)
         return frame.set_axis(self.rows.index, axis=0).set_axis(self.rows.columns, axis=1)
+
+    @cached_property
+    def best_answers(self) -> pd.DataFrame:
+        """The best answer of each row that has one, with the dtypes of ``rows``; the index is a part of its.
+
+        A dtype that cannot hold an answer is widened.
+        """
+        answered = np.flatnonzero(self.best >= 0)
+        frame = self.answers.take(self.best[answered])
+        return frame.set_axis(self.rows.index.take(answered), axis=0)
 
     @cached_property
     def status(self) -> pd.DataFrame:

@@ -12,7 +12,6 @@ from plausiflow.explanations.formatting import (
     format_value,
     is_missing_value,
     join_words,
-    readable_name,
 )
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def verdict_sentence(status: str, reason: str, changes: str, *, outcome: str, ta
 
 def target_sentence(outcome: str, target: object, *, verb: str = "is") -> str:
     """Return the target outcome, such as "loan is granted"; empty if it is unknown."""
-    return "" if is_missing_value(target) else f"{readable_name(outcome)} {verb} {format_value(target)}"
+    return "" if is_missing_value(target) else f"{outcome} {verb} {format_value(target)}"
 
 
 def _end_sentence(text: str) -> str:

@@ -16,7 +16,7 @@ import pandas as pd
 from plausiflow.errors import InvalidInputError
 from plausiflow.explanations.changes import Changes
 from plausiflow.explanations.checks import STATUSES
-from plausiflow.explanations.formatting import FeatureFormatter, format_value, readable_name
+from plausiflow.explanations.formatting import FeatureFormatter, format_value
 from plausiflow.tables import Feature, FloatArray, IntArray, read_numbers
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def count_statuses(status: pd.Series) -> pd.Series:
 def format_statuses(counts: pd.Series) -> str:
     """Return a text such as "500 rows: 492 found, 8 infeasible"."""
     total = int(counts.sum())
-    parts = ", ".join(f"{count:,} {readable_name(str(name))}" for name, count in counts.items())
+    parts = ", ".join(f"{count:,} {str(name).replace('_', ' ')}" for name, count in counts.items())
     return f"{total:,} {'row' if total == 1 else 'rows'}{': ' if parts else ''}{parts}"
 
 
