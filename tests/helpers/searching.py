@@ -28,10 +28,19 @@ ORDERS = {"school": ["none", "basic", "high", "phd"]}
 
 
 class ClosedForm(ValidityConstraint):
-    """Validity in closed form: at least zero where ``value(x_cf, targets)`` is."""
+    """Validity in closed form: at least zero where ``value(x_cf, targets)`` is.
+
+    Without targets, the outputs are those of a model that decides for class one there.
+    """
 
     def __init__(self, value):
-        super().__init__(outputs=value, criterion=TargetCriterion())
+        def outputs(x_cf, *targets):
+            if targets:
+                return value(x_cf, *targets)
+            own = value(x_cf, None)
+            return torch.stack([torch.zeros_like(own), torch.where(own >= 0, own + 1, own)], dim=1)
+
+        super().__init__(outputs=outputs, criterion=TargetCriterion())
 
     def __call__(self, x_cf, targets, rows=None):
         return self.outputs(x_cf, targets if rows is None else targets[rows])

@@ -1,6 +1,8 @@
 """Several answers that differ, why there is none, and which outcome is wanted."""
 
+import re
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -11,9 +13,11 @@ from plausiflow.constraints import Allowed, Immutable, Increasing, Linear, MaxCh
 from plausiflow.core import Targets
 from plausiflow.errors import InvalidInputError, ShapeError
 from plausiflow.search import diagnose
-from plausiflow.search.diagnose import LOCKS, AlwaysPlausible, blocking_rules, nearest_misses
+from plausiflow.search.candidates import Candidates
+from plausiflow.search.diagnose import LOCKS, AlwaysPlausible, diagnose_rows, find_misses
 from plausiflow.search.diverse import search_diverse
 from plausiflow.search.mixed import MixedSearch
+from plausiflow.search.request import SearchRequest
 from plausiflow.search.targets import target_classes
 from searching import Ball, applicants, linear_validity, remade, setup
 
@@ -86,7 +90,33 @@ def blame(rules, validity, plausibility=None, locked=None):
     made, rows, x, y = two_numbers(rules, validity, plausibility)
     mask = None if locked is None else locked_mask(locked, list(rows), 2)
     assert len(made.engine.search(made.engine.task(x, y, frame=rows, locked=mask))) == 0
-    return blocking_rules(made.engine, x, y, frame=rows, locked=mask)
+    return reasons_of(made, rows, y, mask)
+
+
+def request_of(made, rows, y, mask=None, **settings):
+    """The request for rows that do not meet their targets."""
+    already = torch.zeros(len(rows), dtype=torch.bool)
+    encoded = made.encoder.encode(rows)
+    return SearchRequest(frame=rows, encoded=encoded, already=already, targets=y, locked=mask, **settings)
+
+
+def reasons_of(made, rows, y, mask=None):
+    """Rules that block each row: a list if each blocks alone, a tuple if they block together."""
+    request, everyone = request_of(made, rows, y, mask), torch.arange(len(rows))
+    diagnosis = diagnose_rows(made.engine, made.encoder, request, everyone)
+    assert len(diagnosis.answers.of) == 0
+    named = []
+    for text in (diagnosis.reasons[i] for i in range(len(rows))):
+        text = text.removeprefix("each of ")
+        alone, together = text.split(" blocks: ")[0], text.split(" block together: ")[0]
+        names = [] if alone == text else split_names(alone)
+        named.append(names if together == text else tuple(split_names(together)))
+    return named
+
+
+def split_names(text):
+    """Names of rules, separated by commas outside parentheses, the last by a word."""
+    return [part.strip() for part in re.split(r",(?![^(]*\))| and ", text)]
 
 
 def needs_a(x_cf, _):
@@ -115,9 +145,14 @@ def needs_either(x_cf, _):
         ([Range("a", None, 0.5), Immutable("c")], needs_a, ['Range("a", None, 0.5)']),
         ([Linear("a + b <= 0.5"), Increasing("b")], needs_a, ['Linear("a + b <= 0.5")']),
         ([MaxChanges(1)], needs_both, ["MaxChanges(1)"]),
-        ([Immutable("a"), Immutable("b")], needs_both, []),  # neither alone is to blame
+        ([Immutable("a"), Immutable("b")], needs_both, ('Immutable("a")', 'Immutable("b")')),
         ([Immutable("a"), Immutable("b")], needs_either, ['Immutable("a")', 'Immutable("b")']),
-        ([Range("a", None, 0.5), Immutable("a")], needs_a, []),
+        ([Range("a", None, 0.5), Immutable("a")], needs_a, ('Range("a", None, 0.5)', 'Immutable("a")')),
+        (
+            [Immutable("a"), Range("b", None, 0.9), Immutable("b")],
+            needs_both,
+            ('Immutable("a")', 'Immutable("b")'),
+        ),
     ],
 )
 def test_the_rule_without_which_there_is_an_answer_is_named(rules, validity, expected):
@@ -136,13 +171,14 @@ def test_a_category_that_may_not_move_is_named():
     def needs_q(x_cf, _):
         return x_cf[:, 3] - 0.5
 
-    made, rows, x, y = two_numbers([Allowed("c", {"q": ["p"]})], needs_q)
-    assert blocking_rules(made.engine, x, y, frame=rows, locked=None)[0] == ['Allowed("c", {"q": ["p"]})']
+    made, rows, _, y = two_numbers([Allowed("c", {"q": ["p"]})], needs_q)
+    diagnosis = diagnose_rows(made.engine, made.encoder, request_of(made, rows, y), torch.arange(1))
+    assert diagnosis.reasons == {0: 'Allowed("c", {"q": ["p"]}) blocks: without it there is an answer'}
 
 
 def test_locks_are_named_beside_rules():
     assert blame([Immutable("b")], needs_a, locked=["a"]) == [[LOCKS], [LOCKS]]
-    assert blame([Immutable("a")], needs_both, locked=["b"]) == [[], []]
+    assert blame([Immutable("a")], needs_both, locked=["b"]) == [('Immutable("a")', LOCKS)] * 2
     assert blame([], needs_a, locked=["a"]) == [[LOCKS], [LOCKS]]
 
 
@@ -154,13 +190,91 @@ def test_the_work_of_asking_why_is_bounded(monkeypatch):
     monkeypatch.setattr(diagnose, "MOST_ROWS", 1)
     assert blame([Immutable("a")], needs_a) == [['Immutable("a")'], []]
     monkeypatch.setattr(diagnose, "MOST_RULES", 1)
-    assert blame([Immutable("b"), Immutable("a")], needs_a) == [[], []]
+    assert blame([Immutable("b"), Immutable("a")], needs_a) == [['Immutable("a")'], []]
+    monkeypatch.setattr(diagnose, "MOST_ROWS", 0)
+    assert blame([Immutable("a")], needs_a) == [[], []]
+
+
+class Blind:
+    """A search that finds nothing while a rule limits the number of changes."""
+
+    finalists = 2
+
+    def lighter(self):
+        return self
+
+    quicker = lighter
+
+    def run(self, task, bank, *, keep=1):
+        found = MixedSearch().run(task, bank, keep=keep)
+        return found if task.allowance.max_changes is None else found[found.rows < 0]
+
+
+def test_an_answer_that_keeps_the_rule_is_used_and_the_rule_is_not_named():
+    made, rows, _, y = two_numbers([Immutable("c"), MaxChanges(2)], needs_a)
+    engine = replace(made.engine, strategy=Blind())
+    diagnosis = diagnose_rows(engine, made.encoder, request_of(made, rows, y), torch.arange(2))
+    assert diagnosis.answers.of.tolist() == [0, 1]
+    assert diagnosis.reasons == {0: "", 1: ""}
+    assert (diagnosis.answers.decoded["a"] >= 0.8).all()
+    assert not engine.rules.violations(rows, diagnosis.answers.decoded).to_numpy().any()
+
+
+LEVELS = ["u", "v", "w"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_reasons_are_true_by_enumeration_of_every_row(seed):
+    """Four categories, random models and rules: what is named is compared with all 81 rows."""
+    draw = np.random.default_rng(seed)
+    every = pd.DataFrame(list(product(LEVELS, repeat=4)), columns=list("abcd"))
+    made = setup(every)
+    wanted = torch.from_numpy(draw.random(81) < 0.06)
+    codes = made.encoder.layout.codes(made.x) @ torch.tensor([27, 9, 3, 1])
+    valid = torch.zeros(81, dtype=torch.bool)
+    valid[codes] = wanted
+
+    def validity(x_cf, _):
+        own = made.encoder.layout.codes(x_cf) @ torch.tensor([27, 9, 3, 1])
+        return torch.where(valid[own], 1.0, -1.0).to(x_cf)
+
+    pool = [Immutable("a"), Allowed("b", ["u", "v"]), MaxChanges(2), Allowed("c", {"u": ["v"]})]
+    rules = [rule for rule in [*pool, Immutable("d")] if draw.random() < 0.8]
+    made = remade(setup(every, rules), validity, AlwaysPlausible())
+    rows = every[(~wanted).numpy()].reset_index(drop=True)
+    y = Targets(torch.ones(len(rows)).long())
+    named = np.array([str(rule) for rule in rules])
+    left, pairs = [], {}
+    for i in range(len(rows)):
+        before = rows.iloc[[i] * int(wanted.sum())].reset_index(drop=True)
+        broken = made.engine.rules.violations(before, every[wanted.numpy()].reset_index(drop=True))
+        pairs[i] = [frozenset(named[row]) for row in broken[list(named)].to_numpy(bool)]
+        left += [i] if all(pairs[i]) else []
+    if not left:
+        return
+    request = request_of(made, rows, y)
+    diagnosis = diagnose_rows(made.engine, made.encoder, request, torch.tensor(left))
+    assert len(diagnosis.answers.of) == 0
+    complete = 0
+    for i in left:
+        smallest = min(map(len, pairs[i]))
+        text = diagnosis.reasons[i]
+        own = {name for name in named if name in text}
+        alone = {next(iter(broken)) for broken in pairs[i] if len(broken) == 1}
+        if "blocks: without it" in text:
+            assert own <= alone
+            complete += own == alone
+        elif "block together" in text:
+            assert frozenset(own) in pairs[i]
+            complete += len(own) == smallest
+    assert complete >= 0.9 * len(left)
 
 
 def test_nearest_misses_are_valid_and_allowed_and_nothing_else_is_asked():
     validity = linear_validity(torch.tensor([1.0, 1.0, 0.0, 0.0]), torch.tensor(-1.0))
     made, rows, x, y = two_numbers([Immutable("c")], validity, Ball([0, 1], [0.2, 0.2], 0.1))
-    found = nearest_misses(made.engine, x, y, frame=rows, locked=None)
+    found = find_misses(made.engine, made.encoder, request_of(made, rows, y), torch.arange(2))
+    found = Candidates(rows=found.of, x=found.x_cf, cost=found.cost)
     task = made.engine.task(x, y, frame=rows)
     assert (made.engine.validity(found.x, y[found.rows]) >= 0).all()
     assert task.allowance.contains(found.x, found.rows).all()
@@ -169,7 +283,7 @@ def test_nearest_misses_are_valid_and_allowed_and_nothing_else_is_asked():
     lack = 1 - x[:, :2].sum(dim=1)
     torch.testing.assert_close(found.cheapest(1).cost, lack / 2**0.5, rtol=0, atol=2e-3)
     mask = locked_mask(["a"], list(rows), 2)
-    locked = nearest_misses(made.engine, x, y, frame=rows, locked=mask).cheapest(1)
+    locked = find_misses(made.engine, made.encoder, request_of(made, rows, y, mask), torch.arange(2))
     torch.testing.assert_close(locked.cost, lack, rtol=0, atol=2e-3)
 
 

@@ -31,6 +31,7 @@ class BatchRequest:
     relaxed: bool = False
     constraints: tuple[Rule, ...] = ()
     second_opinion: bool = True
+    diagnose: bool = True
     device: str = "cpu"
 
     def __post_init__(self) -> None:

@@ -19,6 +19,7 @@ from plausiflow.cli.options import (
     MinProbability,
     ModelFile,
     Ranges,
+    Reasons,
     Relaxed,
     SecondOpinion,
     Separator,
@@ -82,6 +83,7 @@ def batch(
     min_probability: MinProbability = None,
     relaxed: Relaxed = False,
     second_opinion: SecondOpinion = True,
+    reasons: Reasons = True,
     model: ModelFile = None,
     device: Annotated[
         Device | None,
@@ -119,6 +121,7 @@ def batch(
         relaxed=relaxed,
         constraints=tuple(parse_range(text) for text in ranges or ()),
         second_opinion=second_opinion,
+        diagnose=reasons,
         device=device or ("cuda" if gpus_per_worker else "cpu"),
     )
     selection = RowSelection(

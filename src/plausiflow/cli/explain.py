@@ -21,6 +21,7 @@ from plausiflow.cli.options import (
     MinProbability,
     ModelFile,
     Ranges,
+    Reasons,
     Relaxed,
     SecondOpinion,
     Separator,
@@ -68,6 +69,7 @@ def explain(
         float | None, typer.Option("--time-limit", help="Seconds after which no further row is searched.")
     ] = None,
     second_opinion: SecondOpinion = True,
+    reasons: Reasons = True,
     key: Annotated[
         str | None, typer.Option("--key", help="Column that identifies the rows, instead of their number.")
     ] = None,
@@ -106,6 +108,7 @@ def explain(
             relaxed=relaxed,
             constraints=constraints,
             second_opinion=second_opinion,
+            diagnose=reasons,
         )
     _print_summary(result, time.monotonic() - start)
     _write_outputs(result, extra, key, outputs, dialect)

@@ -41,6 +41,9 @@ SecondOpinion = Annotated[
     bool,
     typer.Option("--second-opinion/--no-second-opinion", help="Keep the margin that --confidence asks for."),
 ]
+Reasons = Annotated[
+    bool, typer.Option("--reasons/--no-reasons", help="Find out why a row has no answer; takes longer.")
+]
 ModelFile = Annotated[
     Path | None, typer.Option("--model", help="The model, if it is not stored in the directory.")
 ]

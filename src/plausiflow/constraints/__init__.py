@@ -1,7 +1,7 @@
 """Rules that users write, and what they allow for a row."""
 
 from plausiflow.constraints.allowance import Allowance
-from plausiflow.constraints.compile import CompiledRules
+from plausiflow.constraints.compile import LOCKED, CompiledRules
 from plausiflow.constraints.grid_step import GridStep
 from plausiflow.constraints.implies import Implies
 from plausiflow.constraints.limits import Limits
@@ -15,7 +15,7 @@ from plausiflow.constraints.violations import RowChanges
 from plausiflow.constraints.when_changed import WhenChanged
 
 __all__ = [
-    "Allowance", "Allowed", "CompiledRules", "Decreasing", "Equal", "GridStep", "Immutable", "Implies",
-    "Increasing", "Limits", "Linear", "LockedFeatures", "MaxChanges", "Price", "Range", "RowChanges",
-    "Rule", "WhenChanged", "locked_mask", "rule_from_dict", "rules_from_dicts",
+    "LOCKED", "Allowance", "Allowed", "CompiledRules", "Decreasing", "Equal", "GridStep", "Immutable",
+    "Implies", "Increasing", "Limits", "Linear", "LockedFeatures", "MaxChanges", "Price", "Range",
+    "RowChanges", "Rule", "WhenChanged", "locked_mask", "rule_from_dict", "rules_from_dicts",
 ]  # fmt: skip

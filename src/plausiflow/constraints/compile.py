@@ -5,7 +5,7 @@ Compiled rules give the allowance of factual rows, which a search needs, and the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -51,7 +51,7 @@ class CompiledRules:
         clauses = [RuleClause(rule, c) for rule in self.constraints for c in rule.clauses(self.features)]
         self._pair_clauses = [clause for clause in clauses if clause.is_pair(layout)]
         self._clauses = [clause for clause in clauses if not clause.is_pair(layout)]
-        self._pairs: dict[int | None, StatePairs | None] = {}
+        self._pairs: dict[frozenset[int], StatePairs | None] = {}
 
     def __repr__(self) -> str:
         return f"CompiledRules({', '.join(self.names)})"
@@ -89,36 +89,39 @@ class CompiledRules:
         x: Tensor,
         frame: pd.DataFrame | None = None,
         locked: Mask | Tensor | None = None,
-        without: int | None = None,
+        without: int | Collection[int] | None = None,
     ) -> Allowance:
         """Return what the rules allow the counterfactuals of some encoded rows ``(n, width)`` to be.
 
         ``frame`` are the same rows as a table, for exact values and for constants, which are not encoded and
         have their training value without it. ``locked`` are features that each row must keep, in the table's
-        order, shape ``(n, features)``. ``without`` is the index of a rule to leave out.
+        order, shape ``(n, features)``. ``without`` is the index of a rule to leave out, or several.
         """
         if x.ndim != 2 or x.shape[1] != self.layout.width:
             raise ShapeError(
                 f"`x` must have shape (n, {self.layout.width}), rows as encoded; got {tuple(x.shape)}."
             )
-        if without is not None and without not in range(len(self.constraints)):
+        indices = (
+            frozenset() if without is None else frozenset([without] if isinstance(without, int) else without)
+        )
+        if not indices <= set(range(len(self.constraints))):
             raise InvalidInputError(
                 f"`without` must be the index of a rule, below {len(self.constraints)}; got {without!r}."
             )
         if frame is not None:
             self._check_frame("frame", frame, len(x))
         mask = torch.from_numpy(self._check_locked(locked, len(x))).to(x.device)
-        left_out = None if without is None else self.constraints[without]
-        rules = [rule for rule in self.constraints if rule != left_out]
-        clauses = [clause for clause in self._clauses if clause.rule != left_out]
+        left_out = {self.constraints[index] for index in indices}
+        rules = [rule for rule in self.constraints if rule not in left_out]
+        clauses = [clause for clause in self._clauses if clause.rule not in left_out]
         rows = FactualRows(self.features, self.layout, x, frame, mask)
-        return _allowance(rows, rules, clauses, self._state_pairs(without))
+        return _allowance(rows, rules, clauses, self._state_pairs(indices))
 
-    def _state_pairs(self, without: int | None) -> StatePairs | None:
-        """Return the forbidden pairs of states of all rules but one; computed once."""
+    def _state_pairs(self, without: frozenset[int]) -> StatePairs | None:
+        """Return the forbidden pairs of states of all rules but some; computed once."""
         if without not in self._pairs:
-            left_out = None if without is None else self.constraints[without]
-            clauses = [clause for clause in self._pair_clauses if clause.rule != left_out]
+            left_out = {self.constraints[index] for index in without}
+            clauses = [clause for clause in self._pair_clauses if clause.rule not in left_out]
             self._pairs[without] = StatePairs.of(self.layout, self.features, clauses)
         return self._pairs[without]
 

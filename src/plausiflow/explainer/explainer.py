@@ -232,6 +232,7 @@ class Explainer:
         relaxed: bool = False,
         constraints: Sequence[Rule] = (),
         second_opinion: bool = True,
+        diagnose: bool = True,
         device: str = "auto",
     ) -> Explanations:
         """Return a verdict for every row, and its counterfactuals.
@@ -249,6 +250,7 @@ class Explainer:
             relaxed: Whether a row without an answer gets its nearest, less plausible miss.
             constraints: More rules for this call, such as ``Range("income", 0, 5000)``.
             second_opinion: Whether answers keep the margin that ``confidence`` asks for.
+            diagnose: Whether to find out why a row has no answer; ``reason`` says if nobody asked.
             device: Device of the search; ``auto`` is CUDA for many rows of a model with gradients.
         """
         encoder, model, engine = self._fitted()
@@ -265,6 +267,7 @@ class Explainer:
             time_limit=time_limit,
             relaxed=relaxed,
             second_opinion=second_opinion,
+            diagnose=diagnose,
             device=device,
         )
         if constraints or str(device) != engine.device:

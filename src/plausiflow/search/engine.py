@@ -76,7 +76,7 @@ class Engine:
         *,
         frame: pd.DataFrame | None = None,
         locked: Mask | None = None,
-        without_rule: int | None = None,
+        without_rules: frozenset[int] = frozenset(),
         scores: RowScores | None = None,
     ) -> SearchTask:
         """Build the task for some rows.
@@ -86,16 +86,17 @@ class Engine:
             targets: Their targets, or target classes alone.
             frame: The same rows of the table; a model without gradients needs them.
             locked: Features that each row keeps, shape ``(n, features)``.
-            without_rule: Number of a rule that does not apply.
+            without_rules: Numbers of rules that do not apply.
             scores: Plausibility of candidates; default: that of the engine, with its margin.
         """
         targets = targets if isinstance(targets, Targets) else Targets(targets)
-        rule = None if without_rule is None else self.rules.constraints[without_rule]
-        freed = set(rule.features) if isinstance(rule, Immutable) else set()
+        left_out = [self.rules.constraints[i] for i in without_rules]
+        kept = [rule for rule in self.rules.constraints if rule not in left_out]
+        still = {name for rule in kept if isinstance(rule, Immutable) for name in rule.features}
         oracle = None
         if self.true_model is not None and frame is not None:
             oracle = self.true_model.oracle(frame, x, targets)
-        allowance = self.rules.for_rows(x, frame, locked, without_rule)
+        allowance = self.rules.for_rows(x, frame, locked, without_rules)
         return SearchTask(
             layout=allowance.layout,
             x=x,
@@ -104,7 +105,7 @@ class Engine:
             scores=scores or row_scores(self.plausibility, x, targets.y),
             allowance=allowance,
             cost_model=self.cost_model,
-            immutable=frozenset(self.rules.immutable) - freed,
+            immutable=frozenset(name for name in self.rules.immutable if name in still),
             solver=self.solver,
             oracle=oracle,
         )

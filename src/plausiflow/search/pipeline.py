@@ -18,13 +18,14 @@ from torch import Tensor
 from plausiflow.core import Targets
 from plausiflow.densities import row_scores
 from plausiflow.errors import InvalidInputError
-from plausiflow.search.candidates import Candidates, cheapest
-from plausiflow.search.diagnose import blocking_rules, nearest_misses
+from plausiflow.search.answers import WITHOUT_MARGIN, Answers, verify_candidates
+from plausiflow.search.candidates import cheapest
+from plausiflow.search.diagnose import describe_lack, diagnose_rows, find_misses
 from plausiflow.search.engine import Engine
 from plausiflow.search.request import SearchRequest
 from plausiflow.tables import Encoded, Encoder
 
-WITHOUT_MARGIN = "plausible, but not all with a margin to spare: a second opinion may differ"
+NOT_ASKED = "no answer was found; reasons were not asked for"
 
 
 @dataclass(kw_only=True, eq=False)
@@ -148,7 +149,7 @@ def search_rows(
     already = request.already.numpy() & usable
     status[already] = "already"
     rows = torch.from_numpy((usable & ~already).nonzero()[0])
-    parts: list[_Answers] = []
+    parts: list[Answers] = []
     status[rows.numpy()] = "not_reached"
     for some in request.in_time(rows):
         found = _search(engine, encoder, request, some, margin=request.second_opinion)
@@ -157,27 +158,37 @@ def search_rows(
         parts.append(found)
     reason[status == "not_reached"] = "the time limit was over before this row was searched"
     searched = torch.from_numpy(np.isin(status, ("found", "infeasible")).nonzero()[0])
-    answers = _Answers.concat(encoder, request.frame, parts)
+    answers = Answers.concat(encoder, request.frame, parts)
     short = searched[torch.bincount(answers.of, minlength=n)[searched] < request.k]
     again = request.in_time(short) if request.second_opinion else []
     more = [_search(engine, encoder, request, some, margin=False, quick=True) for some in again]
     if more:
-        both = _Answers.concat(encoder, request.frame, [answers, *more]).unique(request.k)
+        both = Answers.concat(encoder, request.frame, [answers, *more]).unique(request.k)
         gained = torch.bincount(both.of, minlength=n) > torch.bincount(answers.of, minlength=n)
         status[gained.numpy()] = "found"
         reason[gained.numpy()] = WITHOUT_MARGIN
         parts = [both]
     left = torch.from_numpy((status == "infeasible").nonzero()[0])
-    reason[left.numpy()] = "no answer was found; the time was over before the reason was looked for"
     left = left if reasons else left[:0]
-    missed = [_diagnose(engine, encoder, request, some, reason) for some in request.in_time(left)]
-    misses = _Answers.concat(encoder, request.frame, missed)
+    if request.diagnose:
+        reason[left.numpy()] = "no answer was found; the time was over before the reason was looked for"
+        found_now = [diagnose_rows(engine, encoder, request, some) for some in request.in_time(left)]
+        misses = Answers.concat(encoder, request.frame, [diagnosis.misses for diagnosis in found_now])
+        for diagnosis in found_now:
+            for row, text in diagnosis.reasons.items():
+                reason[row] = text
+        # The search was at fault: what a search without a rule found keeps the rule.
+        recovered = Answers.concat(encoder, request.frame, [d.answers for d in found_now])
+        status[recovered.of.numpy()] = "found"
+        parts.append(recovered)
+    else:
+        misses = _without_reasons(engine, encoder, request, left, reason)
     if request.relaxed and len(misses.of):
         status[misses.of.numpy()] = "relaxed"
         parts.append(misses)
-    answers = _Answers.concat(encoder, request.frame, parts)
+    answers = Answers.concat(encoder, request.frame, parts)
     if request.relaxed:
-        misses = _Answers.concat(encoder, request.frame, [])
+        misses = Answers.concat(encoder, request.frame, [])
     return SearchResult(
         status=status,
         reason=reason,
@@ -188,46 +199,8 @@ def search_rows(
         score=answers.score,
         misses=misses.decoded,
         misses_of=misses.of.numpy(),
-        misses_why=[_lack(score) for score in misses.score.tolist()],
+        misses_why=[describe_lack(score) for score in misses.score.tolist()],
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _Answers:
-    """Answers that hold on the decoded rows, ordered by row and cost."""
-
-    of: Tensor
-    x_cf: Tensor
-    decoded: pd.DataFrame
-    cost: Tensor
-    score: Tensor
-
-    def select(self, which: Tensor) -> _Answers:
-        decoded = self.decoded.iloc[which.numpy()].reset_index(drop=True)
-        return _Answers(self.of[which], self.x_cf[which], decoded, self.cost[which], self.score[which])
-
-    def unique(self, k: int) -> _Answers:
-        """Drop repeated answers, and keep the cheapest ``k`` of every row."""
-        first = Candidates(rows=self.of, x=self.x_cf, cost=self.cost).first_occurrences()
-        return self.select(first[cheapest(self.of[first], self.cost[first], k)])
-
-    @classmethod
-    def concat(cls, encoder: Encoder, frame: pd.DataFrame, parts: list[_Answers]) -> _Answers:
-        parts = [part for part in parts if len(part.of)]
-        if not parts:
-            x = torch.zeros(0, encoder.layout.width, dtype=torch.float64)
-            return cls(torch.zeros(0, dtype=torch.long), x, frame.iloc[:0], x.sum(dim=1), x.sum(dim=1))
-        of = torch.cat([part.of for part in parts])
-        order = torch.argsort(torch.cat([part.cost for part in parts]), stable=True)
-        order = order[torch.argsort(of[order], stable=True)]
-        decoded = pd.concat([part.decoded for part in parts], ignore_index=True)
-        return cls(
-            of[order],
-            torch.cat([part.x_cf for part in parts])[order],
-            decoded.iloc[order.numpy()].reset_index(drop=True),
-            torch.cat([part.cost for part in parts])[order],
-            torch.cat([part.score for part in parts])[order],
-        )
 
 
 def _search(
@@ -238,62 +211,26 @@ def _search(
     *,
     margin: bool,
     quick: bool = False,
-) -> _Answers:
+) -> Answers:
     x, targets, frame, locked = request.part(rows)
     scores = None if margin else row_scores(engine.plausibility, x, targets.y, with_margin=False)
     task = engine.task(x, targets, frame=frame, locked=locked, scores=scores)
     found = engine.search(task, request.k, wider=not margin, quick=quick)
-    verified = _verify(engine, encoder, request, found, rows)
+    verified = verify_candidates(engine, encoder, request, found, rows).answers
     place = torch.searchsorted(rows, verified.of)
     holds = (verified.score >= task.scores.margin[place]).nonzero()[:, 0]
     return verified.select(holds[cheapest(verified.of[holds], verified.cost[holds], request.k)])
 
 
-def _verify(
-    engine: Engine, encoder: Encoder, request: SearchRequest, found: Candidates, rows: Tensor
-) -> _Answers:
-    """Decode candidates for some rows of the request, and keep those that model and rules accept."""
-    of = rows[found.rows]
-    x, targets, before, locked = request.part(of)
-    decoded = encoder.decode(found.x, like=before, encoded=x)
-    again = encoder.encode(decoded)
-    filled = encoder.decode(x, like=before, encoded=x) if encoder.missing == "impute" else before
-    broken = engine.rules.violations(filled, decoded, locked).to_numpy().any(axis=1)
-    scores = row_scores(engine.plausibility, x, targets.y, with_margin=False)
-    score = scores.score(again.x, torch.arange(len(of)))
-    holds = torch.from_numpy(again.usable & ~broken)
-    index = holds.nonzero()[:, 0]
-    holding = targets if len(index) == len(of) else targets[index]
-    verified = engine.verify(again.x[index], decoded.iloc[index.numpy()], holding, score[index])
-    layout = engine.rules.layout
-    cost = engine.cost_model((x, layout.codes(x)), (again.x, layout.codes(again.x)))
-    return _Answers(of, again.x, decoded, cost, score).select(index[verified.safely_valid])
-
-
-def _diagnose(
-    engine: Engine, encoder: Encoder, request: SearchRequest, rows: Tensor, reason: npt.NDArray[np.object_]
-) -> _Answers:
-    """Return the nearest misses of rows without an answer, and write down why there is none."""
-    x, targets, frame, locked = request.part(rows)
-    found = nearest_misses(engine, x, targets, frame=frame, locked=locked)
-    misses = _verify(engine, encoder, request, found, rows)
-    misses = misses.select(cheapest(misses.of, misses.cost, 1))
-    blocking = blocking_rules(engine, x, targets, frame=frame, locked=locked, stop=lambda: request.late)
-    scores = dict(zip(misses.of.tolist(), misses.score.tolist(), strict=True))
-    for row, names in zip(rows.tolist(), blocking, strict=True):
-        if names:
-            many = "each of " if len(names) > 1 else ""
-            reason[row] = f"{many}{', '.join(names)} blocks: without it there is an answer"
-        elif row in scores:
-            reason[row] = _lack(scores[row])
-        else:
-            reason[row] = "no allowed row was found that the model decides as wanted"
-    return misses
-
-
-def _lack(score: float) -> str:
-    nearest = "the nearest allowed row that the model decides as wanted"
-    return f"{nearest} is {-score:.2f} below the plausibility threshold"
+def _without_reasons(
+    engine: Engine, encoder: Encoder, request: SearchRequest, left: Tensor, reason: npt.NDArray[np.object_]
+) -> Answers:
+    """Return the nearest misses that a relaxed answer needs; nobody asked for reasons."""
+    reason[left.numpy()] = NOT_ASKED
+    if not request.relaxed:
+        return Answers.concat(encoder, request.frame, [])
+    missed = [find_misses(engine, encoder, request, some) for some in request.in_time(left)]
+    return Answers.concat(encoder, request.frame, missed)
 
 
 def _cheapest_choice(result: SearchResult, n: int, count: int) -> Tensor:

@@ -42,6 +42,7 @@ class SearchRequest:
         deadline: On the monotonic clock; None for no time limit.
         relaxed: Whether a row without an answer gets its nearest miss.
         second_opinion: Whether answers keep the calibrated margin.
+        diagnose: Whether to find out why a row has no answer.
     """
 
     frame: pd.DataFrame
@@ -53,6 +54,7 @@ class SearchRequest:
     deadline: float | None = None
     relaxed: bool = False
     second_opinion: bool = True
+    diagnose: bool = True
 
     @property
     def late(self) -> bool:
@@ -136,6 +138,7 @@ def _check_arguments(
     relaxed: object,
     min_probability: object,
     second_opinion: object,
+    diagnose: object,
     device: object,
     regression: bool,
 ) -> None:
@@ -148,6 +151,7 @@ def _check_arguments(
         "time_limit": ("seconds, 0 or more, or None", time_limit is None or to_float(time_limit) >= 0),
         "relaxed": ("True or False", isinstance(relaxed, bool | np.bool_)),
         "second_opinion": ("True or False", isinstance(second_opinion, bool | np.bool_)),
+        "diagnose": ("True or False", isinstance(diagnose, bool | np.bool_)),
         "device": ("'auto', 'cpu', or an available CUDA device such as 'cuda'", is_device(device)),
         "min_probability": (
             "a probability between 0 and 1, or None; None for a model that predicts a number",
@@ -159,6 +163,7 @@ def _check_arguments(
         "time_limit": time_limit,
         "relaxed": relaxed,
         "second_opinion": second_opinion,
+        "diagnose": diagnose,
         "device": device,
         "min_probability": min_probability,
     }
@@ -178,6 +183,7 @@ def prepare_request(
     time_limit: float | None,
     relaxed: bool,
     second_opinion: bool,
+    diagnose: bool,
     device: str,
 ) -> tuple[SearchRequest, list[Targets], ReadRows]:
     """Check the arguments of ``explain``; return the request, its choices of targets, and what was read."""
@@ -188,6 +194,7 @@ def prepare_request(
         relaxed=relaxed,
         min_probability=min_probability,
         second_opinion=second_opinion,
+        diagnose=diagnose,
         device=device,
         regression=not model.labels,
     )
@@ -207,6 +214,7 @@ def prepare_request(
         deadline=None if time_limit is None else started + float(time_limit),
         relaxed=relaxed,
         second_opinion=second_opinion,
+        diagnose=diagnose,
     )
     return request, choices, read
 

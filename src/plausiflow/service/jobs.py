@@ -182,6 +182,7 @@ def run_explain(jobs: Sequence[Job], seconds: float) -> list[JobResult]:
         relaxed=parameters.relaxed,
         constraints=[Range(name, *bounds) for name, bounds in ranges if bounds != (None, None)],
         second_opinion=parameters.confidence is not None,
+        diagnose=parameters.diagnose,
     )
     _, *rows, _ = json_parts(result)
     return _share(jobs, [row.removeprefix(", ") for row in rows], result.verdicts["status"].tolist())

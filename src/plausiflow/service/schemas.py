@@ -111,6 +111,7 @@ class ExplainParameters(Body):
     k: int = 1
     confidence: float | None = None
     relaxed: bool = False
+    diagnose: bool = True
     min_probability: float | None = None
 
 
