@@ -8,6 +8,7 @@ from pandas.testing import assert_frame_equal
 
 from explaining import STATUSES, stand_in
 from plausiflow.constraints import Allowed, Decreasing, Immutable, Increasing, Linear, MaxChanges, Range
+from plausiflow.errors import InvalidInputError
 from plausiflow.search.mixed import MixedSearch
 from searching import ORDERS
 
@@ -151,11 +152,23 @@ def test_locks_that_block_a_single_row_are_named(by_income, frame):
     assert status["reason"].tolist() == ["the lock on some features blocks: without it there is an answer"]
 
 
-def test_where_no_single_rule_blocks_the_reason_says_that_nothing_is_left(frame):
+def test_where_no_single_rule_blocks_the_set_of_rules_is_named(frame):
     rules = [Decreasing("income"), Range("income", None, 2000)]
     explainer = stand_in(frame, rules, push={"income": 4.0}, orders=ORDERS)
     result = explainer.explain(poor(frame, explainer, 1), "yes")
-    assert result.status["reason"].tolist() == ["no allowed row was found that the model decides as wanted"]
+    together = 'Decreasing("income") and Range("income", None, 2000) block together'
+    assert result.status["reason"].tolist() == [f"{together}: without them there is an answer"]
+
+
+def test_reasons_can_be_switched_off(frame):
+    explainer = stand_in(frame, [Decreasing("income")], push={"income": 4.0}, orders=ORDERS)
+    rows = poor(frame, explainer, 2)
+    plain, quiet = (explainer.explain(rows, "yes", diagnose=asked) for asked in (True, False))
+    assert plain.status["status"].tolist() == quiet.status["status"].tolist() == ["infeasible"] * 2
+    assert set(quiet.status["reason"]) == {"no answer was found; reasons were not asked for"}
+    assert len(quiet.misses) == 0
+    with pytest.raises(InvalidInputError, match="`diagnose` must be True or False"):
+        explainer.explain(rows, "yes", diagnose="no")
 
 
 @pytest.mark.parametrize("answers", [1, 3])
