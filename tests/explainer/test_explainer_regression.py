@@ -20,7 +20,7 @@ from plausiflow.search import black_box as verified
 from plausiflow.search import fit as fitting
 from plausiflow.search.evolution import Evolution
 
-SETTINGS = {"confidence": None, "judges": 0, "plausibility": 0.1, "sparsity": None}
+SETTINGS = {"confidence": None, "judges": 0, "plausibility": 0.1, "max_extra_cost": 0.0}
 RULES = [Immutable("age"), Range("savings", 0.5, None), Linear("debt <= income")]
 ASKED = 6
 

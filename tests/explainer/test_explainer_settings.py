@@ -28,7 +28,7 @@ ROWS = FRAME.iloc[:4]
     [
         ("plausibility", [-0.1, 1.1, np.nan, "high", None, True, [0.5]]),
         ("confidence", [0, 1, np.nan, "high", True, [0.5]]),
-        ("sparsity", [-0.1, np.nan, "no", True, [0.1]]),
+        ("max_extra_cost", [-0.1, np.nan, "no", None, True, [0.1]]),
         ("margin", [-0.1, 0.5, np.nan, "no", None, True]),
         ("judges", [-1, 1.5, "two", None, True, [1]]),
         ("random_state", [-1, 1.5, 2**32, 10**30, "x", None, True, np.random.default_rng(0)]),

@@ -46,7 +46,7 @@ def decided(rows: pd.DataFrame) -> pd.Series:
 def fitted() -> Explainer:
     rows = applicants(150, seed=100)
     explainer = Explainer(
-        LinearClassifier(), confidence=None, judges=0, sparsity=None, kinds={"id": "identifier"}
+        LinearClassifier(), confidence=None, judges=0, max_extra_cost=0.0, kinds={"id": "identifier"}
     )
     return explainer.fit(rows[FEATURES], decided(rows))
 

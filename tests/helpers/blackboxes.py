@@ -19,7 +19,7 @@ from plausiflow import Explainer, Immutable, Increasing, Linear, MaxChanges, Ran
 from searching import ORDERS, applicants
 
 TREES = 25
-SETTINGS = {"confidence": None, "judges": 0, "plausibility": 0.1, "sparsity": None}
+SETTINGS = {"confidence": None, "judges": 0, "plausibility": 0.1, "max_extra_cost": 0.0}
 RULES = [
     Immutable("age"),
     Increasing("income"),
@@ -63,7 +63,7 @@ class Case:
         target: What is asked for.
         rules: What may change.
         orders: Of categories.
-        sparsity: How much more fewer changes may cost.
+        max_extra_cost: How much more fewer changes may cost.
         asked: Rows that are explained.
     """
 
@@ -75,12 +75,12 @@ class Case:
     target: Any = "opposite"
     rules: Any = tuple(RULES)
     orders: Any = None
-    sparsity: float | None = None
+    max_extra_cost: float = 0.0
     asked: int = 6
 
     @cached_property
     def explainer(self):
-        settings = {"constraints": self.rules, "orders": self.orders, "sparsity": self.sparsity}
+        settings = {"constraints": self.rules, "orders": self.orders, "max_extra_cost": self.max_extra_cost}
         return Explainer(self.model, **SETTINGS | settings).fit(self.frame, self.y)
 
     @property
@@ -104,7 +104,7 @@ def fitted(model, frame=None, y=None, **settings):
 
 
 def forest():
-    return fitted(RandomForestClassifier(15, random_state=0), rules=(*RULES, MaxChanges(3)), sparsity=0.1)
+    return fitted(RandomForestClassifier(15, random_state=0), rules=(*RULES, MaxChanges(3)), max_extra_cost=0.1)
 
 
 def boosting():
@@ -195,7 +195,7 @@ def mixed_table():
     )
     model = make_pipeline(columns, RandomForestClassifier(15, random_state=0))
     y = np.where(worth > worth.median(), "yes", "no")
-    return fitted(model, frame, y, rules=MIXED_RULES, orders=ORDERS, sparsity=0.1)
+    return fitted(model, frame, y, rules=MIXED_RULES, orders=ORDERS, max_extra_cost=0.1)
 
 
 CASES = {

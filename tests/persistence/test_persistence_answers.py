@@ -135,7 +135,7 @@ def test_settings_and_odd_columns_come_back(table, tmp_path):
     steps = make_column_transformer((OneHotEncoder(), ["job", "owner"]), (StandardScaler(), ["age"]))
     model = make_pipeline(steps, LogisticRegression()).fit(x, y)
     orders = {"education": sorted(x["education"].unique())}
-    settings = {"weights": {"age": 2.0}, "sparsity": None, "margin": 0.05, "orders": orders, **SETTINGS}
+    settings = {"weights": {"age": 2.0}, "max_extra_cost": 0.0, "margin": 0.05, "orders": orders, **SETTINGS}
     kinds = {"number": "identifier"}
     explainer = Explainer(model, kinds=kinds, **settings).fit(x, y)
     explainer.save(tmp_path / "saved")
@@ -149,7 +149,7 @@ def test_settings_and_odd_columns_come_back(table, tmp_path):
 
 def test_settings_may_be_numbers_of_numpy(table, tmp_path):
     x, y = table[0][NUMBERS], table[1]
-    settings = {"plausibility": np.float32(0.25), "margin": np.float64(0.03), "sparsity": np.float64(0.2)}
+    settings = {"plausibility": np.float32(0.25), "margin": np.float64(0.03), "max_extra_cost": np.float64(0.2)}
     model = LinearClassifier(training=Training(epochs=20))
     explainer = Explainer(model, confidence=None, judges=np.int64(1), **settings).fit(x, y)
     explainer.save(tmp_path / "saved")

@@ -155,7 +155,7 @@ def test_numbers_alone_are_moved_onto_the_hyperplane():
     made = remade(made, linear_validity(normal, torch.tensor(-1.0)), AlwaysPlausible())
     x = 0.3 + 0.2 * torch.rand(20, 3)
     task = made.engine.task(x, torch.ones(20).long())
-    found = MixedSearch(sparsity=None).run(task, made.engine.bank)
+    found = MixedSearch(max_extra_cost=0.0).run(task, made.engine.bank)
     optimum = (1 - x @ normal).clamp_min(0) / normal.norm()
     torch.testing.assert_close(found.cost, optimum, rtol=0, atol=2e-3)
 
@@ -163,7 +163,7 @@ def test_numbers_alone_are_moved_onto_the_hyperplane():
 def test_categories_alone_get_the_cheapest_setting_of_all():
     made = setup(applicants()[["job", "school", "owns"]], bar=0.2)
     task = made.task(made.x[:30])
-    found = MixedSearch(sparsity=None).run(task, made.engine.bank)
+    found = MixedSearch(max_extra_cost=0.0).run(task, made.engine.bank)
     codes = torch.tensor(list(itertools.product(range(4), range(4), range(2))))
     every = task.layout.with_codes(task.x[:1].repeat(32, 1), codes)
     for i in range(30):
@@ -175,7 +175,7 @@ def test_categories_alone_get_the_cheapest_setting_of_all():
 def test_one_number_beside_one_category_gets_the_optimum_over_both():
     made = setup(applicants()[["savings", "job"]], worth=1.0, bar=0.0)
     task = made.task(made.x[:30])
-    found = MixedSearch(sparsity=None).run(task, made.engine.bank)
+    found = MixedSearch(max_extra_cost=0.0).run(task, made.engine.bank)
     grid = torch.linspace(0, 1, 801).repeat(4)[:, None]
     every = torch.cat([grid, torch.eye(4).repeat_interleave(801, dim=0)], dim=1)
     for i in range(30):
@@ -204,7 +204,7 @@ def test_fewer_changes_are_bought_with_cost_and_a_limit_is_kept():
     free, limited = made_for("free"), made_for("few changes")
     x = free.x[:12]
     task = free.task(x)
-    runs = [MixedSearch(sparsity=s).run(task, free.engine.bank) for s in (None, 0.3)]
+    runs = [MixedSearch(max_extra_cost=s).run(task, free.engine.bank) for s in (0.0, 0.3)]
     changes = [task.layout.changed(found.x, x[found.rows]).sum(dim=1).double().mean() for found in runs]
     assert changes[1] < changes[0]
     assert runs[0].cost.mean() < runs[1].cost.mean() <= 1.4 * runs[0].cost.mean()
@@ -217,7 +217,7 @@ def test_flips_buy_cost():
     task = made.task(made.x[:24])
     costs = {}
     for flips in (True, False):
-        found = MixedSearch(flips=flips, sparsity=None).run(task, made.engine.bank)
+        found = MixedSearch(flips=flips, max_extra_cost=0.0).run(task, made.engine.bank)
         cost = torch.full((24,), 9.0)
         cost[found.rows] = found.cost
         costs[flips] = cost

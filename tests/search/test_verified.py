@@ -22,7 +22,7 @@ from plausiflow.tables.encoder import Encoder
 from plausiflow.tables.schema import Schema
 from searching import ORDERS, applicants, as_validity, setup
 
-DENSE = MixedSearch(sparsity=None)
+DENSE = MixedSearch(max_extra_cost=0.0)
 
 
 class Recorder:
@@ -273,7 +273,7 @@ def test_more_changes_than_allowed_are_no_answer():
 
 def test_sparse_answers_change_no_more_and_cost_little_more(mixed):
     _, engine = mixed
-    dense = replace(engine.strategy, base=replace(engine.strategy.base, sparsity=None))
+    dense = replace(engine.strategy, base=replace(engine.strategy.base, max_extra_cost=0.0))
     rows = list(range(8))
     task, sparse = explained(mixed, rows)
     _, plain = explained(mixed, rows, search=dense)

@@ -99,7 +99,7 @@ class Explainer:
         distance: How changes add up to a cost: ``"l2"``, ``"l1"``, or ``"l1-mad"`` with numbers divided by
             their median absolute deviation; see :mod:`plausiflow.search.costs`.
         weights: How much more a change of a feature costs, by name; default 1. See also ``Price``.
-        sparsity: How much more an answer with fewer changes may cost, as a share; None keeps all changes.
+        max_extra_cost: How much more than the cheapest answer one with fewer changes may cost, as a share.
         margin: By how much the target class must win.
         kinds: Kinds of columns that are not what they look like, by name.
         orders: Levels of ordered categories, lowest first, by name.
@@ -131,7 +131,7 @@ class Explainer:
     method: MakeMethod | None = None
     distance: Distance = "l2"
     weights: Mapping[str, float] | None = None
-    sparsity: float | None = 0.1
+    max_extra_cost: float = 0.2
     margin: float = 0.02
     kinds: Mapping[str, Kind] | None = None
     orders: Mapping[str, Sequence[Any]] | None = None

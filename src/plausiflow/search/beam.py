@@ -1,10 +1,14 @@
-"""A beam search over changed categories.
+"""A beam search over changed features: categories at other levels, numbers at the values of bank rows.
 
-The beam changes one category after another, and ranks by the cost of the changes plus how far validity and
-plausibility are from being satisfied.
+A *move* changes one feature of a row. The beam adds one move after another. Evaluating a density is expensive
+and the combinations are many, so what a combination satisfies is first estimated as the sum of what its moves
+do alone; only the most promising ones are evaluated. Combinations are ranked by their cost plus how far the
+constraints are from being satisfied.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,42 +19,171 @@ from plausiflow.tables import Layout
 
 VIOLATION = 2.0
 """Cost of one unit by which a constraint is violated, in the ranking of the beam."""
-WIDTH, DEPTH, KEEP, FIRST = 4, 4, 5, 12
 
 
-def beam(task: SearchTask, rows: Tensor, typical: dict[int, float]) -> Candidates:
-    """Return the most promising settings of categories, up to ``DEPTH`` changes from each of some rows."""
-    layout = task.layout
-    columns = [column for block in layout.with_levels for column in block.levels]
+@dataclass(frozen=True, kw_only=True)
+class Beam:
+    """How thorough a beam search is.
+
+    Attributes:
+        depth: The maximum number of changed features.
+        width: Combinations of each row that get a further change.
+        evaluated: Combinations of each row and depth whose constraints are evaluated.
+        kept: Combinations of each row and depth that are returned.
+    """
+
+    depth: int = 4
+    width: int = 4
+    evaluated: int = 24
+    kept: int = 3
+
+    def run(self, task: SearchTask, rows: Tensor, moves: Moves) -> Candidates:
+        """Return the most promising combinations of moves, not checked and with unsolved numbers."""
+        if len(moves.rows) == 0 or self.depth < 1:
+            return task.candidates(rows[:0], task.x[:0])
+        values = task.constraint_values(moves.x, moves.rows)
+        alone = values - _own_values(task, rows)[moves.rows]
+        states = _States(moves.rows, moves.x, values, moves.keys, moves.kinds).best(task)
+        kept = [states.first(self.kept)]
+        states = states.first(self.width)
+        for _ in range(self.depth - 1):
+            state, move = moves.extensions(task, states)
+            if len(state) == 0:
+                break
+            added = _States(
+                states.rows[state],
+                moves.applied(task, states.x[state], move),
+                states.values[state] + alone[move],
+                states.keys[state] + moves.keys[move],
+                states.kinds[state] + moves.kinds[move],
+            )
+            # Moves in another order are the same combination.
+            added = added.select(_first_occurrences(added.rows, added.keys))
+            added = added.select(cheapest(added.rows, added.merit(task), self.evaluated))
+            added = replace(added, values=task.constraint_values(added.x, added.rows)).best(task)
+            kept.append(added.first(self.kept))
+            states = added.first(self.width)
+        return Candidates.concat(*(task.candidates(own.rows, own.x) for own in kept))
+
+
+@dataclass(frozen=True, eq=False)
+class Moves:
+    """Changes of one feature.
+
+    Attributes:
+        rows: The row of the task that each belongs to, in order, shape ``(m,)``.
+        block: The feature that it changes, shape ``(m,)``.
+        x: The row with the change, shape ``(m, width)``.
+        keys: A random whole number for each; sums of them tell combinations apart.
+        kinds: The same, but all values of a number have the same one.
+    """
+
+    rows: Tensor
+    block: Tensor
+    x: Tensor
+    keys: Tensor
+    kinds: Tensor
+
+    @classmethod
+    def of(cls, task: SearchTask, rows: Tensor, real: Candidates, typical: dict[int, float]) -> Moves:
+        """Return all allowed levels of each row's features, and the numbers of its bank rows ``real``."""
+        levels = _level_moves(task, rows, typical)
+        numbers = _copied_numbers(task, real)
+        moves = Candidates.concat(levels, numbers).unique()
+        moves = moves[torch.argsort(moves.rows, stable=True)]
+        block = task.layout.changed(moves.x, task.x[moves.rows]).long().argmax(dim=1)
+        generator = torch.Generator().manual_seed(0)
+        draw = torch.randint(2**40, (len(moves) + len(task.layout.blocks),), generator=generator)
+        keys = draw[: len(moves)].to(rows.device)
+        same_levels = (task.codes_of(moves.x) == task.codes[moves.rows]).all(dim=1)
+        kinds = torch.where(same_levels, draw[len(moves) :].to(rows.device)[block], keys)
+        return cls(moves.rows, block, moves.x, keys, kinds)
+
+    def extensions(self, task: SearchTask, states: _States) -> tuple[Tensor, Tensor]:
+        """Return all pairs of a state and a move of a feature that the state has not changed."""
+        count = torch.bincount(self.rows, minlength=len(task))
+        begin = count.cumsum(0) - count
+        own = count[states.rows]
+        state = torch.arange(len(own), device=own.device).repeat_interleave(own)
+        place = torch.arange(len(state), device=own.device) - (own.cumsum(0) - own).repeat_interleave(own)
+        move = begin[states.rows[state]] + place
+        changed = task.layout.changed(states.x, task.x[states.rows])
+        fresh = ~changed[state, self.block[move]]
+        return state[fresh], move[fresh]
+
+    def applied(self, task: SearchTask, x: Tensor, move: Tensor) -> Tensor:
+        """Return rows ``(p, width)`` with one move each."""
+        columns = torch.zeros(len(task.layout.blocks), task.layout.width, dtype=torch.bool, device=x.device)
+        for j, block in enumerate(task.layout.blocks):
+            columns[j, block.columns] = True
+        return torch.where(columns[self.block[move]], self.x[move], x)
+
+
+@dataclass(frozen=True, eq=False)
+class _States:
+    """Combinations of moves, and the values of their constraints ``(p, m)``, at least zero if satisfied."""
+
+    rows: Tensor
+    x: Tensor
+    values: Tensor
+    keys: Tensor
+    kinds: Tensor
+
+    def select(self, which: Tensor) -> _States:
+        return _States(
+            self.rows[which], self.x[which], self.values[which], self.keys[which], self.kinds[which]
+        )
+
+    def merit(self, task: SearchTask) -> Tensor:
+        violation = (-self.values).clamp_min(0).sum(dim=1)
+        return task.costs(self.x, self.rows) + VIOLATION * violation
+
+    def best(self, task: SearchTask) -> _States:
+        """Return the best values of every changed set of numbers, by row, the best combinations first."""
+        ordered = self.select(cheapest(self.rows, self.merit(task), len(self.rows)))
+        return ordered.select(_first_occurrences(ordered.rows, ordered.kinds))
+
+    def first(self, count: int) -> _States:
+        """Return the first few of each row."""
+        return self.select(cheapest(self.rows, torch.zeros_like(self.x[:, 0]), count))
+
+
+def _first_occurrences(rows: Tensor, keys: Tensor) -> Tensor:
+    """Return the position of the first of equal keys of a row, in order."""
+    order = torch.argsort(keys, stable=True)
+    order = order[torch.argsort(rows[order], stable=True)]
+    rows, keys = rows[order], keys[order]
+    first = torch.ones(len(order), dtype=torch.bool, device=rows.device)
+    first[1:] = (rows[1:] != rows[:-1]) | (keys[1:] != keys[:-1])
+    return order[first].sort().values
+
+
+def _own_values(task: SearchTask, rows: Tensor) -> Tensor:
+    """Return the constraint values of some factual rows, at their places among all rows."""
+    own = task.constraint_values(task.x[rows], rows)
+    return own.new_zeros(len(task), own.shape[1]).index_copy(0, rows, own)
+
+
+def _copied_numbers(task: SearchTask, real: Candidates) -> Candidates:
+    """Return rows with one number each, and its state, of a bank row."""
+    parts = [task.candidates(real.rows[:0], task.x[:0])]
+    for block in task.mutable:
+        if block.number is not None:
+            columns = torch.tensor(block.columns, device=task.x.device)
+            x = task.x[real.rows].index_copy(1, columns, real.x[:, block.columns])
+            differs = (x != task.x[real.rows]).any(dim=1)
+            parts.append(task.candidates(real.rows[differs], x[differs]))
+    return Candidates.concat(*parts)
+
+
+def _level_moves(task: SearchTask, rows: Tensor, typical: dict[int, float]) -> Candidates:
+    """Return rows with one feature each at another allowed level."""
+    columns = [column for block in task.layout.with_levels for column in block.levels]
     if not columns:
         return task.candidates(rows[:0], task.x[:0])
-    sizes = torch.tensor([len(block.levels) for block in layout.with_levels], device=task.x.device)
-    allowed, own = task.allowance.levels.clone(), task.codes
-    states, codes, kept = task.candidates(rows, task.x[rows]), own[rows], []
-    for depth in range(min(DEPTH, task.allowance.max_changes or DEPTH)):
-        # A category changes at most once.
-        unchanged = (codes == own[states.rows]).repeat_interleave(sizes, dim=1)
-        options = allowed[states.rows][:, columns] & unchanged & (states.x[:, columns] == 0)
-        which, flip = options.nonzero(as_tuple=True)
-        if len(which) == 0:
-            break
-        flipped = task.candidates(
-            states.rows[which], _flip(layout, states.x[which], flip, columns, typical)
-        ).unique()
-        flipped_codes = task.codes_of(flipped.x)
-        merit = task.costs(flipped.x, flipped.rows, flipped_codes)
-        violation = (-task.constraint_values(flipped.x, flipped.rows)).clamp_min(0).sum(dim=1)
-        merit = merit + VIOLATION * violation
-        if depth == 0:  # later changes combine the best of the first ones
-            best = cheapest(flipped.rows, merit, FIRST)
-            first = torch.zeros_like(allowed)
-            changed = (flipped.x[best] != task.x[flipped.rows[best]]) & (flipped.x[best] != 0)
-            first.index_put_((flipped.rows[best],), changed, accumulate=True)
-            allowed &= first
-        kept.append(flipped[cheapest(flipped.rows, merit, KEEP)])
-        best = cheapest(flipped.rows, merit, WIDTH)
-        states, codes = flipped[best], flipped_codes[best]
-    return Candidates.concat(*kept) if kept else task.candidates(rows[:0], task.x[:0])
+    options = task.allowance.levels[rows][:, columns] & (task.x[rows][:, columns] == 0)
+    which, level = options.nonzero(as_tuple=True)
+    return task.candidates(rows[which], _flip(task.layout, task.x[rows[which]], level, columns, typical))
 
 
 def _flip(layout: Layout, x: Tensor, flip: Tensor, columns: list[int], typical: dict[int, float]) -> Tensor:

@@ -23,12 +23,12 @@ from torch import Tensor
 
 from plausiflow.core import ValidityConstraint
 from plausiflow.search.bank import Bank
-from plausiflow.search.beam import beam
+from plausiflow.search.beam import Moves
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.evolution import Evolution
 from plausiflow.search.mixed import MixedSearch, search_in_batches
 from plausiflow.search.rounding import on_grid, round_randomly
-from plausiflow.search.sparsify import ROUNDING, sparsify
+from plausiflow.search.sparsify import sparsify
 from plausiflow.search.task import SearchTask
 from plausiflow.search.true_model import Oracle
 from plausiflow.solvers import FROM_NEIGHBOUR
@@ -116,13 +116,13 @@ class BlackBoxSearch:
         missing = rows[~torch.isin(rows, found.rows)]
         if len(missing):
             found = Candidates.concat(found, bank.scan(task, missing, keep))
-        if self.base.sparsity is not None or strict.allowance.max_changes is not None:
+        if self.base.max_extra_cost > 0 or strict.allowance.max_changes is not None:
             found = self._sparsify(strict, found.unique())
         task = strict
         before = found[task.allowance.contains(found.x, found.rows)].unique().cheapest(most)
         best = before.cheapest(1)
         if self.evolution is not None:
-            best = self.evolution.run(task, best, sparse=self.base.sparsity is not None)
+            best = self.evolution.run(task, best, sparse=self.base.max_extra_cost > 0)
         best = _stabilise(
             replace(task, oracle=full), best, Candidates.concat(before.cheapest(1), real.cheapest(1))
         )
@@ -150,7 +150,9 @@ class BlackBoxSearch:
         near = real.cheapest(self.base.bank_rows)
         levelled = task.with_levels_of(near)
         own = task.candidates(rows, task.x[rows])
-        turned = beam(soft, rows, typical) if self.base.flips else own[rows[:0]]
+        turned = own[rows[:0]]
+        if self.base.flips:
+            turned = self.base.beam.run(soft, rows, Moves.of(soft, rows, near, typical))
         first = Candidates.concat(own, task.candidates(near.rows, levelled), turned).unique()
         best = soft.solve(first, iterations=ITERATIONS).feasible.cheapest(self.finalists)
         return Candidates.concat(best, own[~torch.isin(own.rows, best.rows)])
@@ -194,15 +196,15 @@ class BlackBoxSearch:
     def _sparsify(self, task: SearchTask, found: Candidates) -> Candidates:
         """Replace answers by ones with fewer changes that the model accepts and that cost little more."""
         dense = found.cheapest(self.finalists)
+        limit = (1 + self.base.max_extra_cost) * _smallest(task, dense.rows, dense.cost)
         wide = self._cold(task, dense.rows, task.x.new_full((len(dense),), SPARSE_MARGIN))
         own = Candidates(rows=torch.arange(len(dense)), x=dense.x, cost=dense.cost)
-        placed = round_randomly(wide, sparsify(wide, own, self.base.sparsity or 0.0))
+        placed = round_randomly(wide, sparsify(wide, own, limit[dense.rows]))
         sparse = _valid_at_corners(
             task, task.candidates(dense.rows[placed.rows], placed.x).unique()
         ).candidates
         if task.allowance.max_changes is None:
-            most = (1 + (self.base.sparsity or 0.0)) * (1 + ROUNDING) * dense.cheapest(1).cost
-            sparse = sparse[sparse.cost <= _smallest(task, dense.cheapest(1).rows, most)[sparse.rows]]
+            sparse = sparse[sparse.cost <= limit[sparse.rows]]
         # Drop the answers of a row that change more features than the sparsest one.
         both = Candidates.concat(sparse, found)
         changes = task.layout.changed(both.x, task.x[both.rows]).sum(dim=1).to(task.x)

@@ -65,7 +65,7 @@ class FitSettings:
     Attributes:
         plausibility: Quantile of held-out log-densities that is the threshold, or a fitted plausibility.
         confidence: Share of the counterfactuals that a second opinion must accept; None for none.
-        sparsity: How much more an answer with fewer changes may cost, as a share; None keeps all changes.
+        max_extra_cost: How much more an answer with fewer changes may cost, as a share.
         model_rows: How many rows a model without gradients may be asked about for each explained row.
         judges: Number of densities that give a second opinion.
         random_state: Seed of everything that is learned.
@@ -76,7 +76,7 @@ class FitSettings:
 
     plausibility: float | Plausibility
     confidence: float | None
-    sparsity: float | None
+    max_extra_cost: float
     model_rows: int
     judges: int
     random_state: int
@@ -240,7 +240,7 @@ def restore_engine(
 
 def _engine(bank: Bank, context: SearchContext) -> Engine:
     model, criterion, settings = context.model, context.criterion, context.settings
-    mixed = MixedSearch(sparsity=settings.sparsity)
+    mixed = MixedSearch(max_extra_cost=settings.max_extra_cost)
     validity = ValidityConstraint(model.outputs_at(COLD), criterion, model.value_and_grad)
     strategy: SearchStrategy = mixed
     true_model = None
@@ -305,7 +305,7 @@ def _calibrate(
 ) -> None:
     """Raise the margins; a model without gradients is represented by its surrogate."""
     assert settings.confidence is not None
-    light = MixedSearch(bank_rows=4, sparsity=settings.sparsity, finalists=1)
+    light = MixedSearch(bank_rows=4, max_extra_cost=settings.max_extra_cost, finalists=1)
 
     def search(x: Tensor, y_target: Tensor, scores: RowScores, bank: dict[int, Tensor]) -> Tensor:
         task = engine.task(x, engine.validity.criterion.of_class(y_target), scores=scores)

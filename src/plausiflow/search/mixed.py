@@ -17,14 +17,24 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor
 
-from plausiflow.core import FEW_ROWS, table_rows_per_search
+from plausiflow.core import table_rows_per_search
 from plausiflow.progress import progress_bar
 from plausiflow.search.bank import MORE, Bank
-from plausiflow.search.beam import beam
+from plausiflow.search.beam import Beam, Moves
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.rounding import put_on_grid
-from plausiflow.search.sparsify import sparsify
+from plausiflow.search.sparsify import preferred, sparsify
 from plausiflow.search.task import SearchTask
+
+ITERATIONS = 15
+DISTINCT = 4
+"""Answers of each row with different levels that are made sparse."""
+LIMITED = 4
+"""Answers of each row that are put on the grid if the number of changes is limited."""
+NEAR_ROWS, COPIED = 12, 48
+"""Bank rows that combinations of changes may take numbers from, and how many numbers they take together."""
+THOROUGH = Beam(depth=4, width=16, evaluated=120, kept=12)
+"""The beam of rows whose answer has too many changes."""
 
 
 class SearchStrategy(Protocol):
@@ -74,19 +84,21 @@ class MixedSearch:
 
     Attributes:
         bank_rows: Verified bank rows that a search may start from.
-        flips: Whether to try changed categories beyond those of bank rows.
-        sparsity: How much more an answer with fewer changes may cost, as a share; None keeps all changes.
+        flips: Whether to try changed features beyond those of bank rows.
+        max_extra_cost: How much more an answer with fewer changes may cost, as a share of the cheapest.
         finalists: Answers of each row that are made sparse and put on the grid.
+        beam: How changed features are combined.
     """
 
     bank_rows: int = 4
     flips: bool = True
-    sparsity: float | None = 0.1
+    max_extra_cost: float = 0.2
     finalists: int = 2
+    beam: Beam = Beam()
 
     def lighter(self) -> Self:
         """Return a strategy that only finds out whether there is an answer."""
-        return replace(self, bank_rows=4, sparsity=None, finalists=1)
+        return replace(self, bank_rows=4, max_extra_cost=0.0, finalists=1)
 
     def quicker(self) -> Self:
         """Return the strategy itself."""
@@ -102,11 +114,17 @@ class MixedSearch:
         return search_in_batches(task, lambda rows: self._search(task, bank, rows, keep))
 
     def _search(self, task: SearchTask, bank: Bank, rows: Tensor, keep: int) -> Candidates:
-        few = 1 if task.allowance.max_changes is None else 3
-        found = self.dense(task, bank, rows).cheapest(few * max(self.finalists, keep))
-        if self.sparsity is not None or task.allowance.max_changes is not None:
-            found = sparsify(task, found, self.sparsity or 0.0)
-        final = put_on_grid(task, found).feasible
+        # A limit on changes first counts at the end: a row whose answer satisfies it keeps that answer.
+        free = replace(task, allowance=replace(task.allowance, max_changes=None))
+        pool = self.pool(free, bank, rows)
+        answers = self._sparse(free, pool, max(self.finalists, keep))
+        final = preferred(free, answers, self.max_extra_cost, keep)
+        if task.allowance.max_changes is not None:
+            final = final[_within(task, final)]
+            missing = rows[~torch.isin(rows, final.rows)]
+            known = Candidates.concat(pool, answers)
+            few = self._limited(task, bank, missing, known[torch.isin(known.rows, missing)])
+            final = Candidates.concat(final, few.cheapest(keep))
         missing = rows[~torch.isin(rows, final.rows)]
         if len(missing):
             real = task.check(bank.verified(task, missing, keep, among=MORE)).feasible
@@ -116,26 +134,73 @@ class MixedSearch:
             final = Candidates.concat(final, bank.scan(task, missing, keep))
         return final.unique().cheapest(keep)
 
-    def dense(self, task: SearchTask, bank: Bank, rows: Tensor) -> Candidates:
+    def _sparse(self, task: SearchTask, pool: Candidates, count: int) -> Candidates:
+        """Return answers on the grid: the cheapest ones, and ones with fewer changes."""
+        if not self.max_extra_cost:
+            return put_on_grid(task, pool.cheapest(count)).feasible
+        least = pool.cost.new_full((len(task),), torch.inf).scatter_reduce(0, pool.rows, pool.cost, "amin")
+        limit = (1 + self.max_extra_cost) * least
+        fewest = preferred(task, pool, self.max_extra_cost, 1)
+        best = Candidates.concat(_distinct(task, pool).cheapest(max(count, DISTINCT)), fewest).unique()
+        sparse = sparsify(task, best, limit[best.rows])
+        return put_on_grid(task, Candidates.concat(sparse, fewest, pool.cheapest(1)).unique()).feasible
+
+    def _limited(self, task: SearchTask, bank: Bank, rows: Tensor, pool: Candidates) -> Candidates:
+        """Return answers with at most as many changes as the rules allow, for rows that have others."""
+        most = task.allowance.max_changes
+        assert most is not None
+        if len(rows) == 0:
+            return pool[rows]
+        real = bank.verified(replace(task, allowance=replace(task.allowance, max_changes=None)), rows, NEAR_ROWS)
+        moves = Moves.of(task, rows, real, bank.typical)
+        found = replace(THOROUGH, depth=min(most, THOROUGH.depth)).run(task, rows, moves)
+        solved = _solve_sparse(task, found).feasible
+        reset = sparsify(task, pool.cheapest(self.finalists), pool.cheapest(self.finalists).cost)
+        answers = Candidates.concat(pool, solved, reset)
+        answers = answers[_within(task, answers)].unique().cheapest(LIMITED)
+        return put_on_grid(task, answers).feasible
+
+    def pool(self, task: SearchTask, bank: Bank, rows: Tensor) -> Candidates:
         """Return answers with any number of changes and numbers off their grids."""
-        real = bank.verified(task, rows, self.bank_rows)
+        near = bank.verified(task, rows, max(NEAR_ROWS, self.bank_rows))
+        real = near.cheapest(self.bank_rows)
         own = task.candidates(rows, task.x[rows])
         # Categories of bank rows with the row's own numbers.
         levelled = task.with_levels_of(real)
         first = Candidates.concat(own, task.candidates(real.rows, levelled), real).unique()
         if not self.flips:
             return Candidates.concat(task.solve(first), real).feasible.unique()
-        flipped = beam(task, rows, bank.typical)
-        codes = task.codes_of(flipped.x)
-        alone = task.with_codes(task.x[flipped.rows], codes)
-        flip_costs = task.costs(alone, flipped.rows, codes)
-        # A flip that alone costs more than an answer in hand is not solved. Few rows do not wait for that
-        # answer: one search of all candidates costs less than two.
-        few = len(rows) <= FEW_ROWS
-        both = task.solve(Candidates.concat(first, flipped) if few else first)
-        found = Candidates.concat(both[torch.arange(len(first), device=rows.device)], real)
+        copied = near.cheapest(max(1, COPIED // max(1, len(task.numbers))))
+        combined = self.beam.run(task, rows, Moves.of(task, rows, copied, bank.typical))
+        sparse = _solve_sparse(task, combined)
+        # Categories of the combinations with all numbers free.
+        codes = task.codes_of(combined.x)
+        levels = task.candidates(combined.rows, task.with_codes(task.x[combined.rows], codes)).unique()
+        codes = task.codes_of(levels.x)
+        level_costs = task.costs(levels.x, levels.rows, codes)
+        found = Candidates.concat(task.solve(first), real, sparse).feasible
         best = task.x.new_full((len(task),), torch.inf)
         best.scatter_reduce_(0, found.rows, found.cost, "amin")
-        cheap = (flip_costs < best[flipped.rows]).nonzero()[:, 0]
-        solved = both[len(first) + cheap] if few else task.solve(flipped[cheap])
-        return Candidates.concat(found, solved).feasible.unique()
+        # Changed categories that alone cost more than an answer in hand are not solved.
+        cheap = (level_costs < best[levels.rows]).nonzero()[:, 0]
+        return Candidates.concat(found, task.solve(levels[cheap])).feasible.unique()
+
+
+def _distinct(task: SearchTask, answers: Candidates) -> Candidates:
+    """Return the cheapest answer of each row and combination of levels: others lead to the same changes."""
+    ordered = answers.cheapest(len(answers))
+    levels = task.candidates(ordered.rows, task.codes_of(ordered.x).to(ordered.x))
+    return ordered[levels.first_occurrences()]
+
+
+def _solve_sparse(task: SearchTask, combined: Candidates) -> Candidates:
+    """Solve the numbers of combinations without changing further features."""
+    frozen = task.layout.changed(combined.x, task.x[combined.rows]).logical_not()
+    return task.solve(combined, frozen=frozen, iterations=ITERATIONS, curvature=8.0)
+
+
+def _within(task: SearchTask, answers: Candidates) -> Tensor:
+    """Return which answers change at most as many features as the rules allow, shape ``(p,)``."""
+    most = task.allowance.max_changes
+    assert most is not None
+    return task.layout.changed(answers.x, task.x[answers.rows]).sum(dim=1) <= most

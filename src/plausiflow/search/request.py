@@ -89,7 +89,7 @@ class SearchRequest:
 
 def check_settings(given: Mapping[str, Any]) -> None:
     """Raise unless the settings of an explainer are valid; every invalid one is named."""
-    confidence, sparsity, random_state = given["confidence"], given["sparsity"], given["random_state"]
+    confidence, random_state = given["confidence"], given["random_state"]
     judges, model_rows, plausibility = given["judges"], given["model_rows"], given["plausibility"]
     fine = {
         "plausibility": (
@@ -100,7 +100,7 @@ def check_settings(given: Mapping[str, Any]) -> None:
             "a share between 0 and 1, or None",
             confidence is None or 0 < to_float(confidence) < 1,
         ),
-        "sparsity": ("a share of 0 or more, or None", sparsity is None or to_float(sparsity) >= 0),
+        "max_extra_cost": ("a share of 0 or more", to_float(given["max_extra_cost"]) >= 0),
         "distance": ("'l2', 'l1' or 'l1-mad'", given["distance"] in DISTANCES),
         "margin": ("in [0, 0.5)", 0 <= to_float(given["margin"]) < 0.5),
         "judges": ("a whole number, 0 or more", is_whole(judges) and judges >= 0),

@@ -4,7 +4,7 @@ If many numbers have changed, the search is first repeated with weights that mak
 large ones cheap, more so each time, which concentrates the change in few features; the small changes of each
 time are then reset. After that, each round tries, for every candidate at once, to reset each changed category
 and some of the changed numbers: every one if few have changed, else the smallest third, sixth and one. Of the
-attempts within the slack, the one that resets most features is taken. Resetting without solving again does
+attempts within the limit, the one that resets most features is taken. Resetting without solving again does
 nothing: a plausible answer has few features to spare.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from plausiflow.search.candidates import Candidates
+from plausiflow.search.candidates import Candidates, cheapest
 from plausiflow.search.task import SearchTask
 
 FEW = 4
@@ -24,35 +24,49 @@ ROUNDS, ITERATIONS = 10, 15
 STRENGTHS = ((0.02, 1.0), (0.02, 1.5), (0.02, 2.0), (0.02, 2.0), (0.005, 2.0), (0.005, 2.0))
 """Size of a small change, in units of the range, and how much more expensive it becomes than a large one."""
 SMALL = 0.01
-ROUNDING = 0.15
-"""Extra cost of many changed numbers once they are rounded to their grids, as a share; resetting them saves
-it. Measured on heloc, where answers that frozen all changes end about a tenth more expensive."""
 
 
-def sparsify(task: SearchTask, candidates: Candidates, slack: float) -> Candidates:
-    """Return answers with fewer changes that cost at most ``1 + slack`` of the ones given.
+def sparsify(task: SearchTask, candidates: Candidates, limits: Tensor) -> Candidates:
+    """Return answers with fewer changes for the ones given, each at most as expensive as its limit ``(p,)``.
 
     If a rule limits the number of changes, features are reset at any cost until it is satisfied.
     """
     state = _SparseState(candidates, task.layout.changed(candidates.x, task.x[candidates.rows]).logical_not())
-    gridded = [b.number is not None and b.scale is not None and b.scale.step > 0 for b in task.layout.blocks]
-    many = (~state.frozen & torch.tensor(gridded, device=state.frozen.device)).sum(dim=1) > FEW
-    limit = candidates.cost * (1 + slack) * torch.where(many, 1 + ROUNDING, 1.0)
     most = task.allowance.max_changes
-    _concentrate(task, state, limit)
+    _concentrate(task, state, limits)
     active = torch.arange(len(candidates), device=candidates.x.device)
     for _ in range(ROUNDS if most is None else max(ROUNDS, len(task.layout.blocks))):
         attempts = _attempts(task, state, active)
         if len(attempts.of) == 0:
             break
         tried = task.solve(attempts.candidates, frozen=attempts.frozen, iterations=ITERATIONS, curvature=8.0)
-        active = state.take(attempts, tried, limit, most)
+        active = state.take(attempts, tried, limits, most)
         if len(active) == 0:
             break
     return state.candidates
 
 
-def _concentrate(task: SearchTask, state: _SparseState, limit: Tensor) -> None:
+def preferred(task: SearchTask, answers: Candidates, max_extra_cost: float, count: int) -> Candidates:
+    """Return up to ``count`` answers of each row, cheapest first.
+
+    The first is the one with the fewest changes among those that cost at most ``1 + max_extra_cost`` times
+    the cheapest one; of equally many changes the cheapest. More expensive answers follow, and cheaper ones
+    with more changes are left out.
+    """
+    rows, cost = answers.rows, answers.cost
+    least = cost.new_full((len(task),), torch.inf).scatter_reduce(0, rows, cost, "amin")
+    within = cost <= (1 + max_extra_cost) * least[rows]
+    changes = task.layout.changed(answers.x, task.x[rows]).sum(dim=1)
+    rank = torch.where(within, changes, len(task.layout.blocks) + 1)
+    order = torch.argsort(cost, stable=True)
+    order = order[torch.argsort(rank[order], stable=True)]
+    first = order[cheapest(rows[order], torch.zeros_like(cost), 1)]
+    chosen = cost.new_full((len(task),), torch.inf).index_copy(0, rows[first], cost[first])
+    others = torch.ones_like(within).index_fill(0, first, False) & (cost >= chosen[rows])
+    return Candidates.concat(answers[first], answers[others.nonzero()[:, 0]]).cheapest(count)
+
+
+def _concentrate(task: SearchTask, state: _SparseState, limits: Tensor) -> None:
     """Concentrate the change in few numbers; the state takes the fewest changes within the limits."""
     blocks, most = task.layout.blocks, task.allowance.max_changes
     places = [j for j, block in enumerate(blocks) if block.number in set(task.numbers)]
@@ -73,7 +87,7 @@ def _concentrate(task: SearchTask, state: _SparseState, limit: Tensor) -> None:
     # Small changes are reset for all strengths at once: one long search costs less than many short ones.
     attempts = _reset_small_changes(task, state, many.repeat(len(points)), Candidates.concat(*points), places)
     tried = task.solve(attempts.candidates, frozen=attempts.frozen, iterations=ITERATIONS, curvature=8.0)
-    state.take(attempts, tried, limit, most)
+    state.take(attempts, tried, limits, most)
 
 
 def _reset_small_changes(

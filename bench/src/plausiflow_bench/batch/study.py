@@ -150,7 +150,7 @@ def _fit_explainer(selection: BatchSelection, folder: Path) -> None:
     """Fit and save the cheapest explainer that verifies every counterfactual."""
     x, y = loans.draw(selection.train, selection.seed)
     model = LinearClassifier(random_state=selection.seed)
-    explainer = Explainer(model, confidence=None, judges=0, sparsity=None, random_state=selection.seed)
+    explainer = Explainer(model, confidence=None, judges=0, max_extra_cost=0.0, random_state=selection.seed)
     explainer.fit(x[list(loans.STEPS)], y).save(folder)
 
 

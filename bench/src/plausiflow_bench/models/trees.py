@@ -227,7 +227,7 @@ class SharedDensities:
         plausibility, judges = copy.deepcopy(self._learned)
         shared: dict[str, Any] = {"plausibility": plausibility, "judges": 0, "random_state": self.seed}
         if self.one_flow:
-            explainer = Explainer(model, confidence=None, sparsity=None, kinds=self.kinds, **shared)
+            explainer = Explainer(model, confidence=None, max_extra_cost=0.0, kinds=self.kinds, **shared)
         else:
             explainer = Explainer(model, constraints=self.case.rules, orders=self.case.orders, **shared)
         explainer.fit(self.case.x_train, y)

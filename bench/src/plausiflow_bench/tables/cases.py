@@ -187,7 +187,7 @@ def learn_default_plausibility(
     settings = FitSettings(
         plausibility=Explainer.plausibility,
         confidence=Explainer.confidence,
-        sparsity=Explainer.sparsity,
+        max_extra_cost=Explainer.max_extra_cost,
         model_rows=Explainer.model_rows,
         judges=judges,
         random_state=seed,
