@@ -155,7 +155,12 @@ def test_where_only_categories_change_no_setting_is_cheaper(seed):
     ][seed % 4]
     push = {name: random.normal() for name in levels}
     explainer = stand_in(
-        frame, rules, push=push, radius=[1.3, 9.0][seed % 2], orders=ORDER, strategy=MixedSearch(max_extra_cost=0.1)
+        frame,
+        rules,
+        push=push,
+        radius=[1.3, 9.0][seed % 2],
+        orders=ORDER,
+        strategy=MixedSearch(max_extra_cost=0.1),
     )
     result = explainer.explain(frame.iloc[:6])
     for i in range(6):

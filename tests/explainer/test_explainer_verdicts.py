@@ -25,7 +25,9 @@ def test_the_cost_is_the_distance_to_the_hyperplane():
     draw = np.random.default_rng(0)
     frame = pd.DataFrame(draw.uniform(0, 1, (200, 3)), columns=list("abc"))
     frame.iloc[0], frame.iloc[1] = 0.0, 1.0  # encoded numbers are the numbers
-    explainer = stand_in(frame, push={"a": 2.0, "b": -1.0, "c": 0.5}, strategy=MixedSearch(max_extra_cost=0.0))
+    explainer = stand_in(
+        frame, push={"a": 2.0, "b": -1.0, "c": 0.5}, strategy=MixedSearch(max_extra_cost=0.0)
+    )
     rows = frame.iloc[((frame - 0.5).abs().max(axis=1) < 0.3).to_numpy()].head(6)
     result = explainer.explain(rows)
     logits = np.log(explainer.predict_proba(rows)["yes"] / explainer.predict_proba(rows)["no"])

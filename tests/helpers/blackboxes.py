@@ -104,7 +104,9 @@ def fitted(model, frame=None, y=None, **settings):
 
 
 def forest():
-    return fitted(RandomForestClassifier(15, random_state=0), rules=(*RULES, MaxChanges(3)), max_extra_cost=0.1)
+    return fitted(
+        RandomForestClassifier(15, random_state=0), rules=(*RULES, MaxChanges(3)), max_extra_cost=0.1
+    )
 
 
 def boosting():

@@ -149,7 +149,11 @@ def test_settings_and_odd_columns_come_back(table, tmp_path):
 
 def test_settings_may_be_numbers_of_numpy(table, tmp_path):
     x, y = table[0][NUMBERS], table[1]
-    settings = {"plausibility": np.float32(0.25), "margin": np.float64(0.03), "max_extra_cost": np.float64(0.2)}
+    settings = {
+        "plausibility": np.float32(0.25),
+        "margin": np.float64(0.03),
+        "max_extra_cost": np.float64(0.2),
+    }
     model = LinearClassifier(training=Training(epochs=20))
     explainer = Explainer(model, confidence=None, judges=np.int64(1), **settings).fit(x, y)
     explainer.save(tmp_path / "saved")

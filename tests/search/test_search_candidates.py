@@ -125,19 +125,19 @@ def on_plane(weight, x=((0.2, 0.2),), max_changes=None):
 def test_a_change_that_saves_little_is_put_back_for_a_little_more():
     task, dense = on_plane([1.0, 0.3])
     assert float(dense.cost) == pytest.approx(0.6 / 1.09**0.5, abs=2e-3)
-    sparse = sparsify(task, dense, 0.1)
+    sparse = sparsify(task, dense, 1.1 * dense.cost)
     assert task.layout.changed(sparse.x, task.x).tolist() == [[True, False]]
     assert sparse.x[0, 1] == task.x[0, 1]
     assert float(sparse.cost) == pytest.approx(0.6, abs=2e-3)
-    assert torch.equal(sparsify(task, dense, 0.01).x, dense.x)
+    assert torch.equal(sparsify(task, dense, 1.01 * dense.cost).x, dense.x)
 
 
 def test_a_limit_of_changes_is_met_at_any_cost():
     task, dense = on_plane([1.0, 1.0])
     assert float(dense.cost) == pytest.approx(0.6 / 2**0.5, abs=2e-3)
-    assert torch.equal(sparsify(task, dense, 0.1).x, dense.x)
+    assert torch.equal(sparsify(task, dense, 1.1 * dense.cost).x, dense.x)
     limited, _ = on_plane([1.0, 1.0], max_changes=1)
-    sparse = sparsify(limited, dense, 0.0)
+    sparse = sparsify(limited, dense, dense.cost)
     assert limited.layout.changed(sparse.x, limited.x).sum() == 1
     assert float(sparse.cost) == pytest.approx(0.6, abs=2e-3)
     assert torch.isfinite(limited.check(sparse).cost)
@@ -152,7 +152,7 @@ def test_many_numbers_and_a_category_that_nothing_needs_are_all_put_back():
     task = task_of(layout, x, [1.0] * 10, validity=linear_validity(weight, torch.tensor(-0.8)))
     start = task.candidates(torch.arange(8), random_rows(layout, 8, 1))
     dense = replace(start, cost=torch.full((8,), 9.0))
-    sparse = sparsify(task, dense, 0.1)
+    sparse = sparsify(task, dense, 1.1 * dense.cost)
     assert task.layout.changed(sparse.x, x).nonzero()[:, 1].tolist() == [4] * 8
     torch.testing.assert_close(sparse.cost, 0.8 - x[:, 4], rtol=0, atol=2e-3)
 
@@ -167,7 +167,7 @@ def test_sparse_answers_change_no_more_cost_little_more_and_still_hold(slack, ru
     dense = made.engine.strategy.dense(
         task, made.engine.bank, torch.arange(25)[task.allowance.possible]
     ).cheapest(2)
-    sparse = sparsify(task, dense, slack)
+    sparse = sparsify(task, dense, (1 + slack) * dense.cost)
     assert torch.equal(sparse.rows, dense.rows)
     changes = [task.layout.changed(part.x, task.x[part.rows]).sum(dim=1) for part in (dense, sparse)]
     assert (changes[1] <= changes[0]).all()
@@ -180,11 +180,11 @@ def test_a_candidate_is_made_sparse_alone_as_among_others():
     made = setup(applicants(), RULES[:4], bar=4.0)
     task = made.task(made.x[:25])
     dense = made.engine.strategy.dense(task, made.engine.bank, torch.arange(25)).cheapest(2)
-    together = sparsify(task, dense, 0.1)
+    together = sparsify(task, dense, 1.1 * dense.cost)
     for i in range(0, len(dense), 5):
-        alone = sparsify(task, dense[torch.tensor([i])], 0.1)
+        alone = sparsify(task, dense[torch.tensor([i])], 1.1 * dense.cost[i : i + 1])
         assert torch.equal(alone.x[0], together.x[i])
-    assert len(sparsify(task, dense[torch.arange(0)], 0.1)) == 0
+    assert len(sparsify(task, dense[torch.arange(0)], dense.cost[:0])) == 0
 
 
 # ---------------------------------------------------------------- numbers on their grids
@@ -284,7 +284,7 @@ def test_a_number_that_did_not_change_keeps_its_bits_off_the_grid_too():
     row = made.encoder.encode(frame.iloc[:30].assign(income=1234.5)).x
     task = made.task(row)
     dense = made.engine.strategy.dense(task, made.engine.bank, torch.arange(30)).cheapest(1)
-    sparse = sparsify(task, dense, 1.0)
+    sparse = sparsify(task, dense, 2 * dense.cost)
     found = put_on_grid(task, sparse).feasible
     income = made.encoder.layout.block("income").number
     kept = sparse.x[:, income] == row[sparse.rows][:, income]

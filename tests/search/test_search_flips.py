@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from plausiflow.constraints import Immutable, Increasing, MaxChanges
-from plausiflow.search import beam as beam_module
-from plausiflow.search.beam import VIOLATION, beam
+from plausiflow.constraints import Immutable, Increasing
+from plausiflow.search.beam import VIOLATION, Beam, Moves
 from searching import applicants, setup
 
 
@@ -16,6 +15,14 @@ def categories(n=200, **settings):
     draw = np.random.default_rng(4)
     frame = applicants(n)[["job", "school", "owns"]].assign(shirt=draw.choice(["red", "blue", "green"], n))
     return setup(frame, bar=0.2, **settings)
+
+
+WIDE = {"width": 10**6, "evaluated": 10**6, "kept": 10**6}
+
+
+def beam(task, rows, typical, **settings):
+    nothing = task.candidates(rows[:0], task.x[:0])
+    return Beam(**settings).run(task, rows, Moves.of(task, rows, nothing, typical))
 
 
 def merit(task, x_cf, rows):
@@ -34,29 +41,21 @@ def all_settings(task, i, most):
             yield codes
 
 
-@pytest.fixture
-def wide(monkeypatch):
-    """A beam that forgets nothing."""
-    for name in ("WIDTH", "KEEP", "FIRST"):
-        monkeypatch.setattr(beam_module, name, 10**6)
-
-
 @pytest.mark.parametrize("depth", [1, 2, 4])
 @pytest.mark.parametrize("rules", [(), [Immutable("owns"), Increasing("school")]], ids=["free", "rules"])
-def test_a_beam_that_forgets_nothing_reaches_every_allowed_setting_once(wide, monkeypatch, depth, rules):
-    monkeypatch.setattr(beam_module, "DEPTH", depth)
+def test_a_beam_that_forgets_nothing_reaches_every_allowed_setting_once(depth, rules):
     made = categories(constraints=rules)
     task = made.task(made.x[:6])
-    found = beam(task, torch.arange(6), {})
+    found = beam(task, torch.arange(6), {}, **WIDE | {"depth": depth})
     for i in range(6):
         own = task.layout.codes(found.x[found.rows == i]).tolist()
         assert sorted(map(tuple, own)) == sorted(all_settings(task, i, depth))
 
 
-def test_the_best_setting_of_all_is_in_a_wide_beam_and_a_narrow_one_has_the_best_flip(wide):
+def test_the_best_setting_of_all_is_in_a_wide_beam_and_a_narrow_one_has_the_best_flip():
     made = categories()
     task = made.task(made.x[:10])
-    found = beam(task, torch.arange(10), {})
+    found = beam(task, torch.arange(10), {}, **WIDE)
     for i in range(10):
         settings = torch.tensor(list(all_settings(task, i, 4)))
         every = task.layout.with_codes(task.x[i : i + 1].repeat(len(settings), 1), settings)
@@ -68,7 +67,7 @@ def test_the_best_setting_of_all_is_in_a_wide_beam_and_a_narrow_one_has_the_best
 def test_a_narrow_beam_keeps_the_best_few_of_each_depth():
     made = categories()
     task = made.task(made.x[:10])
-    found = beam(task, torch.arange(10), {})
+    found = beam(task, torch.arange(10), {}, kept=5, width=5)
     changes = task.layout.changed(found.x, task.x[found.rows]).sum(dim=1)
     for i in range(10):
         settings = torch.tensor(list(all_settings(task, i, 1)))
@@ -79,25 +78,38 @@ def test_a_narrow_beam_keeps_the_best_few_of_each_depth():
         assert changes[found.rows == i].bincount().tolist()[:4] == [0, 5, 5, 5]
 
 
-def test_later_changes_combine_the_best_first_ones(monkeypatch):
-    monkeypatch.setattr(beam_module, "FIRST", 2)
-    monkeypatch.setattr(beam_module, "WIDTH", 2)
+def test_numbers_of_bank_rows_are_combined_with_levels_and_each_feature_changes_once():
+    made = setup(applicants())
+    task, rows = made.task(made.x[:20]), torch.arange(20)
+    real = made.engine.bank.verified(task, rows, 2)
+    found = Beam(depth=3).run(task, rows, Moves.of(task, rows, real, made.engine.bank.typical))
+    changed = task.layout.changed(found.x, task.x[found.rows])
+    assert changed.sum(dim=1).unique().tolist() == [1, 2, 3]
+    for block in task.mutable:
+        if block.number is not None:
+            for row, x in zip(found.rows.tolist(), found.x, strict=True):
+                typical = made.engine.bank.typical.get(block.number)
+                known = [
+                    *real.x[real.rows == row][:, block.number].tolist(),
+                    float(task.x[row, block.number]),
+                ]
+                pins = [pin for pin in block.pinned if pin is not None]
+                assert float(x[block.number]) in [*known, *pins, typical]
+
+
+def test_a_row_alone_gets_the_combinations_that_it_gets_in_a_batch():
+    made = setup(applicants())
+    task = made.task(made.x[:8])
+    together = beam(task, torch.arange(8), made.engine.bank.typical)
+    for i in range(8):
+        alone = beam(task, torch.tensor([i]), made.engine.bank.typical)
+        assert torch.equal(alone.x, together.x[together.rows == i])
+
+
+def test_no_more_categories_are_flipped_than_the_depth_allows():
     made = categories()
     task = made.task(made.x[:10])
-    found = beam(task, torch.arange(10), {})
-    changes = task.layout.changed(found.x, task.x[found.rows]).sum(dim=1)
-    for i in range(10):
-        own = found[found.rows == i]
-        first, later = own[changes[found.rows == i] == 1], own[changes[found.rows == i] > 1]
-        top = first[merit(task, first.x, first.rows).argsort()[:2]].x != task.x[i]
-        allowed = (top.any(dim=0) | (task.x[i] != 0))[None]
-        assert ((later.x == 0) | allowed).all()
-
-
-def test_no_more_categories_are_flipped_than_may_change():
-    made = categories(constraints=[MaxChanges(2)])
-    task = made.task(made.x[:10])
-    found = beam(task, torch.arange(10), {})
+    found = beam(task, torch.arange(10), {}, depth=2)
     assert task.layout.changed(found.x, task.x[found.rows]).sum(dim=1).unique().tolist() == [1, 2]
 
 

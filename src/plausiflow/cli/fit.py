@@ -85,6 +85,13 @@ def fit(
     confidence: Annotated[
         str, typer.Option("--confidence", help="Share of answers that a second opinion must accept, or none.")
     ] = "0.95",
+    max_extra_cost: Annotated[
+        float,
+        typer.Option(
+            "--max-extra-cost",
+            help="How much more an answer with fewer changes may cost, as a share; 0.3: 30 %.",
+        ),
+    ] = Explainer.max_extra_cost,
     judges: Annotated[int, typer.Option("--judges", help="Number of densities that judge every answer.")] = 3,
     labels: Annotated[
         Labels,
@@ -138,6 +145,7 @@ def fit(
         plausibility=plausibility,
         confidence=parse_share(confidence, "--confidence"),
         weights=file.weights or None,
+        max_extra_cost=max_extra_cost,
         kinds=file.kinds or None,
         orders=file.orders or None,
         special=file.special or None,

@@ -131,7 +131,7 @@ class Explainer:
     method: MakeMethod | None = None
     distance: Distance = "l2"
     weights: Mapping[str, float] | None = None
-    max_extra_cost: float = 0.2
+    max_extra_cost: float = 0.3
     margin: float = 0.02
     kinds: Mapping[str, Kind] | None = None
     orders: Mapping[str, Sequence[Any]] | None = None

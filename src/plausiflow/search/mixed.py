@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
 import torch
@@ -92,9 +92,9 @@ class MixedSearch:
 
     bank_rows: int = 4
     flips: bool = True
-    max_extra_cost: float = 0.2
+    max_extra_cost: float = 0.3
     finalists: int = 2
-    beam: Beam = Beam()
+    beam: Beam = field(default_factory=Beam)
 
     def lighter(self) -> Self:
         """Return a strategy that only finds out whether there is an answer."""
@@ -114,13 +114,14 @@ class MixedSearch:
         return search_in_batches(task, lambda rows: self._search(task, bank, rows, keep))
 
     def _search(self, task: SearchTask, bank: Bank, rows: Tensor, keep: int) -> Candidates:
-        # A limit on changes first counts at the end: a row whose answer satisfies it keeps that answer.
+        # A limit on changes counts at the end: a row whose answer satisfies it anyway keeps that answer.
         free = replace(task, allowance=replace(task.allowance, max_changes=None))
-        pool = self.pool(free, bank, rows)
+        pool = self.dense(free, bank, rows)
         answers = self._sparse(free, pool, max(self.finalists, keep))
         final = preferred(free, answers, self.max_extra_cost, keep)
         if task.allowance.max_changes is not None:
-            final = final[_within(task, final)]
+            first = final.cheapest(1)
+            final = final[torch.isin(final.rows, first.rows[_within(task, first)]) & _within(task, final)]
             missing = rows[~torch.isin(rows, final.rows)]
             known = Candidates.concat(pool, answers)
             few = self._limited(task, bank, missing, known[torch.isin(known.rows, missing)])
@@ -136,14 +137,15 @@ class MixedSearch:
 
     def _sparse(self, task: SearchTask, pool: Candidates, count: int) -> Candidates:
         """Return answers on the grid: the cheapest ones, and ones with fewer changes."""
+        cheap = pool.cheapest(count)
         if not self.max_extra_cost:
-            return put_on_grid(task, pool.cheapest(count)).feasible
+            return put_on_grid(task, cheap).feasible
         least = pool.cost.new_full((len(task),), torch.inf).scatter_reduce(0, pool.rows, pool.cost, "amin")
         limit = (1 + self.max_extra_cost) * least
         fewest = preferred(task, pool, self.max_extra_cost, 1)
         best = Candidates.concat(_distinct(task, pool).cheapest(max(count, DISTINCT)), fewest).unique()
         sparse = sparsify(task, best, limit[best.rows])
-        return put_on_grid(task, Candidates.concat(sparse, fewest, pool.cheapest(1)).unique()).feasible
+        return put_on_grid(task, Candidates.concat(sparse, fewest, cheap).unique()).feasible
 
     def _limited(self, task: SearchTask, bank: Bank, rows: Tensor, pool: Candidates) -> Candidates:
         """Return answers with at most as many changes as the rules allow, for rows that have others."""
@@ -151,8 +153,8 @@ class MixedSearch:
         assert most is not None
         if len(rows) == 0:
             return pool[rows]
-        real = bank.verified(replace(task, allowance=replace(task.allowance, max_changes=None)), rows, NEAR_ROWS)
-        moves = Moves.of(task, rows, real, bank.typical)
+        near = bank.verified(task, rows, NEAR_ROWS)
+        moves = Moves.of(task, rows, near, bank.typical)
         found = replace(THOROUGH, depth=min(most, THOROUGH.depth)).run(task, rows, moves)
         solved = _solve_sparse(task, found).feasible
         reset = sparsify(task, pool.cheapest(self.finalists), pool.cheapest(self.finalists).cost)
@@ -160,7 +162,7 @@ class MixedSearch:
         answers = answers[_within(task, answers)].unique().cheapest(LIMITED)
         return put_on_grid(task, answers).feasible
 
-    def pool(self, task: SearchTask, bank: Bank, rows: Tensor) -> Candidates:
+    def dense(self, task: SearchTask, bank: Bank, rows: Tensor) -> Candidates:
         """Return answers with any number of changes and numbers off their grids."""
         near = bank.verified(task, rows, max(NEAR_ROWS, self.bank_rows))
         real = near.cheapest(self.bank_rows)
@@ -174,10 +176,8 @@ class MixedSearch:
         combined = self.beam.run(task, rows, Moves.of(task, rows, copied, bank.typical))
         sparse = _solve_sparse(task, combined)
         # Categories of the combinations with all numbers free.
-        codes = task.codes_of(combined.x)
-        levels = task.candidates(combined.rows, task.with_codes(task.x[combined.rows], codes)).unique()
-        codes = task.codes_of(levels.x)
-        level_costs = task.costs(levels.x, levels.rows, codes)
+        levels = task.candidates(combined.rows, task.with_levels_of(combined)).unique()
+        level_costs = task.costs(levels.x, levels.rows)
         found = Candidates.concat(task.solve(first), real, sparse).feasible
         best = task.x.new_full((len(task),), torch.inf)
         best.scatter_reduce_(0, found.rows, found.cost, "amin")
