@@ -180,7 +180,7 @@ def test_with_categories_no_combination_of_levels_is_much_cheaper(distance):
     made = replace(made, engine=replace(made.engine, cost_model=model))
     x = made.x[:6]
     task = made.task(x)
-    found = MixedSearch(sparsity=None).run(task, made.engine.bank)
+    found = MixedSearch(max_extra_cost=0.0).run(task, made.engine.bank)
     weight, bias = made.classifier.weight[1], made.classifier.bias[1]
     units = model.number_units(layout.numbers).numpy()
     steps = np.array([b.scale.encoded_step for b in layout.blocks if b.number is not None])
