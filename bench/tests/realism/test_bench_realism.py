@@ -58,6 +58,10 @@ def test_what_is_learned_is_scored_by_rows_that_break_it(case):
     assert any(truth.kind == "equivalence" for truth in plain.truths)
 
 
+def test_shuffled_columns_have_hardly_any_rule(case):
+    assert measures.rules_on_noise(case) <= 1
+
+
 def test_the_given_rules_are_not_learned_ones(case):
     before = case.test.x.iloc[:20]
     after = before.assign(customer_years=before["customer_years"] + 0.5)

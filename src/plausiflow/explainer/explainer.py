@@ -279,7 +279,7 @@ class Explainer:
         self, engine: Engine, request: SearchRequest, found: SearchResult, before: tuple[ReadRows, int, int]
     ) -> Explanations:
         """Return the result; ``before``: the model's predictions for the rows, its calls and rows by then."""
-        (read, calls, asked), (encoder, model, _) = before, self._fitted()
+        (read, calls, asked), (encoder, model, fitted) = before, self._fitted()
         figures = measure_counterfactuals(request, found, model, engine, self.judges_)
         return Explanations(
             rows=request.frame,
@@ -296,7 +296,7 @@ class Explainer:
             labels=model.labels,
             encoded=(request.encoded.x, found.x_cf, request.targets.y),
             context=self.context_,
-            realism=realism_judge(encoder, self.context_, engine.rules.immutable),
+            realism=realism_judge(encoder, self.context_, fitted.rules, self.constraints),
             held_out=held_out_percentiles(engine.plausibility),
             model_calls=model.n_calls - calls,
             model_rows=model.n_rows_asked - asked,

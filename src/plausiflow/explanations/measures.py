@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.constraints import Rule
+from plausiflow.constraints import CompiledRules, Rule
 from plausiflow.core import METRICS, Context, Density, Plausibility, Variant, evaluate, verify_counterfactuals
 from plausiflow.densities import Judges
 from plausiflow.explanations.checks import FIGURES
@@ -46,17 +46,24 @@ def metrics_context(model: TableModel, x: Tensor, classes: Tensor) -> Context | 
 
 
 def realism_judge(
-    encoder: Encoder, context: Context | None, immutable: Sequence[str], learned_rules: Sequence[Rule] = ()
+    encoder: Encoder, context: Context | None, rules: CompiledRules, given: Sequence[Rule]
 ) -> RealismJudge | None:
-    """Return the training rows of a context, to compare counterfactuals with; None without a context."""
+    """Return a judge that knows the training rows of a context; None without a context.
+
+    Args:
+        encoder: Encoder of the table.
+        context: Context of the metrics.
+        rules: Rules of the explainer: those that were given, then those that were learned.
+        given: Rules that were given.
+    """
     if context is None:
         return None
     return RealismJudge(
         schema=encoder.schema,
         load=partial(encoder.decode, context.x_train),
         outcomes=context.y_train.cpu().numpy(),
-        immutable=tuple(immutable),
-        learned_rules=tuple(learned_rules),
+        immutable=rules.immutable,
+        learned_rules=tuple(rules.constraints[len(given) :]),
     )
 
 

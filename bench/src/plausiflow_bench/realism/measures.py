@@ -10,10 +10,13 @@ import numpy as np
 import pandas as pd
 
 from plausiflow.datasets import Table, Truth, break_truth
+from plausiflow.densities import KDE
 from plausiflow.explainer import Explainer
 from plausiflow.explanations import RealismJudge, find_changes
+from plausiflow.models import LinearClassifier
 from plausiflow.tables import Feature, FloatArray, IntArray, Mask, read_numbers
 from plausiflow_bench.harness.rows import Row
+from plausiflow_bench.harness.selection import ignore_plausibility_warnings
 from plausiflow_bench.tables.cases import table_rules
 
 AUC_SEEDS = (0, 1, 2)
@@ -149,6 +152,23 @@ def recovered_truths(case: RealismCase) -> float:
     """
     known = [_is_recovered(case, truth) for truth in case.train.truths]
     return float(np.mean(known)) if known else float("nan")
+
+
+def rules_on_noise(case: RealismCase, seed: int = 0) -> int:
+    """Return how many rules are learned from the training rows with each column shuffled on its own."""
+    generator, x = np.random.default_rng(seed), case.train.x
+    shuffled = {name: x[name].iloc[generator.permutation(len(x))].set_axis(x.index) for name in x}
+    explainer = Explainer(
+        LinearClassifier(random_state=seed),
+        density=KDE(),
+        confidence=None,
+        judges=0,
+        orders=case.train.orders,
+    )
+    with ignore_plausibility_warnings():
+        explainer.fit(pd.DataFrame(shuffled), case.train.y)
+    assert explainer.engine_ is not None
+    return len(explainer.engine_.rules.constraints)
 
 
 def _is_recovered(case: RealismCase, truth: Truth) -> bool:

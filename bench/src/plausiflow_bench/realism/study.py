@@ -35,7 +35,7 @@ from plausiflow_bench.harness.printing import markdown
 from plausiflow_bench.harness.rows import Row, environment
 from plausiflow_bench.harness.runner import StudyTask
 from plausiflow_bench.harness.selection import ignore_plausibility_warnings
-from plausiflow_bench.realism.measures import RealismCase, judge, measure, recovered_truths
+from plausiflow_bench.realism.measures import RealismCase, judge, measure, recovered_truths, rules_on_noise
 from plausiflow_bench.tables import peers
 from plausiflow_bench.tables.cases import TableSelection, first_rows, fit_case, table_rules
 
@@ -44,7 +44,7 @@ MODELS, PEERS, ROWS = ("mlp", "hgb"), ("nice_sparsity", "dice_genetic"), 200
 COLUMNS = (
     "dataset", "classifier", "method", "rows", "found", "changes", "rules_broken", "learned_broken",
     "truths_broken", "grid_broken", "auc", "auc_spread", "auc_ours", "outliers", "compared",
-    "truths_recovered",
+    "truths_recovered", "rules_on_noise",
 )  # fmt: skip
 MARK = "<!-- written by `plausiflow benchmark realism --page` -->"
 
@@ -154,7 +154,10 @@ def _measure_ours(case: RealismCase) -> Row:
     of = result.of[best]
     row = measure(case, result.answers.iloc[best], of, _targets(result)[of])
     needed = max(1, int(result.is_needed.sum()))
-    extra: Row = {"found": float(result.is_found.sum()) / needed}
+    extra: Row = {
+        "found": float(result.is_found.sum()) / needed,
+        "rules_on_noise": rules_on_noise(case),
+    }
     if case.train.truths:
         extra["truths_recovered"] = recovered_truths(case)
     return row | extra
