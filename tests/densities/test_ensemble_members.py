@@ -10,7 +10,7 @@ from estimating import rows
 from plausiflow.densities import ConditionalFlow, CrossFitEnsemble
 from plausiflow.densities.ensemble import split_by_class
 from plausiflow.densities.members import copy_with_seed
-from plausiflow.densities.thresholds import FEW_ROWS, lower_quantile
+from plausiflow.densities.thresholds import held_out_thresholds, lower_quantile
 
 
 @pytest.fixture
@@ -140,32 +140,45 @@ def test_each_member_is_trained_without_its_part(monkeypatch):
 
 
 @pytest.mark.parametrize("quantile", [0.0, 0.3, 0.5, 1.0])
-def test_thresholds_are_the_quantile_of_each_members_held_out_rows(quantile):
+def test_thresholds_are_one_quantile_of_the_aligned_held_out_rows_of_a_class(quantile):
     x, y = rows(2, n=300, classes=2)
     y = torch.where(torch.arange(300) < 30, 2, y)  # 30 rows of a third class: 10 for each member
     ensemble = CrossFitEnsemble(members=3, base=BRIEF, quantile=quantile, random_state=5).fit(x, y)
     part = split_by_class(y, 3, random_state=5)
     assert ensemble.thresholds_.shape == ensemble.errors_.shape == (3, 3)
-    held_out = torch.cat([ensemble.flows_[m].log_prob(x[part == m], y[part == m]) for m in range(3)])
-    classes = torch.cat([y[part == m] for m in range(3)])
-    for m, flow in enumerate(ensemble.flows_):
-        for k in (0, 1):
-            own = (part == m) & (y == k)
-            assert own.sum() >= FEW_ROWS
-            expected = lower_quantile(flow.log_prob(x[own], y[own]), quantile)
-            torch.testing.assert_close(ensemble.thresholds_[m, k], expected, rtol=1e-10, atol=1e-10)
-        pooled = lower_quantile(held_out[classes == 2], quantile)
-        torch.testing.assert_close(ensemble.thresholds_[m, 2], pooled, rtol=1e-10, atol=1e-10)
+    for k in range(3):
+        own, members = x[y == k], part[y == k]
+        log_probs = torch.stack([flow.log_prob(own, torch.full_like(members, k)) for flow in ensemble.flows_])
+        level = torch.stack([lower_quantile(log_prob, quantile) for log_prob in log_probs])
+        held_out = log_probs[members, torch.arange(len(own))] - level[members]
+        expected = level + lower_quantile(held_out, quantile)
+        torch.testing.assert_close(ensemble.thresholds_[:, k], expected, rtol=1e-10, atol=1e-10)
     assert (ensemble.errors_ >= 0).all()
+
+
+def test_members_that_differ_by_a_constant_get_thresholds_that_differ_by_it():
+    """Half of the rows are almost equal, the others far below: medians of few rows would jump by nats."""
+    generator = torch.Generator().manual_seed(0)
+    value = 0.1 * torch.rand(101, generator=generator) - 6 * (torch.arange(101) >= 51)
+    offsets, part = torch.tensor([0.0, 3.0, -2.0, 7.0, 1.0]), torch.randint(5, (101,), generator=generator)
+    thresholds, errors = held_out_thresholds(
+        value + offsets[:, None], torch.zeros(101, dtype=torch.long), torch.ones(101), part, 1, 0.5
+    )
+    torch.testing.assert_close(thresholds[:, 0], value.median() + offsets)
+    alone = torch.stack([value[part == m].median() for m in range(5)])
+    assert alone.max() - alone.min() > 3
+    assert (errors == errors[0]).all()
 
 
 def test_a_class_without_rows_takes_the_held_out_rows_of_all_classes():
     x, y = rows(2, n=120, classes=2)
     ensemble = CrossFitEnsemble(members=2, base=BRIEF).fit(x, 2 * y)
     part = split_by_class(2 * y, 2, random_state=0)
-    own = ensemble.member_log_probs(x, 2 * y)[part, torch.arange(120)]
+    log_probs = ensemble.member_log_probs(x, 2 * y)
+    level = log_probs.median(dim=1).values
+    held_out = log_probs[part, torch.arange(120)] - level[part]
     assert ensemble.thresholds_.shape == (2, 3)
-    torch.testing.assert_close(ensemble.thresholds_[:, 1], lower_quantile(own, 0.5).expand(2))
+    torch.testing.assert_close(ensemble.thresholds_[:, 1], level + lower_quantile(held_out, 0.5))
     assert ensemble.max_margin_[1] == 0
 
 

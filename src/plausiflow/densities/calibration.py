@@ -1,16 +1,21 @@
 """Calibrate the margin of an ensemble, so that a density that did not guide the search accepts its results.
 
-Training rows are searched with one member left out, and that member judges the counterfactuals. The margin of
-each class is raised, by bisection, until a stated share of them passes, and never beyond what a tenth of the
-class's real rows reach. The left-out member rotates over the rows, so that one batched search serves all
-members. The work is bounded: at most ``STEPS`` searches of a few hundred rows.
+Training rows are searched with one member left out, and that member judges the counterfactuals. The left-out
+member rotates over the rows, so that one batched search serves all members. For each class, the calibration
+takes the smallest margin at which a stated share of them passes, less the uncertainty of that share. A margin
+costs distance. Where a percentage point of the share costs too much of it, a smaller margin is taken.
+
+If no margin is enough, because half of the rows of a class have almost the same density, answers may also be
+moved a part of the way to the nearest real row that is valid and plausible, which other densities know too.
+The work is bounded: at most ``STEPS`` searches of a few hundred rows.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -19,8 +24,13 @@ from torch import Tensor
 from plausiflow.core import RowScores
 from plausiflow.progress import progress_bar
 
-ALLOWANCE = 1.5
-"""How much stricter the judging member is, in standard errors of its threshold."""
+STANDARD_ERRORS = 1.0
+"""How many standard errors (between members) the share of a margin must stay above the confidence."""
+EXCHANGE, EXCHANGE_ROWS = 2.0, 1.0
+"""How much farther, relative to the distance without a margin, a margin and a move to real rows may go for an
+increase of the share. Settled on folds 0 and 1 of the paper's data sets; see docs/plausibility.md."""
+PARTS = (0.25, 0.5, 0.75, 1.0)
+"""The margins that are tried, as parts of the largest one, and the parts of the way to a real row."""
 STEPS, ROWS, ROWS_OF_CLASS = 8, 400, 40
 
 Validity = Callable[[Tensor, Tensor], Tensor]
@@ -28,6 +38,9 @@ Validity = Callable[[Tensor, Tensor], Tensor]
 Search = Callable[[Tensor, Tensor, RowScores, dict[int, Tensor]], Tensor]
 """``(x, y_target, scores, bank) -> x_cf``, NaN where nothing was found; ``bank`` holds the training rows of
 each class that are valid and plausible."""
+Move = Callable[[Tensor, Tensor, Tensor, Tensor, RowScores, dict[int, Tensor]], Tensor]
+"""``(x, x_cf, y_target, part, scores, bank) -> x_cf``: counterfactuals moved by a part of the way, shape
+``(n,)``, to the nearest row of the bank, or farther, until they are valid and plausible."""
 
 
 @runtime_checkable
@@ -77,6 +90,7 @@ class Calibration:
 
     margin: Tensor
     passed: Tensor  # share of the counterfactuals that pass at this margin; NaN if none was searched
+    part: Tensor  # the part of the way to the nearest real row that answers are moved
 
 
 class PlausibilityWarning(UserWarning):
@@ -92,6 +106,7 @@ def calibrate(
     validity: Validity,
     search: Search,
     confidence: float,
+    move: Move | None = None,
     random_state: int = 0,
     n_rows: int | None = None,
     names: Sequence[str] | None = None,
@@ -99,60 +114,100 @@ def calibrate(
     """Raise the ensemble's margins, in place, until left-out members accept the requested share.
 
     About ``n_rows`` of the training rows ``x`` are searched, 400 by default; ``y_predicted`` are the model's
-    classes of the rows. ``names`` are the outcomes in words, for warnings.
+    classes of the rows. With ``move``, answers of a class that no margin is enough for may be moved to
+    real rows. ``names`` are the outcomes in words, for warnings.
     """
     n_classes = len(ensemble.margin_)
     generator = torch.Generator().manual_seed(random_state)
     rows, y_target = _sample(y_predicted, n_classes, generator, ROWS if n_rows is None else n_rows)
     trial = _Trial(ensemble, x.double(), rows, y_target, validity, search)
     with progress_bar("Calibrating the margin", STEPS) as advance:
-        most = ensemble.max_margin_.double()
-        margin, share = _bisect(trial.passed, most, confidence, lambda: advance(1, ""))
-    ensemble.margin_ = margin
+        price = _Price(confidence, trial)
+        advance(1, "")
+        best = _best_margin(price, ensemble.max_margin_.double(), lambda: advance(1, ""))
+        if move is not None:
+            best = _best_part(price, move, best)
+            advance(1, "")
+    ensemble.margin_ = best.margin
     names = names or [f"outcome {k}" for k in range(n_classes)]
-    short = [f"{name}: {share[k]:.2f}" for k, name in enumerate(names) if share[k] < confidence]
+    short = [f"{name}: {best.passed[k]:.2f}" for k, name in enumerate(names) if best.passed[k] < confidence]
     if short:
         warnings.warn(
-            f"The confidence of {confidence} cannot be reached within what a tenth of the real rows reach. A "
-            f"density that did not guide the search accepts this share of the counterfactuals: "
-            f"{', '.join(short)}. More rows of these outcomes would help.",
+            f"The confidence of {confidence} cannot be reached within what a tenth of the real rows reach, "
+            f"at a distance that is worth it. A density that did not guide the search accepts this share of "
+            f"the counterfactuals: {', '.join(short)}. More rows of these outcomes would help.",
             PlausibilityWarning,
             stacklevel=3,
         )
-    return Calibration(margin=margin, passed=share)
+    return Calibration(margin=best.margin, passed=best.passed, part=best.part)
 
 
-def _bisect(
-    passed: Callable[[Tensor, Tensor], Tensor], most: Tensor, confidence: float, advance: Callable[[], None]
-) -> tuple[Tensor, Tensor]:
-    """Return the smallest margin of each class at which enough pass, and the share that passes.
+@dataclass(frozen=True, kw_only=True)
+class _Outcome:
+    """What a margin, and a part of the way to real rows, gives in each class; all of shape ``(k,)``."""
 
-    If no margin is enough, return the one with the largest share. Near its cap a margin may leave a search
-    with nothing to find, so smaller ones are tried as upper ends too.
-    """
-    low = margin = torch.zeros_like(most)
-    share = passed(margin, torch.ones_like(most, dtype=torch.bool))
-    advance()
-    high = torch.full_like(most, torch.nan)
-    for part in (1.0, 0.75, 0.5):
-        missing = (share < confidence) & torch.isnan(high)
-        if bool(missing.any()):
-            tried = passed(part * most, missing)
-            advance()
-            better = missing & (tried > share)
-            margin, share = torch.where(better, part * most, margin), torch.where(better, tried, share)
-            high = torch.where(missing & (tried >= confidence), part * most, high)
-    open_ = ~torch.isnan(high)
-    for _ in range(STEPS - 4):
-        if not bool(open_.any()):
-            break
-        middle = torch.where(open_, (low + high) / 2, 0.0)
-        tried = passed(middle, open_)
+    margin: Tensor
+    part: Tensor
+    passed: Tensor
+    certain: Tensor  # the share that passes less its uncertainty
+    distance: Tensor
+
+    def replaced(self, other: _Outcome, where: Tensor) -> _Outcome:
+        """Return the outcome with the values of another one in some classes."""
+        pairs = {f.name: (getattr(other, f.name), getattr(self, f.name)) for f in fields(self)}
+        return _Outcome(**{name: torch.where(where, new, old) for name, (new, old) in pairs.items()})
+
+
+class _Price:
+    """What outcomes are worth, measured by the share and the distance without a margin."""
+
+    def __init__(self, confidence: float, trial: _Trial) -> None:
+        self.confidence, self.trial = confidence, trial
+        none = torch.zeros(trial.n_classes, dtype=torch.float64)
+        self.first = trial.outcome(none, torch.ones_like(none, dtype=torch.bool))
+        self.unit = self.first.distance.clamp_min(torch.finfo(none.dtype).tiny)
+
+    def missing(self, outcome: _Outcome) -> Tensor:
+        """Return the classes whose share is not certain enough."""
+        return outcome.certain < self.confidence
+
+    def better(self, best: _Outcome, tried: _Outcome, of_classes: Tensor, exchange: float) -> _Outcome:
+        """Return the better one of two outcomes, class by class; only some classes may change.
+
+        An outcome is worth its share, as far as that is asked for, less the price of its distance.
+        """
+        gain = tried.certain.clamp_max(self.confidence) - best.certain.clamp_max(self.confidence)
+        return best.replaced(
+            tried, of_classes & (gain > (tried.distance - best.distance) / self.unit / exchange)
+        )
+
+
+def _best_margin(price: _Price, most: Tensor, advance: Callable[[], None]) -> _Outcome:
+    """Return the best margin of each class: of some parts of the largest one, then between two of them."""
+    best = price.first
+    for part in PARTS:
+        open_ = price.missing(best)
+        if bool(open_.any()):
+            best = price.better(best, price.trial.outcome(part * most, open_), open_, EXCHANGE)
         advance()
-        enough = open_ & (tried >= confidence)
-        margin, share = torch.where(enough, middle, margin), torch.where(enough, tried, share)
-        high, low = torch.where(enough, middle, high), torch.where(open_ & ~enough, middle, low)
-    return margin, share
+    step = PARTS[0] * most
+    for _ in range(2):
+        step, open_ = step / 2, (best.margin > 0) & ~price.missing(best)
+        if bool(open_.any()):
+            best = price.better(best, price.trial.outcome(best.margin - step, open_), open_, EXCHANGE)
+        advance()
+    return best
+
+
+def _best_part(price: _Price, move: Move, best: _Outcome) -> _Outcome:
+    """Return the best part of the way to real rows for the classes that no margin is enough for."""
+    short = price.missing(best)
+    if bool(short.any()):
+        found = price.trial.search_at(best.margin, short)
+        for part in PARTS:
+            tried = price.trial.outcome(best.margin, short, found=found, move=move, part=part)
+            best = price.better(best, tried, short, EXCHANGE_ROWS)
+    return best
 
 
 class _Trial:
@@ -171,37 +226,72 @@ class _Trial:
             self.bank_valid.append(validity(self.bank_x, target) >= 0)
             self.bank_scores.append(ensemble.lowest_left_out_score(self.bank_x, target))
 
-    def passed(self, margin: Tensor, of_classes: Tensor) -> Tensor:
-        """Return the share that the left-out member accepts, shape ``(k,)``; NaN for the other classes."""
+    def outcome(
+        self,
+        margin: Tensor,
+        of_classes: Tensor,
+        *,
+        found: Tensor | None = None,
+        move: Move | None = None,
+        part: float = 0.0,
+    ) -> _Outcome:
+        """Return what a margin gives in some classes; NaN for the others, and without rows to search."""
         used = of_classes.to(self.y_target.device)[self.y_target]
-        share = torch.full((self.n_classes,), torch.nan, dtype=torch.float64)
-        if not bool(used.any()):
-            return share
-        x, y_target, left_out = self.x[used], self.y_target[used], self.left_out[used]
-        margins = margin.to(x)
-        bank = {
-            k: self.bank_x[self.bank_valid[k] & (self.bank_scores[k] >= margins[k])]
-            for k in range(self.n_classes)
-        }
-        scores = self.ensemble.for_rows(x, y_target, margin=margins, left_out=left_out)
-        found = self.search(x, y_target, scores, bank)
-        judged = self._verdicts(x, torch.nan_to_num(found).double(), y_target, left_out)
-        has_answer = torch.isfinite(found).all(dim=1)
+        x_cf = self.search_at(margin, of_classes) if found is None else found
+        x, y_target = self.x[used], self.y_target[used]
+        if move is not None:
+            parts = x.new_full((len(x),), part)
+            x_cf = move(x, x_cf, y_target, parts, self._scores(margin, used), self._bank(margin))
+        has_answer = torch.isfinite(x_cf).all(dim=1)
+        chance = self._chances(x, torch.nan_to_num(x_cf).double(), y_target, self.left_out[used])
+        distance = torch.linalg.vector_norm(x_cf.double() - x, dim=1)
+        values = torch.full((3, self.n_classes), torch.nan, dtype=torch.float64)
         for k in of_classes.nonzero()[:, 0].tolist():
-            of_class = y_target == k
-            if bool(of_class.any()):  # the share among the rows with an answer; zero if there are none
-                judged_rows = of_class & has_answer
-                share[k] = float(judged[judged_rows].double().sum() / judged_rows.sum().clamp_min(1))
-        return share
+            of_class = (y_target == k) & has_answer
+            if bool(of_class.any()):
+                share = chance[of_class].mean()
+                error = _error_between(chance[of_class], self.left_out[used][of_class])
+                values[:, k] = torch.stack(
+                    [share, share - STANDARD_ERRORS * error, distance[of_class].mean()]
+                )
+            elif bool((y_target == k).any()):
+                values[:, k] = torch.tensor([0.0, 0.0, torch.inf])
+        passed, certain, mean = values
+        moved = torch.full_like(margin, part)
+        return _Outcome(margin=margin, part=moved, passed=passed, certain=certain, distance=mean)
 
-    def _verdicts(self, x: Tensor, x_cf: Tensor, y_target: Tensor, left_out: Tensor) -> Tensor:
-        """Return whether the left-out members accept counterfactuals.
+    def search_at(self, margin: Tensor, of_classes: Tensor) -> Tensor:
+        """Return the counterfactuals of the rows that are searched for some classes."""
+        used = of_classes.to(self.y_target.device)[self.y_target]
+        x, y_target = self.x[used], self.y_target[used]
+        if not len(x):
+            return x
+        return self.search(x, y_target, self._scores(margin, used), self._bank(margin))
 
-        Their thresholds are estimated from few rows, so slightly stricter thresholds must agree too.
+    def _scores(self, margin: Tensor, used: Tensor) -> RowScores:
+        x, y_target = self.x[used], self.y_target[used]
+        return self.ensemble.for_rows(x, y_target, margin=margin.to(x), left_out=self.left_out[used])
+
+    def _bank(self, margin: Tensor) -> dict[int, Tensor]:
+        enough = [scores >= margin[k].to(scores) for k, scores in enumerate(self.bank_scores)]
+        return {k: self.bank_x[self.bank_valid[k] & enough[k]] for k in range(self.n_classes)}
+
+    def _chances(self, x: Tensor, x_cf: Tensor, y_target: Tensor, left_out: Tensor) -> Tensor:
+        """Return the probability that a density like the left-out member accepts each counterfactual.
+
+        The thresholds of such a density come from few rows, so each has a normal error.
         """
-        allowance = ALLOWANCE * self.ensemble.errors_.to(x)[left_out, y_target]
         scores = self.ensemble.member_scores(x_cf, y_target).gather(0, left_out[None])[0]
-        return scores - self.ensemble.context_threshold(x, y_target) >= allowance
+        scores = scores - self.ensemble.context_threshold(x, y_target)
+        error = self.ensemble.errors_.to(x)[left_out, y_target]
+        certain = (scores >= 0).to(x)
+        return torch.where(error > 0, torch.special.ndtr(scores / error), certain)
+
+
+def _error_between(chance: Tensor, members: Tensor) -> Tensor:
+    """Return the standard error of a mean over rows that members judged, from its spread between them."""
+    shares = torch.stack([chance[members == m].mean() for m in members.unique()])
+    return shares.std() / math.sqrt(len(shares)) if len(shares) > 1 else chance.new_zeros(())
 
 
 def _sample(

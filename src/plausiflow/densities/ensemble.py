@@ -104,11 +104,11 @@ class CrossFitEnsemble:
         rows, classes, weights = self._weighted_rows(x.double(), y)
         part = part.repeat(len(rows) // len(x))
         with torch.no_grad():
-            log_prob = self.member_log_probs(rows, classes)[part, torch.arange(len(part), device=part.device)]
-        parts = [part == m for m in range(self.members)]
+            log_probs = self.member_log_probs(rows, classes)
         self.thresholds_, self.errors_ = held_out_thresholds(
-            log_prob, classes, weights, parts, self.n_classes, self.quantile
+            log_probs, classes, weights, part, self.n_classes, self.quantile
         )
+        log_prob = log_probs[part, torch.arange(len(part), device=part.device)]
         scores = log_prob - self.thresholds_.to(log_prob)[part, classes]
         if self.context is not None:
             self.context = replace(self.context, quantile=self.quantile)

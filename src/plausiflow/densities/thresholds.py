@@ -23,8 +23,8 @@ from plausiflow.core import (
 from plausiflow.densities.row_scores import PlainRowScores
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
 
-FEW_ROWS = 20
-"""Minimum number of held-out rows of a class for a threshold of its own."""
+FEW_ROWS = 30
+"""Held-out rows of a class below which a density has no threshold of its own; judges share theirs."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -191,27 +191,31 @@ def class_percentiles(scores: Tensor, y: Tensor, weights: Tensor, n_classes: int
 
 
 def held_out_thresholds(
-    log_prob: Tensor, y: Tensor, weights: Tensor, parts: list[Tensor], n_classes: int, q: float
+    log_probs: Tensor, y: Tensor, weights: Tensor, part: Tensor, n_classes: int, q: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the thresholds of the members of an ensemble, and their standard errors, shape ``(M, k)`` each.
+    """Return the thresholds of the members of an ensemble, and the error of one from few rows, ``(M, k)``.
 
-    ``parts`` are masks of the rows that each member holds out, and ``log_prob`` is by that member, shape
-    ``(n,)``. If a member holds out few rows of a class, all rows of the class are used; if there are none,
-    all rows.
+    ``log_probs`` are by every member, shape ``(M, n)``; ``part`` is the member that held each row out. The
+    median of the few rows that one member holds out may be nats too low where the densities of a class have
+    a cliff, such as rows that are almost equal and some others. So the members are aligned first, by their
+    quantiles over the same rows, and one quantile of all aligned held-out log-densities serves all of them.
+    The errors are those of a quantile of as many rows as one member holds out, or of all rows if that are
+    few, as judges have it. A class without rows gets the values of all rows.
     """
-    thresholds, errors = log_prob.new_zeros(2, len(parts), n_classes)
+    thresholds, errors = log_probs.new_zeros(2, len(log_probs), n_classes)
+    rows = torch.arange(len(y), device=y.device)
     for k in range(n_classes):
-        of_class = y == k if bool((y == k).any()) else torch.ones_like(y, dtype=torch.bool)
-        for m, part in enumerate(parts):
-            held_out = (y == k) & part
-            used = held_out if effective_rows(weights[held_out]) >= FEW_ROWS else of_class
-            # A quantile's standard error in ranks is sqrt(n q (1 - q)).
-            spread = math.sqrt(q * (1 - q) / effective_rows(weights[used]))
-            low, thresholds[m, k], high = (
-                weighted_quantile(log_prob[used], weights[used], min(1.0, max(0.0, at)))
-                for at in (q - spread, q, q + spread)
-            )
-            errors[m, k] = (high - low) / 2
+        used = rows[y == k] if bool((y == k).any()) else rows
+        own = weights[used]
+        level = torch.stack([weighted_quantile(log_prob[used], own, q) for log_prob in log_probs])
+        aligned = log_probs[part[used], used] - level[part[used]]
+        share = effective_rows(own) / len(log_probs)
+        # A quantile's standard error in ranks is sqrt(n q (1 - q)).
+        spread = math.sqrt(q * (1 - q) / (share if share >= FEW_ROWS else effective_rows(own)))
+        low, middle, high = (
+            weighted_quantile(aligned, own, min(1.0, max(0.0, at))) for at in (q - spread, q, q + spread)
+        )
+        thresholds[:, k], errors[:, k] = level + middle, (high - low) / 2
     return thresholds.cpu(), errors.cpu()
 
 

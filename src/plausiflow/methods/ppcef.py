@@ -6,7 +6,8 @@ paper's penalties (:class:`~plausiflow.solvers.PenaltyAdam`, ``PPCEF.paper``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Self
 
 import torch
@@ -69,6 +70,8 @@ class PPCEF(Method):
         decreasing: Columns that may only shrink.
         weights: Cost per feature ``(d,)``: changing a feature with a larger weight is more expensive.
         neighbours: How many feasible training rows a search may start from.
+        part_: The part of the way to the nearest feasible training row that the answers of each class are
+            moved, shape ``(k,)``: zero unless no margin reaches the ``confidence``.
 
     Example:
         >>> from plausiflow.models import LinearClassifier
@@ -100,6 +103,7 @@ class PPCEF(Method):
     neighbours: int = 3
     plausibility_: Plausibility | None = field(init=False, default=None, repr=False)
     bank_: Bank | None = field(init=False, default=None, repr=False)
+    part_: Tensor | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -150,6 +154,7 @@ class PPCEF(Method):
         A fitted plausibility of your own is used as it is.
         """
         check_rows(x, y, n_classes=self.classifier.n_classes)
+        self.part_ = None
         if isinstance(self.plausibility, int | float):
             absent = sorted(set(range(self.classifier.n_classes)) - set(y.unique().tolist()))
             if absent:
@@ -167,15 +172,16 @@ class PPCEF(Method):
                 held_out=False,
             )
             if self.confidence is not None and isinstance(self.plausibility_, Calibratable):
-                calibrate(
+                self.part_ = calibrate(
                     self.plausibility_,
                     x,
                     predict(self.classifier, x.double()),
                     validity=self._validity,
                     search=self._search_with,
+                    move=self._move_with,
                     confidence=self.confidence,
                     random_state=self.random_state,
-                )
+                ).part
         self.bank_ = Bank.of(x, self.classifier.n_classes, self._feasible)
         return self
 
@@ -193,13 +199,57 @@ class PPCEF(Method):
         """Return the closest feasible point of every row."""
         scores = row_scores(self.fitted_plausibility(), x.double(), y_target)
         starts = None if self.bank_ is None else self._starts(x, y_target, self.bank_, self._feasible)
-        return self.solver.solve(self._problem(x, y_target, scores), starts)
+        found = self.solver.solve(self._problem(x, y_target, scores), starts)
+        if self.part_ is None or self.bank_ is None or not bool(self.part_.any()):
+            return found
+        part = self.part_.to(x)[y_target]
+        return replace(found, x=self._moved(x, found.x, y_target, part, self.bank_, self._feasible))
 
     def _search_with(self, x: Tensor, y_target: Tensor, scores: RowScores, bank: dict[int, Tensor]) -> Tensor:
         """Search under other scores and with another bank, for the calibration."""
         solver = self.solver if isinstance(self.solver, SQP) else SQP()
         problem = self._problem(x, y_target, scores)
         return solver.solve(problem, self._starts(x, y_target, Bank(bank))).x
+
+    def _move_with(
+        self,
+        x: Tensor,
+        x_cf: Tensor,
+        y_target: Tensor,
+        part: Tensor,
+        scores: RowScores,
+        bank: dict[int, Tensor],
+    ) -> Tensor:
+        """Move counterfactuals under other scores and with another bank, for the calibration."""
+
+        def feasible(x_cf: Tensor, y_target: Tensor, rows: Tensor) -> Tensor:
+            return (self._validity(x_cf, y_target) >= 0) & (scores.score(x_cf, rows) >= 0)
+
+        return self._moved(x, x_cf, y_target, part, Bank(bank), feasible)
+
+    @torch.no_grad()
+    def _moved(
+        self,
+        x: Tensor,
+        x_cf: Tensor,
+        y_target: Tensor,
+        part: Tensor,
+        bank: Bank,
+        feasible: Callable[[Tensor, Tensor, Tensor], Tensor],
+    ) -> Tensor:
+        """Move counterfactuals a part of the way to the nearest bank row, or farther until feasible."""
+        rows = (torch.isfinite(x_cf).all(dim=1) & (part > 0)).nonzero()[:, 0]
+        start, y = x_cf[rows].double(), y_target[rows]
+        lower, upper = (None if b is None else b[rows].double() for b in self._bounds(x))
+        ends = bank.nearest(start, y, count=1, lower=lower, upper=upper, feasible=self._feasible)[:, 0]
+        result, open_ = x_cf.clone(), torch.isfinite(ends).all(dim=1)
+        for extra in (0.0, 0.25, 0.5, 0.75, 1.0):
+            share = part[rows].double() + extra * (1 - part[rows].double())
+            points = torch.lerp(start, ends, share[:, None]).to(x_cf)
+            points = torch.where(share[:, None] == 1, ends.to(x_cf), points)
+            good = open_ & feasible(torch.nan_to_num(points).double(), y, rows)
+            result[rows[good]], open_ = points[good], open_ & ~good
+        return result
 
     def _problem(self, x: Tensor, y_target: Tensor, scores: RowScores) -> Problem:
         lower, upper = self._bounds(x)
@@ -220,7 +270,7 @@ class PPCEF(Method):
         return ValidityConstraint.of_classifier(self.classifier, self.margin, self.validity_loss)
 
     @torch.no_grad()
-    def _feasible(self, x: Tensor, y_target: Tensor) -> Tensor:
+    def _feasible(self, x: Tensor, y_target: Tensor, rows: Tensor | None = None) -> Tensor:
         plausible = self.fitted_plausibility().score(x, y_target) >= 0
         return (self._validity(x, y_target) >= 0) & plausible
 

@@ -29,6 +29,7 @@ from plausiflow_bench.commands.options import (
 from plausiflow_bench.harness.printing import print_table
 from plausiflow_bench.harness.rows import read_json, write_json
 from plausiflow_bench.numeric import densities, figures, judged, performance, solvers
+from plausiflow_bench.numeric import fresh as fresh_judges
 from plausiflow_bench.published import study as published
 from plausiflow_bench.speed import study as speed
 from plausiflow_bench.speed.models import CLASSIFIERS, DENSITIES
@@ -110,12 +111,23 @@ def benchmark_judged(
     reuse: Annotated[
         list[Path] | None, typer.Option("--reuse", help="Use the rows of earlier runs instead of a new run.")
     ] = None,
+    fresh: Annotated[
+        bool,
+        typer.Option(
+            "--fresh", help="Only the default and the paper's solver, before six judges with fresh seeds."
+        ),
+    ] = False,
 ) -> None:
     """Judged plausibility: flows that guided no search judge the counterfactuals of every method.
 
     Example: plausiflow benchmark judged --datasets law,wine --classifiers lr --folds 0
     """
     selection = make_selection(names, models, folds, seed, rows)
+    if fresh:
+        cases = read_json(*reuse) if reuse else fresh_judges.run(selection)
+        kept = report(cases, fresh_judges.COLUMNS, "Six fresh judges", json)
+        print_table(fresh_judges.average_rows(kept), fresh_judges.COLUMNS, "Means over folds and classifiers")
+        return
     rows_ = read_json(*reuse) if reuse else judged.run(selection)
     kept = report(rows_, judged.COLUMNS, "Judged plausibility", json)
     print_table(judged.average_rows(kept), judged.COLUMNS, "Means over folds and classifiers")
