@@ -2,20 +2,27 @@
 
 from plausiflow.constraints.allowance import Allowance
 from plausiflow.constraints.compile import LOCKED, CompiledRules
+from plausiflow.constraints.contradictions import add_rules
 from plausiflow.constraints.grid_step import GridStep
 from plausiflow.constraints.implies import Implies
+from plausiflow.constraints.known_pairs import Determines, NeverTogether
+from plausiflow.constraints.learned import LearnedRule
 from plausiflow.constraints.limits import Limits
 from plausiflow.constraints.linear_rules import Equal, Linear
 from plausiflow.constraints.locks import LockedFeatures, locked_mask
+from plausiflow.constraints.mining import learn_rules
 from plausiflow.constraints.monotone import Decreasing, Increasing
 from plausiflow.constraints.prices import Price
+from plausiflow.constraints.repair import check_partners, partner_levels, repair_codes, repair_numbers
 from plausiflow.constraints.rule import Rule, rule_from_dict, rules_from_dicts
 from plausiflow.constraints.rules import Allowed, Immutable, MaxChanges, Range
 from plausiflow.constraints.violations import RowChanges
 from plausiflow.constraints.when_changed import WhenChanged
 
 __all__ = [
-    "LOCKED", "Allowance", "Allowed", "CompiledRules", "Decreasing", "Equal", "GridStep", "Immutable",
-    "Implies", "Increasing", "Limits", "Linear", "LockedFeatures", "MaxChanges", "Price", "Range",
-    "RowChanges", "Rule", "WhenChanged", "locked_mask", "rule_from_dict", "rules_from_dicts",
+    "LOCKED", "Allowance", "Allowed", "CompiledRules", "Decreasing", "Determines", "Equal", "GridStep",
+    "Immutable", "Implies", "Increasing", "LearnedRule", "Limits", "Linear", "LockedFeatures",
+    "MaxChanges", "NeverTogether", "Price", "Range", "RowChanges", "Rule", "WhenChanged", "add_rules",
+    "check_partners", "learn_rules", "locked_mask", "partner_levels", "repair_codes", "repair_numbers",
+    "rule_from_dict", "rules_from_dicts",
 ]  # fmt: skip

@@ -35,6 +35,11 @@ class Allowance:
     binding: Tensor  # which of them bind a row, (n, m); not those with a missing value
     pairs: StatePairs | None = None  # pairs of levels that may not occur together
 
+    @property
+    def equalities(self) -> list[int]:
+        """Positions of the first sides of equalities among the clauses; the other side follows each."""
+        return [j for j, clause in enumerate(self.clauses) if clause.tolerance is not None]
+
     def clause_values(self, x_cf: Tensor, rows: Tensor | None = None) -> Tensor:
         """Return the value of each clause: at least zero if it is true, one if it does not bind.
 

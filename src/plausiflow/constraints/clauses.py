@@ -125,15 +125,28 @@ def _missing(changes: RowChanges, name: str, before: bool) -> Mask:
     return np.asarray((changes.before if before else changes.after)[name].isna())
 
 
-def clauses_broken(clauses: Sequence[Clause], changes: RowChanges) -> Mask:
-    """Return which rows break one of the clauses, decided on decoded tables, shape ``(n,)``."""
+def clauses_broken(clauses: Sequence[Clause], changes: RowChanges, *, lenient: bool = False) -> Mask:
+    """Return which rows break one of the clauses, decided on decoded tables, shape ``(n,)``.
+
+    With ``lenient``, a row may break a clause whose features it has not changed.
+    """
     broken = np.zeros(len(changes.after), dtype=bool)
     for clause in clauses:
         met = np.zeros(len(broken), dtype=bool)
+        touched = np.full(len(broken), not lenient)
         for statement in clause:
             met |= _is_true(statement, changes)
-        broken |= ~met
+            if lenient:
+                touched |= _is_touched(statement, changes)
+        broken |= ~met & touched
     return broken
+
+
+def _is_touched(statement: Statement, changes: RowChanges) -> Mask:
+    if isinstance(statement, InStates):
+        codes = (state_codes(changes, statement.feature, before=before) for before in (True, False))
+        return np.asarray(next(codes) != next(codes))
+    return changes.changed(*statement.feature_names)
 
 
 def _is_true(statement: Statement, changes: RowChanges) -> Mask:

@@ -9,7 +9,7 @@ elsewhere. A clause of two statements about states of different features forbids
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -85,11 +85,13 @@ class EncodedClause:
         name: The rule as people write it.
         pieces: Its statements, of which one must be true.
         start: Position of the first piece among the pieces of all clauses.
+        tolerance: By how much an equality may be missed, if this clause and the next are its two sides.
     """
 
     name: str
     pieces: tuple[Piece, ...]
     start: int
+    tolerance: float | None = None
 
     @property
     def numeric(self) -> bool:
@@ -117,6 +119,15 @@ class RuleClause:
         known = {block.name for block in layout.with_levels}
         names = {s.feature for s in self.statements if isinstance(s, InStates) and s.feature in known}
         return len(names) == len(self.statements) == 2
+
+    def is_other_side(self, other: RuleClause) -> bool:
+        """Whether this clause and another one are the two sides of an equality."""
+        if self.rule is not other.rule or len(self.statements) != 1 or len(other.statements) != 1:
+            return False
+        mine, theirs = self.statements[0], other.statements[0]
+        if not isinstance(mine, Holds) or not isinstance(theirs, Holds) or mine.own or theirs.own:
+            return False
+        return dict(mine.coefficients) == {name: -a for name, a in theirs.coefficients.items()}
 
 
 def true_levels(statement: InStates, feature: Feature, block: Block) -> Tensor:
@@ -147,8 +158,14 @@ class ClauseBuilder:
     def of(cls, rows: FactualRows, clauses: Sequence[RuleClause]) -> ClauseBuilder:
         """Collect the clauses of rules."""
         builder = cls(rows, [], [], [])
+        last: RuleClause | None = None
         for clause in clauses:
             builder.add(str(clause.rule), clause.statements, lenient=clause.rule.lenient)
+            if last is not None and clause.is_other_side(last):
+                statement = last.statements[0]
+                assert isinstance(statement, Holds)
+                builder.clauses[-2] = replace(builder.clauses[-2], tolerance=statement.tolerance)
+            last = clause
         return builder
 
     def add(self, name: str, clause: Sequence[Statement], *, lenient: bool) -> None:

@@ -44,7 +44,7 @@ _TOKEN = re.compile(
     r"|(?P<compare><=|>=|==|!=|<|>)"
     r"|(?P<symbol>[-+*/()\[\],])"
 )
-_WORDS = ("and", "in", "not", "is", "missing", "True", "False")
+RESERVED = ("and", "in", "not", "is", "missing", "True", "False")
 """Words with a meaning of their own in conditions; a column of such a name goes in backticks there."""
 
 Parsed = TypeVar("Parsed")
@@ -200,7 +200,7 @@ class _Parser:
 
     def _condition(self) -> Condition:
         start, second = self._peek(), self._peek(1)
-        if start.kind == "name" and start.text not in _WORDS:
+        if start.kind == "name" and start.text not in RESERVED:
             name = start.text.strip("`")
             if second.text == "is":
                 self._take(), self._take()
@@ -219,7 +219,7 @@ class _Parser:
             if second.text in ("==", "!=") and (third.kind == "text" or third.text in ("True", "False")):
                 self._take(), self._take()
                 return Membership(name, (self._value(),), second.text == "!=")
-        if start.kind == "text" or start.text in _WORDS:
+        if start.kind == "text" or start.text in RESERVED:
             self._fail(start, "a condition starts with the name of a feature, or with a number")
         return self._comparison("expected <=, >=, ==, !=, <, >, `in` or `is`")
 

@@ -78,6 +78,8 @@ class Problem:
         lower: Smallest allowed values, shape ``(n, d)``; a feature with ``lower == upper`` is frozen.
         upper: Largest allowed values, shape ``(n, d)``.
         weights: Cost per feature, shape ``(d,)``, or per row and feature ``(n, d)``; all positive.
+        normals: Directions that a step must be orthogonal to, shape ``(n, k, d)``: equalities that the start
+            satisfies. A solver that does not know them may leave them; the search repairs its answer.
     """
 
     x: Tensor
@@ -86,6 +88,7 @@ class Problem:
     lower: Tensor | None = None
     upper: Tensor | None = None
     weights: Tensor | None = None
+    normals: Tensor | None = None
 
     def values(self, x_cf: Tensor, rows: Tensor) -> Tensor:
         """Return the value of every constraint, shape ``(m, number of constraints)``."""

@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from plausiflow.constraints import CompiledRules, LockedFeatures, Rule
+from plausiflow.constraints import CompiledRules, LearnedRule, LockedFeatures, Rule, learn_rules
 from plausiflow.core import Context, Density, Plausibility, Solver, TargetCriterion
 from plausiflow.densities import Judges
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.explainer.saving import load_explainer, save_explainer
+from plausiflow.explainer.switching import switch_rules
 from plausiflow.explanations import (
     Explanations,
     held_out_percentiles,
@@ -88,6 +89,7 @@ class Explainer:
         labels: Where the density gets outcomes from: ``given`` takes those of ``y``; for scarce labels,
             ``model`` takes what the model decides, and ``bayes`` its probabilities by Bayes' rule.
         constraints: Rules about what may change; see :mod:`plausiflow.constraints`.
+        learn_rules: Whether to learn rules from the training table and obey them; see :attr:`learned_rules`.
         plausibility: How dense a counterfactual must be: a quantile of the log-densities of real rows with
             the target outcome (0.5: denser than half of them), or a fitted plausibility of encoded rows.
         confidence: Share of the counterfactuals that a density which did not guide the search must accept
@@ -124,6 +126,7 @@ class Explainer:
     decision_threshold: DecisionThreshold | None = None
     labels: LabelSource = "given"
     constraints: Sequence[Rule] = ()
+    learn_rules: bool = True
     plausibility: float | Plausibility = 0.5
     confidence: float | None = 0.95
     density: Density | None = None
@@ -149,6 +152,7 @@ class Explainer:
     judges_: Judges | None = field(init=False, default=None, repr=False)
     context_: Context | None = field(init=False, default=None, repr=False)
     outcome_: str = field(init=False, default="outcome", repr=False)
+    learned_rules_: tuple[LearnedRule, ...] = field(init=False, default=(), repr=False)
     training_summary_: TrainingSummary | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -186,6 +190,8 @@ class Explainer:
                 "that differ, or name the kinds of the columns with `kinds`."
             )
         encoded = encoder.encode(x).x
+        learned = learn_rules(x, encoded, encoder, self.constraints, self.random_state) * self.learn_rules
+        rules = CompiledRules([*self.constraints, *learned], schema, encoder.layout)
         cost_model = CostModel(
             layout=encoder.layout,
             weights=feature_weights(self.weights, encoder.layout),
@@ -209,6 +215,7 @@ class Explainer:
         context = SearchContext(rules, encoder, model, criterion, plausibility, cost_model, settings)
         self.engine_ = build_engine(rows, context)
         self.encoder_, self.model_, self.criterion_ = encoder, model, criterion
+        self.learned_rules_ = learned
         self.judges_, self.context_ = judges, metrics_context(model, encoded, classes)
         self.training_summary_ = TrainingSummary.from_table(x, encoder, encoded, classes)
         self.outcome_ = str(y.name) if isinstance(y, pd.Series) and y.name is not None else "outcome"
@@ -301,6 +308,21 @@ class Explainer:
             model_calls=model.n_calls - calls,
             model_rows=model.n_rows_asked - asked,
         )
+
+    @property
+    def learned_rules(self) -> tuple[LearnedRule, ...]:
+        """Rules that (practically) all training rows satisfy, each with its evidence; see ``switch_off``."""
+        return self.learned_rules_
+
+    def switch_off(self, *rules: LearnedRule | str) -> Self:
+        """Stop obeying learned rules, given as objects of :attr:`learned_rules` or as their texts."""
+        self.engine_, self.learned_rules_ = switch_rules(self, rules, active=False)
+        return self
+
+    def switch_on(self, *rules: LearnedRule | str) -> Self:
+        """Obey learned rules again that were switched off."""
+        self.engine_, self.learned_rules_ = switch_rules(self, rules, active=True)
+        return self
 
     def predict_proba(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Return the model's probabilities, one column per label; NaN for a row that cannot be read."""

@@ -46,6 +46,7 @@ def save_explainer(explainer: Explainer, folder: Path, *, training_rows: bool) -
     parts = SavedExplainer(
         settings=settings,
         constraints=explainer.constraints,
+        learned_rules=explainer.learned_rules,
         encoder=encoder,
         user_model=explainer.model,
         model=model,
@@ -82,11 +83,13 @@ def load_explainer(
             settings["decision_threshold"] = dict(settings["decision_threshold"])
         made = cls(parts.user_model, **given, **settings)
         made.encoder_, made.model_, made.judges_ = parts.encoder, parts.model, parts.judges
+        made.learned_rules_ = tuple(parts.learned_rules)
         made.criterion_ = TargetCriterion.from_dict(parts.criterion)
         if made.criterion_.cutoffs != parts.model.decision.cutoffs:
             raise ValueError("the cut-offs of the criterion are not those of the model")
         made.training_summary_, made.outcome_ = parts.training_summary, parts.outcome
-        rules = CompiledRules(parts.constraints, parts.encoder.schema, parts.encoder.layout)
+        active = [rule for rule in parts.learned_rules if rule.active]
+        rules = CompiledRules([*parts.constraints, *active], parts.encoder.schema, parts.encoder.layout)
         cost_model = CostModel(
             layout=parts.encoder.layout,
             weights=feature_weights(made.weights, parts.encoder.layout),

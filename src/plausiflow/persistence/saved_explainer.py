@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plausiflow.constraints import Rule, rules_from_dicts
+from plausiflow.constraints import LearnedRule, Rule, rules_from_dicts
 from plausiflow.core import Plausibility
 from plausiflow.densities import ClassLogProba, CrossFitEnsemble, Judges, Thresholded
 from plausiflow.errors import InvalidInputError, PlausiflowError
@@ -51,6 +51,7 @@ class SavedExplainer:
 
     settings: Mapping[str, Any]  # JSON values, without the model, the rules and the density.
     constraints: Sequence[Rule]
+    learned_rules: Sequence[LearnedRule]  # Rules that the training table showed.
     encoder: Encoder
     training_summary: TrainingSummary
     user_model: Any  # The model that the user passed.
@@ -93,6 +94,7 @@ def save(folder: Path, parts: SavedExplainer) -> None:
         "schema": parts.encoder.schema.to_dict(),
         "missing": parts.encoder.missing,
         "rules": [rule.to_dict() for rule in parts.constraints],
+        "learned_rules": [rule.to_dict() for rule in parts.learned_rules],
         "settings": {name: _to_json(value, name) for name, value in parts.settings.items()},
         "criterion": dict(parts.criterion),
         "outcome": parts.outcome,
@@ -159,6 +161,7 @@ def _restore_parts(
     return SavedExplainer(
         settings=document["settings"],
         constraints=rules_from_dicts(document["rules"]),
+        learned_rules=_learned_rules(document["learned_rules"]),
         encoder=encoder,
         training_summary=summary,
         user_model=user_model,
@@ -170,6 +173,13 @@ def _restore_parts(
         bank=tensors["bank"],
         training=tensors.get("training", {}),
     )
+
+
+def _learned_rules(entries: Sequence[Mapping[str, Any]]) -> list[LearnedRule]:
+    rules = [rule for rule in rules_from_dicts(entries) if isinstance(rule, LearnedRule)]
+    if len(rules) != len(entries):
+        raise InvalidInputError("`learned_rules` must be rules with their evidence.")
+    return rules
 
 
 def _load_state(fitted: Any, state: TensorDict, density: object) -> None:  # noqa: ANN401

@@ -207,4 +207,5 @@ def transplant(task: SearchTask, x: Tensor, rows: Tensor) -> Tensor:
     lower, upper = task.allowance.lower[rows], task.allowance.upper[rows]
     free = task.free_numbers(codes)
     moved = torch.where(free, torch.minimum(torch.maximum(x, lower), upper), x)
-    return task.with_codes(moved, codes)
+    placed = task.with_codes(moved, codes)
+    return task.repaired(placed, rows, task.layout.changed(placed, x))

@@ -60,10 +60,11 @@ class Beam:
             # Moves in another order are the same combination.
             added = added.select(_first_occurrences(added.rows, added.keys))
             added = added.select(cheapest(added.rows, added.merit(task), self.evaluated))
+            added = replace(added, x=task.repaired(added.x, added.rows))
             added = replace(added, values=task.constraint_values(added.x, added.rows)).best(task)
             kept.append(added.first(self.kept))
             states = added.first(self.width)
-        return Candidates.concat(*(task.candidates(own.rows, own.x) for own in kept))
+        return task.repair(Candidates.concat(*(task.candidates(own.rows, own.x) for own in kept)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.constraints import CompiledRules, Immutable, Rule
+from plausiflow.constraints import CompiledRules, Immutable, Rule, add_rules
 from plausiflow.core import (
     Plausibility,
     RowScores,
@@ -53,6 +53,7 @@ class Engine:
         solver: Solver for the numbers.
         true_model: The user's own model, if it has no gradients.
         model: The user's model, which has the last word; None for the outputs that are searched.
+        partners: The most common levels of training rows at each level; see :func:`partner_levels`.
         device: Device of searches; see :func:`~plausiflow.core.batches.search_device`. A model without
             gradients runs on the CPU.
     """
@@ -67,6 +68,7 @@ class Engine:
     solver: Solver = field(default_factory=SQP)
     true_model: TrueModel | None = None
     model: TableModel | None = None
+    partners: Tensor | None = None
     device: str = "auto"
 
     def task(
@@ -107,6 +109,8 @@ class Engine:
             cost_model=self.cost_model,
             immutable=frozenset(name for name in self.rules.immutable if name in still),
             solver=self.solver,
+            typical=self.bank.typical,
+            partners=self.partners,
             oracle=oracle,
         )
 
@@ -158,10 +162,11 @@ class Engine:
                 "`constraints` of `explain` must not contain Immutable: the density was fitted given the "
                 "features that never change. Name features that these rows keep with `locked`."
             )
-        rules = CompiledRules([*self.rules.constraints, *constraints], self.rules.schema, self.rules.layout)
+        rules = add_rules(self.rules, constraints)
         return replace(self, rules=rules, cost_model=replace(self.cost_model, prices=rules.prices))
 
     def bank_state(self) -> dict[str, Tensor]:
-        """Return the training rows of both banks, and the deviations of numbers, as tensors."""
+        """Return the training rows of both banks, deviations of numbers and partner levels, as tensors."""
         state = self.bank.state("bank") | (self.wider_bank or self.bank).state("wider")
-        return state | {"deviations": self.cost_model.deviations.cpu()}
+        partners = {} if self.partners is None else {"partners": self.partners}
+        return state | {"deviations": self.cost_model.deviations.cpu()} | partners

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.constraints import CompiledRules, Increasing
+from plausiflow.constraints import CompiledRules, Increasing, check_partners, partner_levels
 from plausiflow.core import (
     Classifier,
     Density,
@@ -187,8 +187,11 @@ def make_criterion(model: TableModel, outcomes: Tensor, margin: float) -> tuple[
 
 def build_engine(rows: TrainingRows, context: SearchContext) -> Engine:
     """Build the engine from training rows; a plausibility with a margin is calibrated, in place."""
-    typical = Bank.free_numbers(context.encoder.layout, rows.x)
-    engine, plausibility = _engine(Bank({}, typical), context), context.plausibility
+    layout = context.encoder.layout
+    typical = Bank.free_numbers(layout, rows.x)
+    partners = partner_levels(layout, layout.codes(rows.x))
+    engine = replace(_engine(Bank({}, typical), context), partners=partners)
+    plausibility = context.plausibility
     outputs = context.model.predict_outputs(rows.x, rows.frame)
     decided = context.criterion.classes(outputs)
     if context.model.labels:
@@ -230,7 +233,8 @@ def restore_engine(
     bank, wider = (
         Bank.load_state(state, name, context.rules.layout, n_classes) for name in ("bank", "wider")
     )
-    engine = replace(_engine(bank, context), wider_bank=wider)
+    partners = check_partners(state["partners"], context.rules.layout)
+    engine = replace(_engine(bank, context), wider_bank=wider, partners=partners)
     if context.settings.method is not None and training is None:
         raise InvalidInputError(
             "An explainer with a `method` needs its training rows. Save it with `training_rows=True`."

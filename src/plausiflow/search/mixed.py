@@ -168,7 +168,7 @@ class MixedSearch:
         real = near.cheapest(self.bank_rows)
         own = task.candidates(rows, task.x[rows])
         # Categories of bank rows with the row's own numbers.
-        levelled = task.with_levels_of(real)
+        levelled = task.repaired(task.with_levels_of(real), real.rows)
         first = Candidates.concat(own, task.candidates(real.rows, levelled), real).unique()
         if not self.flips:
             return Candidates.concat(task.solve(first), real).feasible.unique()

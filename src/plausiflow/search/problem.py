@@ -37,6 +37,7 @@ def build_problem(
     lower: Tensor | None = None,
     upper: Tensor | None = None,
     weights: Tensor | None = None,
+    normals: Tensor | None = None,
     rules: Mapping[str, RowFunction] | None = None,
     extra_plausibility: float = 0.0,
 ) -> Problem:
@@ -52,6 +53,7 @@ def build_problem(
         lower: Smallest allowed values, shape ``(p, d)``.
         upper: Largest allowed values, shape ``(p, d)``.
         weights: Cost per feature, shape ``(d,)`` or ``(p, d)``.
+        normals: Directions that steps must be orthogonal to, shape ``(p, k, d)``.
         rules: Further constraints on encoded rows by name, such as linear relations.
         extra_plausibility: How much more plausible than needed an answer must be, in nats.
     """
@@ -64,7 +66,13 @@ def build_problem(
         constraints[name] = Constraint(_of_encoded(rule, moving), RULE_BUFFER)
         penalties[name] = _violation(constraints[name].value)
     return Problem(
-        x=x, constraints=constraints, penalties=penalties, lower=lower, upper=upper, weights=weights
+        x=x,
+        constraints=constraints,
+        penalties=penalties,
+        lower=lower,
+        upper=upper,
+        weights=weights,
+        normals=normals,
     )
 
 

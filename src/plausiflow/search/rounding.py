@@ -109,7 +109,7 @@ def on_grid(task: SearchTask, candidates: Candidates, directions: Tensor | None 
     free = task.free_numbers(task.codes_of(x))[:, columns] if free is None else free.to(x.device)[columns]
     placed = x.clone()
     placed[:, columns] = torch.where(free & (own != factual), near, own)
-    return task.layout.settle(placed)
+    return task.layout.settle(task.repaired(placed, candidates.rows))
 
 
 def round_randomly(task: SearchTask, candidates: Candidates) -> Candidates:

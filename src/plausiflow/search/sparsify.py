@@ -179,7 +179,7 @@ def _attempts(task: SearchTask, state: _SparseState, active: Tensor) -> _Attempt
         back = dropped[:, j]
         for column in block.columns:
             x[back, column] = factual[index[back], column]
-    candidates = task.candidates(own.rows[index], x)
+    candidates = task.repair(task.candidates(own.rows[index], x), frozen[index] | dropped)
     return _Attempts(of=active[index], frozen=frozen[index] | dropped, candidates=candidates)
 
 

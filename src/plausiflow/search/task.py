@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
-from plausiflow.constraints import Allowance
+from plausiflow.constraints import Allowance, repair_codes, repair_numbers
 from plausiflow.core import (
     CANDIDATES,
     ImprovingSolver,
     MovingColumns,
     Problem,
+    RowFunction,
     RowScores,
     Solver,
     Targets,
@@ -29,6 +30,10 @@ from plausiflow.tables import Block, Layout
 
 ANY_NUMBER = 1e-4
 """Weight of a number that has left a special value, relative to its own: it only makes the answer unique."""
+
+
+MOST_CLAUSES = 4
+"""Rules that a solver gets as constraints of their own; more are one constraint, the least satisfied rule."""
 
 
 def _in_blocks(check: Callable[[Tensor, Tensor], Tensor], x: Tensor, rows: Tensor) -> Tensor:
@@ -50,6 +55,8 @@ class SearchTask:
         cost_model: What changes cost.
         immutable: Features that no row may change: context of the density, and not searched.
         solver: Solver for the numbers.
+        typical: A typical value of a number with special states, by column.
+        partners: The most common levels of rows at each level; see :func:`~plausiflow.constraints.repair`.
         oracle: The user's own model, if ``validity`` is that of a surrogate.
         any_outcome: Whether every candidate counts as valid; for checks before the oracle is asked.
     """
@@ -63,6 +70,8 @@ class SearchTask:
     cost_model: CostModel
     immutable: frozenset[str]
     solver: Solver
+    typical: dict[int, float] = field(default_factory=dict)
+    partners: Tensor | None = None
     oracle: Oracle | None = None
     any_outcome: bool = False
 
@@ -80,6 +89,7 @@ class SearchTask:
             scores=self.scores.to(device),
             allowance=self.allowance.to(device),
             cost_model=self.cost_model.to(device),
+            partners=None if self.partners is None else self.partners.to(device),
         )
 
     def at(self, rows: Tensor, targets: Targets | None = None) -> SearchTask:
@@ -156,6 +166,38 @@ class SearchTask:
         codes, x = self.codes_of(real.x), self.x[real.rows]
         kept = self.free[real.rows] | ~self.free_numbers(codes)
         return self.with_codes(torch.where(kept, x, real.x), codes)
+
+    def repair(self, candidates: Candidates, keep: Tensor | None = None) -> Candidates:
+        """Return candidates in which features follow the ones that rules tie them to.
+
+        ``keep`` are features that stay as they are, shape ``(p, blocks)``; by default those that differ from
+        the factual row.
+        """
+        return replace(candidates, x=self.repaired(candidates.x, candidates.rows, keep))
+
+    def repaired(self, x: Tensor, rows: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Return encoded candidates as :meth:`repair` does."""
+        pairs = self.allowance.pairs
+        if pairs is not None and len(x):
+            codes, own = self.codes_of(x), self.codes[rows]
+            columns = [column for block in self.layout.with_levels for column in block.levels]
+            places = [j for j, block in enumerate(self.layout.blocks) if len(block.levels)]
+            kept = codes != own if keep is None else keep[:, places]
+            fixed = repair_codes(
+                pairs, codes, own, self.allowance.levels[rows][:, columns], kept, self.partners
+            )
+            x = self._at_states(x, rows, codes, fixed)
+        return repair_numbers(self.allowance, x, rows)
+
+    def _at_states(self, x: Tensor, rows: Tensor, codes: Tensor, fixed: Tensor) -> Tensor:
+        """Return candidates at new levels; a number that becomes free is the row's own, or a typical one."""
+        freed = self.free_numbers(fixed) & ~self.free_numbers(codes)
+        moved = self.with_codes(x, fixed)
+        for column, typical in self.typical.items():
+            value = torch.where(self.free[rows, column], self.x[rows, column], typical)
+            value = value.clamp(self.allowance.lower[rows, column], self.allowance.upper[rows, column])
+            moved[:, column] = torch.where(freed[:, column], value, moved[:, column])
+        return torch.where((fixed != codes).any(dim=1)[:, None], moved, x)
 
     def candidates(self, rows: Tensor, x: Tensor) -> Candidates:
         """Return candidates that are not checked yet."""
@@ -255,6 +297,7 @@ class SearchTask:
             found = torch.isfinite(solution).all(dim=1)
             assert moving.columns is not None
             x = own.x.index_copy(1, moving.columns, torch.where(found[:, None], solution, begin))
+            x = repair_numbers(self.allowance, x, own.rows)
             # If a rule forces a feature to move, a frozen value may not be allowed.
             found &= self.allowance.contains(x, own.rows, max_changes=False, codes=codes)
             cost = torch.where(found, self.costs(x, own.rows, codes), torch.inf)
@@ -305,7 +348,12 @@ class SearchTask:
         def clause(j: int, x_cf: Tensor, which: Tensor) -> Tensor:
             return self.allowance.clause_value(j, x_cf, own.rows[which])
 
-        clauses = [j for j, clause in enumerate(self.allowance.clauses) if clause.numeric]
+        equalities = self.allowance.equalities if isinstance(self.solver, ImprovingSolver) else []
+        sides = {side for j in equalities for side in (j, j + 1)}
+        clauses = [j for j, c in enumerate(self.allowance.clauses) if c.numeric and j not in sides]
+        rules: dict[str, RowFunction] = {f"rule {j}": partial(clause, j) for j in clauses}
+        if len(clauses) > MOST_CLAUSES:
+            rules = {"rules": lambda x_cf, which: self._least_clause(clauses, x_cf, own.rows[which])}
         problem = build_problem(
             x=factual,
             targets=self.targets,
@@ -316,10 +364,30 @@ class SearchTask:
             lower=lower,
             upper=upper,
             weights=weights,
-            rules={f"rule {j}": partial(clause, j) for j in clauses},
+            normals=self._normals(own, equalities),
+            rules=rules,
             extra_plausibility=extra_plausibility,
         )
         return problem, begin
+
+    def _least_clause(self, clauses: list[int], x_cf: Tensor, rows: Tensor) -> Tensor:
+        """Return the smallest value of some clauses, shape ``(p,)``; keeps the graph."""
+        return torch.stack([self.allowance.clause_value(j, x_cf, rows) for j in clauses]).amin(dim=0)
+
+    def _normals(self, own: Candidates, equalities: list[int]) -> Tensor | None:
+        """Return the gradients of equalities at the candidates, shape ``(p, equalities, numbers)``."""
+        if not equalities:
+            return None
+        normals = []
+        with torch.enable_grad():
+            for j in equalities:
+                x = own.x.detach().requires_grad_()
+                value = self.allowance.clause_value(j, x, own.rows)
+                gradient = (
+                    torch.autograd.grad(value.sum(), x)[0] if value.requires_grad else torch.zeros_like(x)
+                )
+                normals.append(gradient[:, self.numbers])
+        return torch.stack(normals, dim=1)
 
 
 def _solve_from(solver: Solver, problem: Problem, begin: Tensor) -> Tensor:

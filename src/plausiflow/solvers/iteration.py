@@ -75,7 +75,7 @@ class SQPState:
             values=at.values,
             jacobian=at.jacobian,
             accepted=at.accepted,
-            inverse=torch.diag_embed(free / (curvature * weights)),
+            inverse=_orthogonal(torch.diag_embed(free / (curvature * weights)), problem.normals, rows),
             penalty=torch.full_like(at.values, 1e-3),
             radius=torch.full_like(cost, radius),
             fixed=torch.zeros_like(start, dtype=torch.bool),
@@ -200,6 +200,22 @@ def _on_grid(x: Tensor, step: Tensor) -> Tensor:
 
 def _cost(gap: Tensor, weights: Tensor) -> Tensor:
     return (gap * gap * weights).sum(dim=1)
+
+
+def _orthogonal(inverse: Tensor, normals: Tensor | None, rows: Tensor) -> Tensor:
+    """Return an inverse curvature whose steps are orthogonal to some directions, one after another.
+
+    Updates of the curvature keep this: they only add multiples of steps.
+    """
+    if normals is None:
+        return inverse
+    for k in range(normals.shape[1]):
+        direction = normals[rows, k].to(inverse)[..., None]
+        moved = (inverse * direction.mT).sum(dim=2, keepdim=True)
+        length = (direction * moved).sum(dim=1, keepdim=True)
+        share = torch.where(length > 1e-9, 1 / length.clamp_min(1e-9), 0.0)
+        inverse = inverse - share * moved * moved.mT
+    return inverse
 
 
 def _weights(problem: Problem, rows: Tensor, start: Tensor) -> Tensor:

@@ -1,0 +1,114 @@
+"""Rules that were learned from the training table.
+
+A learned rule is an ordinary rule with its evidence. It is lenient: a row that breaks it may keep the values
+that do so, but a counterfactual that changes one of them must satisfy it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from plausiflow.constraints.clauses import Clause, clauses_broken
+from plausiflow.constraints.known_pairs import Determines, NeverTogether
+from plausiflow.constraints.linear import Relation
+from plausiflow.constraints.rule import Rule, rule_from_dict
+from plausiflow.constraints.violations import RowChanges
+from plausiflow.errors import InvalidInputError
+from plausiflow.tables import Feature, Mask
+
+
+@dataclass(frozen=True, repr=False)
+class LearnedRule(Rule):
+    """A rule that (practically) all training rows satisfy.
+
+    Attributes:
+        rule: The rule.
+        rows: Number of training rows that it was learned from.
+        support: Number of these rows that the rule is about, such as those that meet its condition.
+        exceptions: Number of training rows that break it.
+        active: Whether searches obey it; see ``Explainer.switch_off``.
+    """
+
+    rule: Rule
+    rows: int
+    support: int
+    exceptions: int
+    active: bool = True
+
+    def __post_init__(self) -> None:
+        counts = (self.rows, self.support, self.exceptions)
+        if not isinstance(self.rule, Rule) or not all(type(c) is int and c >= 0 for c in counts):
+            raise InvalidInputError(
+                f"A learned rule needs a rule and counts of rows; got {self.rule!r} and {counts!r}."
+            )
+        if not isinstance(self.active, bool):
+            raise InvalidInputError(f"`active` of a learned rule must be a boolean; got {self.active!r}.")
+
+    def __repr__(self) -> str:
+        return repr(self.rule)
+
+    @property
+    def text(self) -> str:
+        """The rule with its evidence, in words."""
+        off = "" if self.active else "; switched off"
+        return f"{self.rule}: {self.evidence}{off}"
+
+    @property
+    def evidence(self) -> str:
+        """How many rows it was learned from, and how many of them break it."""
+        broken = f"{self.exceptions:,} {'exception' if self.exceptions == 1 else 'exceptions'}"
+        about = "" if self.support == self.rows else f", {self.support:,} of them about it"
+        return f"learned from {self.rows:,} rows{about}, {broken}"
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features of the rule."""
+        return self.rule.feature_names
+
+    @property
+    def relations(self) -> tuple[Relation, ...]:
+        """Linear relations of the rule."""
+        return self.rule.relations
+
+    @property
+    def lenient(self) -> bool:
+        """True: a row may keep values that break the rule."""
+        return True
+
+    def problems(self, features: Mapping[str, Feature]) -> list[str]:
+        """Return why the rule does not fit a table."""
+        return self.rule.problems(features)
+
+    def clauses(self, features: Mapping[str, Feature]) -> tuple[Clause, ...]:
+        """Return the clauses of the rule."""
+        return self.rule.clauses(features)
+
+    def broken(self, changes: RowChanges) -> Mask:
+        """Return which rows break the rule by what they changed."""
+        if isinstance(self.rule, NeverTogether | Determines):
+            return self.rule.newly_broken(changes)
+        return clauses_broken(self.rule.clauses(changes.features), changes, lenient=True)
+
+    def violated(self, changes: RowChanges) -> Mask:
+        """Return which rows of ``changes.after`` break the rule, whatever they were before."""
+        return np.asarray(self.rule.broken(changes))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the rule and its evidence as a JSON object."""
+        counts = {name: getattr(self, name) for name in ("rows", "support", "exceptions", "active")}
+        return {"rule": "LearnedRule", "learned": self.rule.to_dict(), **counts}
+
+    @classmethod
+    def keys(cls) -> tuple[set[str], set[str]]:
+        """Return the required and the optional keys of a JSON object."""
+        return {"learned", "rows", "support", "exceptions"}, {"active"}
+
+    @classmethod
+    def from_dict(cls, entry: Mapping[str, Any]) -> Self:
+        """Return the rule of a JSON object."""
+        rest = {key: value for key, value in entry.items() if key not in ("rule", "learned")}
+        return cls(rule_from_dict(entry["learned"]), **rest)

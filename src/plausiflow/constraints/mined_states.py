@@ -1,0 +1,280 @@
+r"""Learn which states of columns go together: implications, pairs that never occur, hierarchies.
+
+States are the levels of categories, the special values of numbers, "any other number" and "missing". One
+sparse product of the one-hot states counts all pairs at once. :mod:`plausiflow.constraints.evidence` has the
+test of a rule.
+
+A pair of states that no row has, although independence leads one to expect :math:`e \ge 5`, is *unseen* even
+if it is no rule. The threshold on e rises until the expected number of pairs that are unseen by chance,
+:math:`\sum e^{-e}`, is at most one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from scipy import sparse
+
+from plausiflow.constraints.clauses import FREE, State, feature_states, special_values
+from plausiflow.constraints.evidence import Evidence
+from plausiflow.constraints.grammar import MAX_LENGTH, RESERVED
+from plausiflow.constraints.implies import Implies
+from plausiflow.constraints.known_pairs import Determines, NeverTogether, Pair
+from plausiflow.constraints.learned import LearnedRule
+from plausiflow.constraints.rule import Rule
+from plausiflow.tables import Feature, FloatArray, IntArray, Layout, Mask
+
+FEWEST_EXPECTED = 5.0
+_PLAIN_NAME = re.compile(r"[^\W\d][\w.]*")
+
+
+@dataclass
+class StateMiner:
+    """Counts of pairs of states, and the rules that are learned from them.
+
+    Attributes:
+        layout: Layout of encoded rows.
+        features: Features of the table, by name.
+        codes: The levels of the training rows, shape ``(n, blocks with levels)``.
+        evidence: The test of a rule.
+    """
+
+    layout: Layout
+    features: Mapping[str, Feature]
+    codes: IntArray
+    evidence: Evidence
+    rules: list[LearnedRule] = field(default_factory=list)
+
+    @cached_property
+    def n(self) -> int:
+        """Number of rows."""
+        return len(self.codes)
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """Number of states before each block, shape ``(blocks + 1,)``."""
+        return np.cumsum([0, *(len(block.levels) for block in self.layout.with_levels)])
+
+    @cached_property
+    def block_of(self) -> IntArray:
+        """The block of each state."""
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+    @cached_property
+    def counts(self) -> FloatArray:
+        """Rows with each pair of states, shape ``(states, states)``."""
+        places = (self.codes + self.starts[:-1]).ravel()
+        ends = np.arange(self.n + 1) * self.codes.shape[1]
+        shape = (self.n, int(self.starts[-1]))
+        one_hot = sparse.csr_matrix((np.ones(len(places)), places, ends), shape=shape)
+        return np.asarray((one_hot.T @ one_hot).toarray(), dtype=np.float64)
+
+    @cached_property
+    def totals(self) -> FloatArray:
+        """Rows with each state."""
+        return np.diag(self.counts).copy()
+
+    @cached_property
+    def apart(self) -> Mask:
+        """Pairs of states of different features, both of which occur."""
+        present = self.totals > 0
+        return np.asarray((self.block_of[:, None] != self.block_of[None]) & present[:, None] & present[None])
+
+    @cached_property
+    def covered(self) -> Mask:
+        """Pairs that the rules so far forbid."""
+        return np.zeros_like(self.apart)
+
+    def run(self) -> list[LearnedRule]:
+        """Return the rules, those with most support first of each form."""
+        if not len(self.layout.with_levels):
+            return []
+        self._hierarchies()
+        implied = self._accepted_implications()
+        self._implications(implied)
+        self._never(implied)
+        self._unseen()
+        return self.rules
+
+    def _hierarchies(self) -> None:
+        blocks = self.layout.with_levels
+        for i, first in enumerate(blocks):
+            for j, second in enumerate(blocks):
+                if i == j or len(first.levels) < 3 or first.number is not None or second.number is not None:
+                    continue
+                part = self.counts[self._part(i), self._part(j)]
+                own = self.totals[self._part(i)]
+                rest = self.n - int((own > 0).sum())
+                differ = 1 - ((self.totals[self._part(j)] / self.n) ** 2).sum()
+                broken = self.n - part.max(axis=1).sum()
+                if rest > 0 and self.evidence.accepts(broken, self.n, differ, rest).all():
+                    self._add_hierarchy(i, j, part, int(broken))
+
+    def _add_hierarchy(self, i: int, j: int, part: FloatArray, broken: int) -> None:
+        first, second = (self.layout.with_levels[k].name for k in (i, j))
+        known = [code for code in range(len(part)) if part[code].any()]
+        images = part.argmax(axis=1)
+        levels = tuple(
+            (self._state(self.starts[i] + c), self._state(self.starts[j] + images[c])) for c in known
+        )
+        for code in known:
+            forbidden = np.ones(part.shape[1], dtype=bool)
+            forbidden[images[code]] = False
+            self._cover(self.starts[i] + code, self.starts[j] + np.flatnonzero(forbidden))
+        self._learn(Determines(first, second, levels), self.n, broken)
+
+    def _accepted_implications(self) -> Mask:
+        """Return ``[a, b]``: whether state a implies state b."""
+        broken = self.totals[:, None] - self.counts
+        chance = 1 - self.totals[None] / self.n
+        return self.apart & self.evidence.accepts(broken, self.totals[:, None], chance)
+
+    def _implications(self, implied: Mask) -> None:
+        """Learn the implications that do not follow from others; states that imply each other are one."""
+        same = implied & implied.T
+        leader = np.where(same.any(axis=1), np.minimum(same.argmax(axis=1), np.arange(len(same))), -1)
+        leader = np.where(leader < 0, np.arange(len(same)), leader)
+        for follower in np.flatnonzero(leader != np.arange(len(same))).tolist():
+            first = int(leader[follower])
+            if self._is_new(first, follower) or self._is_new(follower, first):
+                self._imply(first, follower, both_ways=True)
+        heads = leader == np.arange(len(same))
+        core = implied & ~same & heads[:, None] & heads[None]
+        follows = (core.astype(np.float32) @ core.astype(np.float32)) > 0
+        chosen = np.argwhere(core & ~follows)
+        for a, b in sorted(chosen.tolist(), key=lambda pair: -self.totals[pair[0]]):
+            if self._is_new(a, b):
+                self._imply(a, b)
+
+    def _is_new(self, a: int, b: int) -> bool:
+        """Whether the implication forbids a pair that is not forbidden yet."""
+        others = self._others(b)
+        return not self.covered[a, others].all()
+
+    def _imply(self, a: int, b: int, *, both_ways: bool = False) -> None:
+        texts = self._condition(a), self._condition(b)
+        broken = int(self.totals[a] - self.counts[a, b])
+        support = int(self.totals[a])
+        self._cover(a, self._others(b))
+        if both_ways:
+            broken += int(self.totals[b] - self.counts[a, b])
+            support = int(self.totals[a] + self.totals[b] - self.counts[a, b])
+            self._cover(b, self._others(a))
+        rule: Rule
+        if texts[0] is not None and texts[1] is not None:
+            rule = Implies(texts[0], texts[1], both_ways)
+        else:
+            sides = [(a, self._others(b)), *([(b, self._others(a))] if both_ways else [])]
+            rule = NeverTogether(tuple(self._pair(s, t) for s, others in sides for t in others.tolist()))
+        self._learn(rule, support, broken)
+
+    def _never(self, implied: Mask) -> None:
+        expected = self.totals[:, None] * self.totals[None] / self.n
+        about = np.minimum(self.totals[:, None], self.totals[None])
+        chance = np.divide(expected, about, out=np.zeros_like(expected), where=about > 0)
+        never = self.apart & self.evidence.accepts(self.counts, about, chance) & ~self.covered
+        chained = (implied.astype(np.float32) @ never.astype(np.float32)) > 0
+        never &= np.asarray(~(chained | chained.T))
+        while never.any():
+            sizes = np.stack(
+                [never[:, self._part(j)].sum(axis=1) for j in range(len(self.starts) - 1)], axis=1
+            )
+            a, j = np.unravel_index(int(sizes.argmax()), sizes.shape)
+            others = self.starts[j] + np.flatnonzero(never[a, self._part(int(j))])
+            self._forbid(int(a), others)
+            never[a, others] = never[others, a] = False
+
+    def _forbid(self, a: int, others: IntArray) -> None:
+        self._cover(a, others)
+        first, second = self._condition(a), self._not_in(others)
+        rule: Rule = NeverTogether(tuple(self._pair(a, b) for b in others.tolist()))
+        if first is not None and second is not None:
+            rule = Implies(first, second)
+        self._learn(rule, int(self.totals[a]), int(self.counts[a, others].sum()))
+
+    def _unseen(self) -> None:
+        expected = np.triu(self.totals[:, None] * self.totals[None] / self.n) * self.apart
+        sizes = np.sort(expected[expected >= FEWEST_EXPECTED])[::-1]
+        by_chance = np.cumsum(np.exp(-sizes))
+        least = sizes[by_chance <= 1].min(initial=np.inf)
+        unseen = (self.counts == 0) & (expected >= least) & ~self.covered
+        pairs = tuple(self._pair(a, b) for a, b in np.argwhere(unseen).tolist())
+        if pairs:
+            self._learn(NeverTogether(pairs), self.n, 0)
+
+    def _learn(self, rule: Rule, support: int, broken: int) -> None:
+        self.rules.append(LearnedRule(rule, self.n, support, broken))
+
+    def _cover(self, a: int, others: IntArray) -> None:
+        self.covered[a, others] = self.covered[others, a] = True
+
+    def _part(self, j: int) -> slice:
+        return slice(int(self.starts[j]), int(self.starts[j + 1]))
+
+    def _others(self, b: int) -> IntArray:
+        """Return the other states of the same feature that occur."""
+        part = np.flatnonzero((self.block_of == self.block_of[b]) & (self.totals > 0))
+        return np.asarray(part[part != b])
+
+    def _pair(self, a: int, b: int) -> Pair:
+        blocks = self.layout.with_levels
+        return (
+            blocks[self.block_of[a]].name, self._state(a), blocks[self.block_of[b]].name, self._state(b)
+        )  # fmt: skip
+
+    def _state(self, a: int) -> State:
+        block = self.layout.with_levels[self.block_of[a]]
+        code = int(a - self.starts[self.block_of[a]])
+        return None if block.closed[code] else feature_states(self.features[block.name])[code]
+
+    def _condition(self, a: int) -> str | None:
+        """Return a state as a condition; None if the grammar has no words for it."""
+        feature, state = self.features[self.layout.with_levels[self.block_of[a]].name], self._state(a)
+        name = quoted_name(feature.name)
+        if name is None:
+            return None
+        if state is None:
+            return f"{name} is missing"
+        if feature.is_number and state == FREE:
+            special = special_values(feature)
+            return f"{name} not in {_listed(special)}" if len(special) > 1 else (
+                f"{name} != {_value(special[0])}" if special else f"{name} is not missing"
+            )  # fmt: skip
+        text = _value(state)
+        return None if text is None else f"{name} == {text}"
+
+    def _not_in(self, others: IntArray) -> str | None:
+        feature = self.features[self.layout.with_levels[self.block_of[others[0]]].name]
+        states, name = [self._state(b) for b in others.tolist()], quoted_name(feature.name)
+        if name is None or None in states or (feature.is_number and FREE in states):
+            return None
+        texts = [_value(state) for state in states]
+        if None in texts:
+            return None
+        text = f"{name} != {texts[0]}" if len(texts) == 1 else f"{name} not in [{', '.join(map(str, texts))}]"
+        return text if len(text) <= MAX_LENGTH else None
+
+
+def quoted_name(name: str) -> str | None:
+    """Return a name as the grammar of rules reads it; None if it has a backtick."""
+    if _PLAIN_NAME.fullmatch(name) and name not in RESERVED:
+        return name
+    return None if "`" in name or not name.strip() else f"`{name}`"
+
+
+def _listed(values: tuple[State, ...]) -> str:
+    return f"[{', '.join(str(_value(value)) for value in values)}]"
+
+
+def _value(value: State) -> str | None:
+    """Return a value as the grammar reads it; None for a text with both kinds of quotes."""
+    if isinstance(value, str):
+        quote = "'" if "'" not in value else '"'
+        return None if quote in value else f"{quote}{value}{quote}"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    return repr(value)

@@ -1,0 +1,53 @@
+"""Learn rules from a training table: what (practically) all of its rows have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from plausiflow.constraints.evidence import Evidence
+from plausiflow.constraints.learned import LearnedRule
+from plausiflow.constraints.mined_numbers import NumberMiner
+from plausiflow.constraints.mined_states import StateMiner
+from plausiflow.constraints.problems import find_problems
+from plausiflow.constraints.rule import Rule
+from plausiflow.tables import Encoder, read_numbers
+
+MOST_ROWS = 50_000
+"""Rows that rules are learned from, the first ones of a random order: more would show no other rules."""
+
+
+def learn_rules(
+    frame: pd.DataFrame, x: Tensor, encoder: Encoder, given: Sequence[Rule] = (), random_state: int = 0
+) -> tuple[LearnedRule, ...]:
+    """Return the rules that a training table shows, without those that contradict given ones.
+
+    Args:
+        frame: Training rows.
+        x: The same rows, encoded.
+        encoder: Encoder of the table.
+        given: Rules of the user, which come first.
+        random_state: Seed of samples of rows.
+    """
+    if len(frame) > MOST_ROWS:
+        some = np.sort(np.random.default_rng(random_state).permutation(len(frame))[:MOST_ROWS])
+        frame, x = frame.iloc[some], x[some]
+    features = {feature.name: feature for feature in encoder.schema.features}
+    layout = encoder.layout
+    numeric = [name for name, f in features.items() if f.is_numeric and f.kind not in ("boolean", "constant")]
+    n_states = sum(len(block.levels) for block in layout.with_levels)
+    evidence = Evidence(2 * n_states**2 + len(numeric) ** 3)
+    rules = (
+        StateMiner(layout, features, layout.codes(x).numpy(), evidence).run() if len(layout.blocks) else []
+    )
+    values = (
+        np.stack([read_numbers(frame[name])[0] for name in numeric], axis=1) if numeric else np.zeros((0, 0))
+    )
+    rules += NumberMiner(features, values, numeric, evidence, random_state).run()
+    known = {str(rule) for rule in given}
+    new = [rule for rule in rules if str(rule) not in known]
+    before = set(find_problems(list(given), features))
+    return tuple(rule for rule in new if set(find_problems([*given, rule], features)) <= before)

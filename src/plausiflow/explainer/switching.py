@@ -1,0 +1,36 @@
+"""Switch learned rules of a fitted explainer off and on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from plausiflow.constraints import CompiledRules, LearnedRule
+from plausiflow.errors import InvalidInputError
+from plausiflow.search import Engine
+
+if TYPE_CHECKING:
+    from plausiflow.explainer.explainer import Explainer
+
+
+def switch_rules(
+    explainer: Explainer, rules: Sequence[LearnedRule | str], *, active: bool
+) -> tuple[Engine, tuple[LearnedRule, ...]]:
+    """Return the engine and the learned rules with some of these switched off or on."""
+    encoder, _, engine = explainer._fitted()
+    known = {str(rule): rule for rule in explainer.learned_rules}
+    absent = [str(rule) for rule in rules if str(rule) not in known]
+    if absent:
+        raise InvalidInputError(
+            f"`rules` must be learned rules of this explainer or their texts; got {', '.join(absent)}. "
+            "`explainer.learned_rules` lists them."
+        )
+    chosen = {str(rule) for rule in rules}
+    learned = tuple(
+        replace(rule, active=active) if str(rule) in chosen else rule for rule in explainer.learned_rules
+    )
+    compiled = CompiledRules(
+        [*explainer.constraints, *(rule for rule in learned if rule.active)], encoder.schema, encoder.layout
+    )
+    return replace(engine, rules=compiled), learned

@@ -1,0 +1,120 @@
+"""Rules learned from a table: planted ones are found, and shuffled columns show none."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from plausiflow.constraints import (
+    Determines,
+    LearnedRule,
+    NeverTogether,
+    RowChanges,
+    learn_rules,
+    rule_from_dict,
+)
+from plausiflow.constraints.evidence import Evidence
+from plausiflow.datasets import contacts, orders
+from plausiflow.datasets.planted import break_truth
+from plausiflow.errors import InvalidInputError
+from plausiflow.tables.encoder import Encoder
+from plausiflow.tables.schema import Schema
+
+
+def learn(frame):
+    encoder = Encoder(Schema.infer(frame))
+    return encoder, learn_rules(frame, encoder.encode(frame).x, encoder)
+
+
+def features(encoder):
+    return {feature.name: feature for feature in encoder.schema.features}
+
+
+@pytest.mark.parametrize("table", [contacts, orders], ids=["contacts", "orders"])
+def test_planted_truths_are_recovered(table):
+    x, _ = table.draw(n=3000)
+    encoder, rules = learn(x)
+    truths = [t for t in table.TRUTHS if t.kind not in ("special", "grid")]
+    missed = []
+    for truth in truths:
+        before, wrong = break_truth(truth, x, n=50)
+        changes = RowChanges(features(encoder), before, wrong)
+        rejected = np.any([rule.broken(changes) for rule in rules], axis=0)
+        if rejected.mean() < 0.95:
+            missed.append(truth.description)
+    assert missed == []
+
+
+@pytest.mark.parametrize("table", [contacts, orders], ids=["contacts", "orders"])
+def test_independently_shuffled_columns_show_at_most_one_rule(table):
+    x, _ = table.draw(n=2000)
+    for seed in range(5):
+        generator = np.random.default_rng(seed)
+        shuffled = pd.DataFrame({name: generator.permutation(x[name].to_numpy()) for name in x})
+        assert len(learn(shuffled)[1]) <= 1
+
+
+def test_a_rule_needs_more_than_a_handful_of_rows():
+    few = pd.DataFrame({"a": ["x", "y"] * 20, "b": ["u", "v"] * 20})
+    many = pd.concat([few] * 10, ignore_index=True)
+    assert [str(rule) for rule in learn(few)[1]] == ["NeverTogether(2 pairs)"]  # unseen, but no rule
+    assert [str(rule) for rule in learn(many)[1]] == ["Implies(\"a == 'x'\", \"b == 'u'\", both_ways=True)"]
+    assert learn(many)[1][0].text.endswith("learned from 400 rows, 200 of them about it, 0 exceptions")
+
+
+def test_one_exception_in_two_thousand_rows_is_tolerated_and_counted():
+    generator = np.random.default_rng(0)
+    a = generator.choice(["x", "y"], 8000)
+    frame = pd.DataFrame({"a": a, "b": np.where(a == "x", "u", generator.choice(["u", "v"], 8000))})
+    frame.loc[frame.index[frame["a"] == "x"][0], "b"] = "v"
+    (rule,) = learn(frame)[1]
+    assert rule.exceptions == 1
+    frame.loc[frame.index[frame["a"] == "x"][:9], "b"] = "v"
+    assert learn(frame)[1] == ()
+
+
+def test_the_test_is_that_of_a_binomial_with_a_correction():
+    evidence = Evidence(n_tests=1000)
+    assert evidence.accepts(0, 60, 0.5).all()
+    assert not evidence.accepts(0, 50, 0.5).all()  # only 25 expected: less than ten times rarer is shown
+    assert not evidence.accepts(1, 1500, 0.5).all()  # more exceptions than one in 2,000
+
+
+def test_a_row_may_keep_a_pair_that_it_has():
+    rule = LearnedRule(NeverTogether((("a", "x", "b", "u"),)), 100, 100, 0)
+    frame = pd.DataFrame({"a": ["x", "y"], "b": ["u", "v"], "c": [1.5, 2.5]})
+    known = {f.name: f for f in Schema.infer(pd.concat([frame] * 20)).features}
+    before = pd.DataFrame({"a": ["x", "y"], "b": ["u", "u"], "c": [1.5, 1.5]})
+    after = pd.DataFrame({"a": ["x", "x"], "b": ["u", "u"], "c": [2.5, 2.5]})
+    assert rule.broken(RowChanges(known, before, after)).tolist() == [False, True]
+    assert rule.violated(RowChanges(known, before, after)).tolist() == [True, True]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        NeverTogether((("a", "x", "b", None),)),
+        Determines("a", "b", (("x", "u"), ("y", "v"))),
+        LearnedRule(Determines("a", "b", (("x", "u"),)), 10, 5, 1, active=False),
+    ],
+    ids=repr,
+)
+def test_a_learned_rule_survives_json(rule):
+    assert rule_from_dict(json.loads(json.dumps(rule.to_dict()))) == rule
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"rule": "NeverTogether", "pairs": [["a", 1, "b"]]},
+        {"rule": "Determines", "feature": "a", "other": "b", "levels": [["x"]]},
+        {"rule": "LearnedRule", "learned": {"rule": "MaxChanges", "limit": 2}, "rows": -1, "support": 1,
+         "exceptions": 0},
+        {"rule": "LearnedRule", "learned": {"rule": "MaxChanges", "limit": 2}, "rows": 1, "support": 1,
+         "exceptions": 0, "active": "no"},
+    ],
+)  # fmt: skip
+def test_a_damaged_rule_is_refused(entry):
+    with pytest.raises(InvalidInputError):
+        rule_from_dict(entry)

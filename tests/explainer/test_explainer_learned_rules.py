@@ -1,0 +1,96 @@
+"""Learned rules in the explainer: answers obey them, they can be switched off, and they are saved."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from plausiflow import Decreasing, Explainer, Increasing, LinearClassifier, Range
+from plausiflow.constraints import RowChanges
+from plausiflow.errors import InvalidInputError
+
+
+def table(n, seed):
+    generator = np.random.default_rng(seed)
+    married = generator.random(n) < 0.5
+    net, tax = generator.integers(10, 100, n), generator.integers(0, 30, n)
+    x = pd.DataFrame(
+        {
+            "status": np.where(married, "married", generator.choice(["single", "widowed"], n)),
+            "spouse": np.where(married, "yes", "no"),
+            "net": net,
+            "tax": tax,
+            "total": net + tax,
+        }
+    )
+    odds = (x["total"] - 70) / 8 + 1.5 * (x["spouse"] == "yes")
+    return x, pd.Series(np.where(odds + generator.normal(0, 0.5, n) > 0, "good", "bad"))
+
+
+@pytest.fixture(scope="module")
+def explainer():
+    rules = [Increasing("tax"), Range("net", 0, 90)]
+    return Explainer(LinearClassifier(), constraints=rules, confidence=None, judges=0).fit(*table(500, 0))
+
+
+def test_the_rules_are_listed_with_their_evidence(explainer):
+    texts = [str(rule) for rule in explainer.learned_rules]
+    assert 'Equal("total", "net + tax")' in texts
+    assert 'Determines("status", "spouse")' in texts
+    assert all(rule.exceptions == 0 and rule.rows == 500 for rule in explainer.learned_rules)
+
+
+def test_answers_obey_the_learned_rules(explainer):
+    x, _ = table(30, 1)
+    result = explainer.explain(x)
+    found = result.status["status"].eq("found").to_numpy()
+    assert found.sum() >= 0.9 * (result.status["status"] != "already").sum()
+    after, before = result.counterfactuals[found], x[found]
+    assert (after["total"] == after["net"] + after["tax"]).all()
+    assert ((after["status"] == "married") == (after["spouse"] == "yes")).all()
+    features = {feature.name: feature for feature in explainer.encoder_.schema.features}
+    changes = RowChanges(features, before, after)
+    assert not any(rule.broken(changes).any() for rule in explainer.learned_rules)
+
+
+def test_a_rule_is_switched_off_and_on_and_saved(explainer, tmp_path):
+    rule = explainer.learned_rules[0]
+    try:
+        explainer.switch_off(rule)
+        assert [r.active for r in explainer.learned_rules].count(False) == 1
+        assert str(rule) not in explainer.engine_.rules.names
+        explainer.save(tmp_path / "one")
+        loaded = Explainer.load(tmp_path / "one")
+        assert loaded.learned_rules == explainer.learned_rules
+        assert loaded.engine_.rules.names == explainer.engine_.rules.names
+        x, _ = table(5, 2)
+        pd.testing.assert_frame_equal(loaded.explain(x).counterfactuals, explainer.explain(x).counterfactuals)
+    finally:
+        explainer.switch_on(str(rule))
+    assert str(rule) in explainer.engine_.rules.names
+    with pytest.raises(InvalidInputError, match=r"explainer\.learned_rules"):
+        explainer.switch_off("no such rule")
+
+
+def test_a_row_that_breaks_a_rule_still_gets_an_answer(explainer):
+    x, _ = table(20, 3)
+    x["spouse"] = "no"
+    x["status"] = "married"
+    statuses = explainer.explain(x.assign(total=x["net"] + x["tax"])).status["status"]
+    assert statuses.isin(["found", "already"]).mean() > 0.8
+
+
+def test_learning_can_be_left_out():
+    fitted = Explainer(LinearClassifier(), learn_rules=False, confidence=None, judges=0).fit(*table(200, 0))
+    assert fitted.learned_rules == ()
+
+
+def test_a_contradiction_of_the_fit_has_a_way_out_that_works(explainer):
+    x, _ = table(3, 4)
+    with pytest.raises(InvalidInputError) as error:
+        explainer.explain(x, constraints=[Decreasing("tax")])
+    assert "pass locked=['tax']" in str(error.value)
+    assert len(explainer.explain(x, locked=["tax"])) == 3
+    with pytest.raises(InvalidInputError) as error:
+        explainer.explain(x, constraints=[Range("net", 95, 99)])
+    assert "overlaps 0 to 90" in str(error.value)
+    assert len(explainer.explain(x, constraints=[Range("net", 50, 99)])) == 3
