@@ -22,7 +22,7 @@ from plausiflow.core import Context, Density, Plausibility, Solver, TargetCriter
 from plausiflow.densities import Judges
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.explainer.saving import load_explainer, save_explainer
-from plausiflow.explainer.switching import switch_rules
+from plausiflow.explainer.switching import switch_off, switch_on
 from plausiflow.explanations import (
     Explanations,
     held_out_percentiles,
@@ -314,15 +314,7 @@ class Explainer:
         """Rules that (practically) all training rows satisfy, each with its evidence; see ``switch_off``."""
         return self.learned_rules_
 
-    def switch_off(self, *rules: LearnedRule | str) -> Self:
-        """Stop obeying learned rules, given as objects of :attr:`learned_rules` or as their texts."""
-        self.engine_, self.learned_rules_ = switch_rules(self, rules, active=False)
-        return self
-
-    def switch_on(self, *rules: LearnedRule | str) -> Self:
-        """Obey learned rules again that were switched off."""
-        self.engine_, self.learned_rules_ = switch_rules(self, rules, active=True)
-        return self
+    switch_off, switch_on = switch_off, switch_on
 
     def predict_proba(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Return the model's probabilities, one column per label; NaN for a row that cannot be read."""

@@ -8,16 +8,22 @@ from typing import TYPE_CHECKING
 
 from plausiflow.constraints import CompiledRules, LearnedRule
 from plausiflow.errors import InvalidInputError
-from plausiflow.search import Engine
 
 if TYPE_CHECKING:
     from plausiflow.explainer.explainer import Explainer
 
 
-def switch_rules(
-    explainer: Explainer, rules: Sequence[LearnedRule | str], *, active: bool
-) -> tuple[Engine, tuple[LearnedRule, ...]]:
-    """Return the engine and the learned rules with some of these switched off or on."""
+def switch_off(explainer: Explainer, *rules: LearnedRule | str) -> None:
+    """Stop obeying learned rules, given as objects of ``learned_rules`` or as their texts."""
+    _switch(explainer, rules, active=False)
+
+
+def switch_on(explainer: Explainer, *rules: LearnedRule | str) -> None:
+    """Obey learned rules again that were switched off."""
+    _switch(explainer, rules, active=True)
+
+
+def _switch(explainer: Explainer, rules: Sequence[LearnedRule | str], *, active: bool) -> None:
     encoder, _, engine = explainer._fitted()
     known = {str(rule): rule for rule in explainer.learned_rules}
     absent = [str(rule) for rule in rules if str(rule) not in known]
@@ -33,4 +39,4 @@ def switch_rules(
     compiled = CompiledRules(
         [*explainer.constraints, *(rule for rule in learned if rule.active)], encoder.schema, encoder.layout
     )
-    return replace(engine, rules=compiled), learned
+    explainer.engine_, explainer.learned_rules_ = replace(engine, rules=compiled), learned
