@@ -152,7 +152,7 @@ class Explainer:
     judges_: Judges | None = field(init=False, default=None, repr=False)
     context_: Context | None = field(init=False, default=None, repr=False)
     outcome_: str = field(init=False, default="outcome", repr=False)
-    learned_rules_: tuple[LearnedRule, ...] = field(init=False, default=(), repr=False)
+    learned_rules: tuple[LearnedRule, ...] = field(init=False, default=(), repr=False)
     training_summary_: TrainingSummary | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -215,7 +215,7 @@ class Explainer:
         context = SearchContext(rules, encoder, model, criterion, plausibility, cost_model, settings)
         self.engine_ = build_engine(rows, context)
         self.encoder_, self.model_, self.criterion_ = encoder, model, criterion
-        self.learned_rules_ = learned
+        self.learned_rules = learned
         self.judges_, self.context_ = judges, metrics_context(model, encoded, classes)
         self.training_summary_ = TrainingSummary.from_table(x, encoder, encoded, classes)
         self.outcome_ = str(y.name) if isinstance(y, pd.Series) and y.name is not None else "outcome"
@@ -308,11 +308,6 @@ class Explainer:
             model_calls=model.n_calls - calls,
             model_rows=model.n_rows_asked - asked,
         )
-
-    @property
-    def learned_rules(self) -> tuple[LearnedRule, ...]:
-        """Rules that (practically) all training rows satisfy, each with its evidence; see ``switch_off``."""
-        return self.learned_rules_
 
     switch_off, switch_on = switch_off, switch_on
 

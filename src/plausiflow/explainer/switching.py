@@ -39,4 +39,4 @@ def _switch(explainer: Explainer, rules: Sequence[LearnedRule | str], *, active:
     compiled = CompiledRules(
         [*explainer.constraints, *(rule for rule in learned if rule.active)], encoder.schema, encoder.layout
     )
-    explainer.engine_, explainer.learned_rules_ = replace(engine, rules=compiled), learned
+    explainer.engine_, explainer.learned_rules = replace(engine, rules=compiled), learned
