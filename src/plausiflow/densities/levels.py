@@ -44,6 +44,7 @@ class ConditionalLevels:
 
     groups: tuple[tuple[int, int], ...]  # columns (start, stop) of the blocks that are modelled
     given: tuple[int, ...] = ()  # columns that are context, like the class
+    offsets: tuple[float, ...] = ()  # added to the log-probability, one for each level; none if empty
     hidden: int = 96  # number of hidden units
     dropout: float = 0.1  # dropout rate of the levels in training
     training: Training = field(default_factory=lambda: LEVELS_TRAINING)
@@ -107,7 +108,9 @@ class ConditionalLevels:
 
     def _build(self, n_classes: int) -> LevelsNetwork:
         with local_seed(self.random_state, torch.device("cpu")):
-            network = LevelsNetwork(self.groups, list(self.given), n_classes, self.hidden, self.dropout)
+            network = LevelsNetwork(
+                self.groups, list(self.given), n_classes, self.hidden, self.dropout, self.offsets
+            )
             return network.float()
 
     def _adopt(self, network: LevelsNetwork, n_features: int, n_classes: int) -> Self:
@@ -130,9 +133,16 @@ class LevelsNetwork(nn.Module):
     output_mask: Tensor
     skip_mask: Tensor
     padded: Tensor
+    offsets: Tensor
 
     def __init__(
-        self, groups: Sequence[tuple[int, int]], given: list[int], n_classes: int, hidden: int, dropout: float
+        self,
+        groups: Sequence[tuple[int, int]],
+        given: list[int],
+        n_classes: int,
+        hidden: int,
+        dropout: float,
+        offsets: Sequence[float] = (),
     ) -> None:
         super().__init__()
         self.modelled = [column for start, stop in groups for column in range(start, stop)]
@@ -144,6 +154,8 @@ class LevelsNetwork(nn.Module):
         self.register_buffer("output_mask", (group[:, None] >= sees[None]).float(), persistent=False)
         self.register_buffer("skip_mask", (group[:, None] > group[None]).float(), persistent=False)
         self.register_buffer("padded", _padded_index(sizes), persistent=False)
+        added = torch.tensor(offsets or [0.0] * sum(sizes))
+        self.register_buffer("offsets", added, persistent=False)
         width, n_context = len(self.modelled), n_classes + len(given)
         self.first, self.second = nn.Linear(width, hidden), nn.Linear(hidden, width)
         self.first_context = nn.Linear(n_context, hidden, bias=False)
@@ -161,7 +173,7 @@ class LevelsNetwork(nn.Module):
         hidden = torch.tanh(hidden + self.first_context(context))
         logits = F.linear(hidden, self.second.weight * self.output_mask, self.second.bias)
         logits = logits + F.linear(seen, self.skip.weight * self.skip_mask) + self.skip_context(context)
-        return block_log_prob(logits, one_hot, self.padded)
+        return block_log_prob(logits, one_hot, self.padded) + one_hot @ self.offsets
 
 
 class StackedLevels(nn.Module):
@@ -173,6 +185,7 @@ class StackedLevels(nn.Module):
     first_bias: Tensor
     second_bias: Tensor
     padded: Tensor
+    offsets: Tensor
 
     def __init__(self, members: Sequence[ConditionalLevels]) -> None:
         super().__init__()
@@ -190,6 +203,7 @@ class StackedLevels(nn.Module):
         self.register_buffer("first_bias", torch.stack([n.first.bias for n in networks])[:, None])
         self.register_buffer("second_bias", torch.stack([n.second.bias for n in networks])[:, None])
         self.register_buffer("padded", first.padded)
+        self.register_buffer("offsets", first.offsets)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the log-probabilities of rows ``(n, d)`` given classes ``(n,)``, shape ``(M, n)``."""
@@ -197,7 +211,7 @@ class StackedLevels(nn.Module):
         inputs = torch.cat([one_hot, _context(x, y, self.given, self.n_classes)], dim=1)
         hidden = torch.tanh(inputs @ self.first + self.first_bias)
         logits = hidden @ self.second + self.second_bias + inputs @ self.skip
-        return block_log_prob(logits, one_hot, self.padded)
+        return block_log_prob(logits, one_hot, self.padded) + one_hot @ self.offsets
 
 
 def block_log_prob(logits: Tensor, one_hot: Tensor, padded: Tensor) -> Tensor:

@@ -6,10 +6,15 @@ The first factor is a masked autoregressive network over levels, the second a fl
 levels. Both are exact. For fixed categories, the second is smooth in the numbers, as a search needs. Both are
 conditioned on the features that cannot change (age, sex), so that members of rare groups are not implausible
 because of these features.
+
+A special or missing value pins its number, which then has no density. The flow is trained with a Gaussian
+about the pin in its place, independent of everything else, and the logarithm of that Gaussian at the pin is
+subtracted: a pinned number adds nothing, and a state is as likely as its probability.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -26,6 +31,8 @@ from plausiflow.tables import Layout
 
 NOISE, NOISE_PER_STEP = 0.02, 0.3
 FEW_ROWS, SMALL_BATCH = 2000, 64
+PINNED = 0.25
+"""Standard deviation of the Gaussian about a pin: about that of numbers on the scale [0, 1]."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -35,6 +42,7 @@ class MixedDensity:
     width: int  # number of columns of an encoded row
     numbers: tuple[int, ...]  # columns of the numbers that are modelled
     groups: tuple[tuple[int, int], ...]  # columns (start, stop) of the modelled levels; others are context
+    pinned: tuple[tuple[int, int], ...] = ()  # modelled numbers, and the columns of the levels that pin them
     noise: tuple[float, ...] = ()  # standard deviation of the training noise of each modelled number
     transforms: int = 4  # of the flow
     hidden: tuple[int, ...] = (48, 48)  # widths of the flow's networks
@@ -62,6 +70,13 @@ class MixedDensity:
             width=layout.width,
             numbers=tuple(block.number for block in modelled if block.number is not None),
             groups=tuple((b.levels.start, b.levels.stop) for b in modelled if len(b.levels)),
+            pinned=tuple(
+                (b.number, column)
+                for b in modelled
+                if b.number is not None
+                for column, pin in zip(b.levels, b.pinned, strict=True)
+                if pin is not None
+            ),
             noise=tuple(max(NOISE, NOISE_PER_STEP * b.scale.encoded_step) for b in modelled if b.scale),
             random_state=random_state,
         )
@@ -83,11 +98,31 @@ class MixedDensity:
         n_classes = n_classes or int(y.max()) + 1
         batch = SMALL_BATCH if len(x) < FEW_ROWS else self.training.batch_size
         self.levels_, self.flow_ = self._build_levels(batch), self._build_flow(batch)
-        for factor in (self.levels_, self.flow_):
-            if factor is not None:
-                factor.fit(x, y, n_classes=n_classes)
+        if self.levels_ is not None:
+            self.levels_.fit(x, y, n_classes=n_classes)
+        if self.flow_ is not None:
+            self.flow_.fit(self._blurred(x), y, n_classes=n_classes)
         self.n_features_, self.n_classes_ = x.shape[1], n_classes
         return self
+
+    def _blurred(self, x: Tensor) -> Tensor:
+        """Return rows with a Gaussian about the pin instead of each pinned number."""
+        generator = torch.Generator().manual_seed(self.random_state)
+        x = x.clone()
+        for number, column in self.pinned:
+            draws = torch.randn(len(x), generator=generator, dtype=torch.float64).to(x)
+            x[:, number] = x[:, number] + PINNED * draws * (x[:, column] == 1)
+        return x
+
+    @property
+    def _offsets(self) -> tuple[float, ...]:
+        """For each modelled level, minus the log-density of the Gaussian at the pins of its numbers."""
+        noise = dict(zip(self.numbers, self.noise, strict=True)) if self.noise else {}
+        offsets = dict.fromkeys((c for start, stop in self.groups for c in range(start, stop)), 0.0)
+        for number, column in self.pinned:
+            sd = math.hypot(PINNED, noise.get(number, 0.0))
+            offsets[column] += math.log(sd * math.sqrt(2 * math.pi))
+        return tuple(offsets.values())
 
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the log-density of the modelled columns, shape ``(n,)``; keeps the graph."""
@@ -133,7 +168,11 @@ class MixedDensity:
             return None
         training = replace(self.levels_training, batch_size=batch)
         return ConditionalLevels(
-            groups=self.groups, given=self.given, training=training, random_state=self.random_state
+            groups=self.groups,
+            given=self.given,
+            offsets=self._offsets,
+            training=training,
+            random_state=self.random_state,
         )
 
     def _build_flow(self, batch: int) -> ConditionalFlow | None:
