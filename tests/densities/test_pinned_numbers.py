@@ -27,6 +27,6 @@ def test_a_special_value_is_as_likely_as_it_is_common_whatever_its_pin(special):
     # Numbers are uniform on [0, 1]: their density is one (a little less at the ends), and the states count.
     assert float(log_prob[at].mean()) == pytest.approx(math.log(0.4), abs=0.4)
     assert float(log_prob[~at].mean()) == pytest.approx(math.log(0.6), abs=0.4)
-    torch.testing.assert_close(StackedMixed([density])(x, y)[0].double(), log_prob, atol=1e-4, rtol=0)
+    torch.testing.assert_close(StackedMixed([density])(x.double(), y)[0], log_prob, atol=1e-4, rtol=0)
     restored = MixedDensity.from_layout(encoder.layout).load_state(density.state())
     torch.testing.assert_close(restored.log_prob(x, y).double(), log_prob, atol=1e-5, rtol=0)
