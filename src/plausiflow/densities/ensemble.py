@@ -101,8 +101,13 @@ class CrossFitEnsemble:
         self.thresholds_ = torch.zeros(self.members, count)
         if self.rule_ is not None:
             self.rule_.fit(x.double())
+        return self.set_quantile(self.quantile, x, y)
+
+    def set_quantile(self, quantile: float, x: Tensor, y: Tensor) -> Self:
+        """Compute the thresholds of a quantile, and set the margin to zero; the rows are those of the fit."""
+        self.quantile = quantile
         rows, classes, weights = self._weighted_rows(x.double(), y)
-        part = part.repeat(len(rows) // len(x))
+        part = split_by_class(y, self.members, self.random_state).repeat(len(rows) // len(x))
         with torch.no_grad():
             log_probs = self.member_log_probs(rows, classes)
         self.thresholds_, self.errors_ = held_out_thresholds(

@@ -80,8 +80,16 @@ class Judges:
             used[j, kept] = True
         flows = self._untrained()
         train_members(flows, x, y, used, n_classes, label="Training judges")
+        self.flows_ = flows
+        return self.set_quantile(self.quantile, x, y, n_classes=n_classes)
+
+    def set_quantile(self, quantile: float, x: Tensor, y: Tensor, *, n_classes: int | None = None) -> Self:
+        """Compute the thresholds of a quantile; the rows are those of the fit."""
+        self.quantile, flows = quantile, self.flows_
+        n_classes = n_classes or (int(y.max()) + 1 if self.log_delta_ is None else self.log_delta_.shape[1])
+        rows = [split_by_class_share(y, HELD_OUT, self.random_state + j) for j in range(self.count)]
         held = [(_log_prob(flow, x[out], y[out]), y[out]) for flow, (out, _) in zip(flows, rows, strict=True)]
-        self.flows_, self.log_delta_ = flows, _thresholds(held, n_classes, self.quantile)
+        self.log_delta_ = _thresholds(held, n_classes, self.quantile)
         if self.context is not None:
             scores = [value - self.log_delta_[j].to(value)[of] for j, (value, of) in enumerate(held)]
             pooled = torch.cat([out for out, _ in rows])

@@ -22,6 +22,7 @@ from plausiflow.core import Context, Density, Plausibility, Solver, TargetCriter
 from plausiflow.densities import Judges
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.explainer.saving import load_explainer, save_explainer
+from plausiflow.explainer.settings import FittedWith, current_settings, refresh
 from plausiflow.explainer.switching import switch_off, switch_on
 from plausiflow.explanations import (
     Explanations,
@@ -154,6 +155,7 @@ class Explainer:
     outcome_: str = field(init=False, default="outcome", repr=False)
     learned_rules: tuple[LearnedRule, ...] = field(init=False, default=(), repr=False)
     training_summary_: TrainingSummary | None = field(init=False, default=None, repr=False)
+    fitted_with_: FittedWith | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_settings({f.name: getattr(self, f.name) for f in fields(self) if f.init})
@@ -214,6 +216,7 @@ class Explainer:
         plausibility, judges = learn_plausibility(rows, rules=rules, encoder=encoder, settings=settings)
         context = SearchContext(rules, encoder, model, criterion, plausibility, cost_model, settings)
         self.engine_ = build_engine(rows, context)
+        self.fitted_with_ = FittedWith(current_settings(self), context, rows)
         self.encoder_, self.model_, self.criterion_ = encoder, model, criterion
         self.learned_rules = learned
         self.judges_, self.context_ = judges, metrics_context(model, encoded, classes)
@@ -388,13 +391,10 @@ class Explainer:
         return load_explainer(cls, Path(folder), model, density, solver=solver, method=method)
 
     def _fitted(self) -> tuple[Encoder, TableModel, Engine]:
-        """Return the encoder, the model and the engine.
-
-        Raises:
-            NotFittedError: The explainer has not been fitted.
-        """
+        """Return encoder, model and engine, with settings assigned after ``fit``; raise if not fitted."""
         if self.encoder_ is None or self.model_ is None or self.engine_ is None:
             raise NotFittedError(
                 "This explainer has not been fitted. Call `fit(x, y)` with training rows first."
             )
+        refresh(self)
         return self.encoder_, self.model_, self.engine_

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from plausiflow.constraints import CompiledRules
 from plausiflow.core import Solver, TargetCriterion
+from plausiflow.explainer.settings import FittedWith, current_settings
 from plausiflow.explanations import metrics_context
 from plausiflow.persistence import SavedExplainer, as_artefact_error, load, save
 from plausiflow.search import (
@@ -108,6 +109,7 @@ def load_explainer(
         )
         training = (parts.training["x"], parts.training["y"]) if parts.training else None
         made.engine_ = restore_engine(parts.bank, context, training)
+        made.fitted_with_ = FittedWith(current_settings(made), context, None)
         if training is not None:
             made.context_ = metrics_context(parts.model, *training)
     return made

@@ -1,0 +1,121 @@
+"""Settings that may change after ``fit`` without training again.
+
+``plausibility``, ``distance``, ``weights`` and the share of extra cost for fewer changes decide thresholds
+and costs, not what the densities learn. Assign them, and the next call uses them: thresholds come from the
+same held-out rows, the margin is calibrated again and the bank is built again, so the answers are those of a new
+explainer with these settings. Any other setting that changed after ``fit`` raises an error.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from plausiflow.densities import CrossFitEnsemble, Judges, PlausibilityWarning
+from plausiflow.errors import InvalidInputError
+from plausiflow.search import SearchContext, TrainingRows, build_engine, check_settings, feature_weights
+
+if TYPE_CHECKING:
+    from plausiflow.explainer.explainer import Explainer
+
+CHANGEABLE = ("plausibility", "distance", "weights", "sparsity", "max_extra_cost")
+
+
+@dataclass(frozen=True, eq=False)
+class FittedWith:
+    """What an explainer was fitted with.
+
+    Attributes:
+        settings: The settings at that time.
+        context: What searches need.
+        rows: The training rows; None after loading.
+    """
+
+    settings: dict[str, Any]
+    context: SearchContext
+    rows: TrainingRows | None
+
+
+def current_settings(explainer: Explainer) -> dict[str, Any]:
+    """Return a copy of the settings."""
+    values = {f.name: getattr(explainer, f.name) for f in fields(explainer) if f.init}
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+
+
+def refresh(explainer: Explainer) -> None:
+    """Apply settings that were assigned after ``fit``; do nothing if there are none.
+
+    Raises:
+        InvalidInputError: A setting is invalid, or needs training.
+    """
+    known = explainer.fitted_with_
+    if known is None:
+        return
+    settings = current_settings(explainer)
+    changed = [n for n, v in settings.items() if v is not known.settings[n] and v != known.settings[n]]
+    if not changed:
+        return
+    fixed = [f"`{name}`" for name in changed if name not in CHANGEABLE]
+    if fixed:
+        raise InvalidInputError(
+            f"{', '.join(fixed)} must stay as in `fit`, because it takes part in what is learned. Call `fit` "
+            "again, or make a new explainer."
+        )
+    check_settings(settings)
+    plausibility, judges = known.context.plausibility, explainer.judges_
+    if "plausibility" in changed:
+        plausibility, judges = _with_quantile(known, judges, settings["plausibility"])
+    layout = known.context.cost_model.layout
+    weights = feature_weights(settings["weights"], layout)
+    cost_model = replace(known.context.cost_model, weights=weights, distance=settings["distance"])
+    context = replace(
+        known.context, plausibility=plausibility, cost_model=cost_model, settings=explainer._settings
+    )
+    if explainer.engine_ is not None:  # learned rules may have been switched off
+        context = replace(context, rules=explainer.engine_.rules)
+    if known.rows is not None:
+        explainer.engine_ = build_engine(known.rows, context)
+    else:
+        _keep_margin(explainer, context, changed)
+    explainer.judges_ = judges
+    explainer.fitted_with_ = FittedWith(settings, context, known.rows)
+
+
+def _keep_margin(explainer: Explainer, context: SearchContext, changed: list[str]) -> None:
+    """Use another cost with the margin of the saved explainer, and say so."""
+    if explainer.engine_ is None or not set(changed) <= {"distance", "weights"}:
+        raise InvalidInputError(
+            "Only `distance` and `weights` may change in an explainer that was loaded: the rest needs the "
+            "training rows. Change it before `save`, or fit again."
+        )
+    explainer.engine_ = replace(explainer.engine_, cost_model=context.cost_model)
+    if explainer.confidence is not None:
+        warnings.warn(
+            "The margin that `confidence` asks for was calibrated with the settings of `fit`; it is kept, "
+            "because the training rows are not here.",
+            PlausibilityWarning,
+            stacklevel=4,
+        )
+
+
+def _with_quantile(
+    known: FittedWith, judges: Judges | None, quantile: object
+) -> tuple[CrossFitEnsemble, Judges | None]:
+    """Return the densities with other thresholds, from the rows that each was not trained on."""
+    ensemble = known.context.plausibility
+    if not isinstance(ensemble, CrossFitEnsemble) or not isinstance(quantile, int | float):
+        raise InvalidInputError(
+            "`plausibility` may change after `fit` only from one quantile to another, with the default "
+            "density. Fit again."
+        )
+    if known.rows is None:
+        raise InvalidInputError(
+            "`plausibility` of an explainer that was loaded must stay: its thresholds come from training "
+            "rows. Change it before `save`, or fit again."
+        )
+    x, y = known.rows.x.float(), known.rows.classes
+    new_judges = None if judges is None else copy.copy(judges).set_quantile(float(quantile), x, y)
+    return copy.copy(ensemble).set_quantile(float(quantile), x, y), new_judges
