@@ -2,8 +2,8 @@
 
 ``plausibility``, ``distance``, ``weights`` and the share of extra cost for fewer changes decide thresholds
 and costs, not what the densities learn. Assign them, and the next call uses them: thresholds come from the
-same held-out rows, the margin is calibrated again and the bank is built again, so the answers are those of a new
-explainer with these settings. Any other setting that changed after ``fit`` raises an error.
+same held-out rows, the margin is calibrated again and the bank is built again, so the answers are those of a
+new explainer with these settings. Any other setting that changed after ``fit`` raises an error.
 """
 
 from __future__ import annotations
