@@ -74,7 +74,7 @@ def test_a_loaded_explainer_takes_other_weights_but_not_another_plausibility(tmp
 
 
 def test_a_kept_margin_is_said(tmp_path, rows):
-    fitted(confidence=0.9).save(tmp_path / "saved")
+    fitted(confidence=0.5).save(tmp_path / "saved")
     loaded = Explainer.load(tmp_path / "saved")
     loaded.distance = "l1-mad"
     with pytest.warns(PlausibilityWarning, match="calibrated with the settings of `fit`"):
