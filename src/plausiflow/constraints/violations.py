@@ -99,10 +99,12 @@ class RowChanges:
     def _beyond(self, feature: Feature) -> Mask:
         own, column = self.before[feature.name], self.after[feature.name]
         before, (after, unreadable) = self.numbers_before(feature.name), read_numbers(column)
-        special = special_codes(after, feature.special, float_dtype(column.dtype)) > 0
-        # A special value does not widen the range: 999 days do not allow 500.
-        was_special = special_codes(before, feature.special, float_dtype(own.dtype)) > 0
-        before = np.where(was_special, np.nan, before)
+        special = np.zeros(len(after), dtype=bool)
+        if feature.special:
+            special = special_codes(after, feature.special, float_dtype(column.dtype)) > 0
+            # A special value does not widen the range: 999 days do not allow 500.
+            was_special = special_codes(before, feature.special, float_dtype(own.dtype)) > 0
+            before = np.where(was_special, np.nan, before)
         low, high = feature.extent
         rounding = 1e-9 * (high - low)
         outside = (after < np.fmin(before, low) - rounding) | (after > np.fmax(before, high) + rounding)

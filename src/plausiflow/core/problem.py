@@ -144,6 +144,7 @@ class ImprovingSolver(Solver, Protocol):
         curvature: float = 4.0,
         iterations: int | None = None,
         tolerance: float | None = None,
+        max_without_answer: int | None = None,
     ) -> Solution:
         """Search from one given point for each row ``(n, d)`` only."""
         ...

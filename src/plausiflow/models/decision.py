@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -67,6 +68,10 @@ class Decision:
         """The methods of the user's model that are called besides the one that is searched."""
         return tuple(own for own in (self.predict, self.probabilities) if own is not None)
 
+    @cached_property
+    def _criterion(self) -> TargetCriterion:
+        return TargetCriterion(cutoffs=self.cutoffs)
+
     def classes(self, outputs: Tensor, frame: pd.DataFrame | None) -> Tensor:
         """Return the classes that the model decides for, -1 where it does not decide, shape ``(n,)``.
 
@@ -75,7 +80,7 @@ class Decision:
             frame: The rows of the table, in training dtypes; None if they are not known.
         """
         if self.predict is None or frame is None:
-            classes = TargetCriterion(cutoffs=self.cutoffs).classes(outputs)
+            classes = self._criterion.classes(outputs)
             return torch.where(outputs.isnan().any(dim=1), -1, classes)
         return decided_classes(self.predict, frame)
 

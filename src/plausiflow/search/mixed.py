@@ -17,7 +17,7 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor
 
-from plausiflow.core import table_rows_per_search
+from plausiflow.core import FEW_ROWS, table_rows_per_search
 from plausiflow.progress import progress_bar
 from plausiflow.search.bank import MORE, Bank
 from plausiflow.search.beam import Beam, Moves
@@ -26,7 +26,8 @@ from plausiflow.search.rounding import put_on_grid
 from plausiflow.search.sparsify import preferred, sparsify
 from plausiflow.search.task import SearchTask
 
-ITERATIONS = 15
+MAX_WITHOUT_ANSWER = 15
+"""Iterations without an answer of a search whose row has other candidates."""
 DISTINCT = 4
 """Answers of each row with different levels that are made sparse."""
 LIMITED = 4
@@ -116,8 +117,8 @@ class MixedSearch:
     def _search(self, task: SearchTask, bank: Bank, rows: Tensor, keep: int) -> Candidates:
         # A limit on changes counts at the end: a row whose answer satisfies it anyway keeps that answer.
         free = replace(task, allowance=replace(task.allowance, max_changes=None))
-        pool = self.dense(free, bank, rows)
-        answers = self._sparse(free, pool, max(self.finalists, keep))
+        pool, combined = self.dense(free, bank, rows)
+        answers = self._sparse(free, pool, combined, max(self.finalists, keep))
         final = preferred(free, answers, self.max_extra_cost, keep)
         if task.allowance.max_changes is not None:
             first = final.cheapest(1)
@@ -135,7 +136,7 @@ class MixedSearch:
             final = Candidates.concat(final, bank.scan(task, missing, keep))
         return final.unique().cheapest(keep)
 
-    def _sparse(self, task: SearchTask, pool: Candidates, count: int) -> Candidates:
+    def _sparse(self, task: SearchTask, pool: Candidates, combined: Candidates, count: int) -> Candidates:
         """Return answers on the grid: the cheapest ones, and ones with fewer changes."""
         cheap = pool.cheapest(count)
         if not self.max_extra_cost:
@@ -144,7 +145,7 @@ class MixedSearch:
         limit = (1 + self.max_extra_cost) * least
         fewest = preferred(task, pool, self.max_extra_cost, 1)
         best = Candidates.concat(_distinct(task, pool).cheapest(max(count, DISTINCT)), fewest).unique()
-        sparse = sparsify(task, best, limit[best.rows])
+        sparse = sparsify(task, best, limit[best.rows], combined)
         return put_on_grid(task, Candidates.concat(sparse, fewest, cheap).unique()).feasible
 
     def _limited(self, task: SearchTask, bank: Bank, rows: Tensor, pool: Candidates) -> Candidates:
@@ -156,14 +157,14 @@ class MixedSearch:
         near = bank.verified(task, rows, NEAR_ROWS)
         moves = Moves.of(task, rows, near, bank.typical)
         found = replace(THOROUGH, depth=min(most, THOROUGH.depth)).run(task, rows, moves)
-        solved = _solve_sparse(task, found).feasible
+        solved = _solve_together(task, found[rows[:0]], found).feasible
         reset = sparsify(task, pool.cheapest(self.finalists), pool.cheapest(self.finalists).cost)
         answers = Candidates.concat(pool, solved, reset)
         answers = answers[_within(task, answers)].unique().cheapest(LIMITED)
         return put_on_grid(task, answers).feasible
 
-    def dense(self, task: SearchTask, bank: Bank, rows: Tensor) -> Candidates:
-        """Return answers with any number of changes and numbers off their grids."""
+    def dense(self, task: SearchTask, bank: Bank, rows: Tensor) -> tuple[Candidates, Candidates]:
+        """Return answers with any number of changes, off grids, and the combinations that were tried."""
         near = bank.verified(task, rows, max(NEAR_ROWS, self.bank_rows))
         real = near.cheapest(self.bank_rows)
         own = task.candidates(rows, task.x[rows])
@@ -171,19 +172,30 @@ class MixedSearch:
         levelled = task.repaired(task.with_levels_of(real), real.rows)
         first = Candidates.concat(own, task.candidates(real.rows, levelled), real).unique()
         if not self.flips:
-            return Candidates.concat(task.solve(first), real).feasible.unique()
+            return Candidates.concat(task.solve(first), real).feasible.unique(), first[rows[:0]]
         copied = near.cheapest(max(1, COPIED // max(1, len(task.numbers))))
         combined = self.beam.run(task, rows, Moves.of(task, rows, copied, bank.typical))
-        sparse = _solve_sparse(task, combined)
         # Categories of the combinations with all numbers free.
-        levels = task.candidates(combined.rows, task.with_levels_of(combined)).unique()
-        level_costs = task.costs(levels.x, levels.rows)
-        found = Candidates.concat(task.solve(first), real, sparse).feasible
+        levels = task.candidates(combined.rows, task.with_levels_of(combined))
+        free = Candidates.concat(first, levels).unique()
+        levels = free[torch.arange(len(first), len(free), device=rows.device)]
+        # Changed categories that alone cost more than an answer in hand are not solved. Few rows do not wait
+        # for that answer: one search of all candidates costs less than two.
+        few = len(rows) <= FEW_ROWS
+        begin = free if few else first
+        solved = _solve_together(task, begin, combined)
+        place = torch.arange(len(solved), device=rows.device)
+        known = (place < len(first)) | (place >= len(begin))
+        found = Candidates.concat(solved[known], real).feasible
         best = task.x.new_full((len(task),), torch.inf)
         best.scatter_reduce_(0, found.rows, found.cost, "amin")
-        # Changed categories that alone cost more than an answer in hand are not solved.
-        cheap = (level_costs < best[levels.rows]).nonzero()[:, 0]
-        return Candidates.concat(found, task.solve(levels[cheap])).feasible.unique()
+        cheap = (task.costs(levels.x, levels.rows) < best[levels.rows]).nonzero()[:, 0]
+        more = (
+            solved[len(first) + cheap]
+            if few
+            else task.solve(levels[cheap], max_without_answer=MAX_WITHOUT_ANSWER)
+        )
+        return Candidates.concat(found, more).feasible.unique(), combined
 
 
 def _distinct(task: SearchTask, answers: Candidates) -> Candidates:
@@ -193,10 +205,12 @@ def _distinct(task: SearchTask, answers: Candidates) -> Candidates:
     return ordered[levels.first_occurrences()]
 
 
-def _solve_sparse(task: SearchTask, combined: Candidates) -> Candidates:
-    """Solve the numbers of combinations without changing further features."""
-    frozen = task.layout.changed(combined.x, task.x[combined.rows]).logical_not()
-    return task.solve(combined, frozen=frozen, iterations=ITERATIONS, curvature=8.0)
+def _solve_together(task: SearchTask, free: Candidates, combined: Candidates) -> Candidates:
+    """Solve the numbers of candidates, and of combinations without changing further features."""
+    changed = task.layout.changed(combined.x, task.x[combined.rows])
+    frozen = torch.cat([changed.new_zeros(len(free), changed.shape[1]), ~changed])
+    both = Candidates.concat(free, combined)
+    return task.solve(both, frozen=frozen, max_without_answer=MAX_WITHOUT_ANSWER)
 
 
 def _within(task: SearchTask, answers: Candidates) -> Tensor:

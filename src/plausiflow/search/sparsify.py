@@ -26,10 +26,13 @@ STRENGTHS = ((0.02, 1.0), (0.02, 1.5), (0.02, 2.0), (0.02, 2.0), (0.005, 2.0), (
 SMALL = 0.01
 
 
-def sparsify(task: SearchTask, candidates: Candidates, limits: Tensor) -> Candidates:
+def sparsify(
+    task: SearchTask, candidates: Candidates, limits: Tensor, solved: Candidates | None = None
+) -> Candidates:
     """Return answers with fewer changes for the ones given, each at most as expensive as its limit ``(p,)``.
 
-    If a rule limits the number of changes, features are reset at any cost until it is satisfied.
+    If a rule limits the number of changes, features are reset at any cost until it is satisfied. The sets of
+    changed features of the candidates ``solved`` have been solved already, and are not tried again.
     """
     state = _SparseState(candidates, task.layout.changed(candidates.x, task.x[candidates.rows]).logical_not())
     most = task.allowance.max_changes
@@ -37,6 +40,8 @@ def sparsify(task: SearchTask, candidates: Candidates, limits: Tensor) -> Candid
     active = torch.arange(len(candidates), device=candidates.x.device)
     for _ in range(ROUNDS if most is None else max(ROUNDS, len(task.layout.blocks))):
         attempts = _attempts(task, state, active)
+        if solved is not None:
+            attempts = attempts.without(task, solved)
         if len(attempts.of) == 0:
             break
         tried = task.solve(attempts.candidates, frozen=attempts.frozen, iterations=ITERATIONS, curvature=8.0)
@@ -148,6 +153,18 @@ class _Attempts:
     frozen: Tensor
     candidates: Candidates
 
+    def without(self, task: SearchTask, solved: Candidates) -> _Attempts:
+        """Return the attempts whose row, levels and frozen features differ from those of all candidates."""
+        unchanged = ~task.layout.changed(solved.x, task.x[solved.rows])
+        own = (self.candidates.rows, self.frozen, task.codes_of(self.candidates.x))
+        others = (solved.rows, unchanged, task.codes_of(solved.x))
+        keys = torch.cat(
+            [torch.cat([rows[:, None], kept.long(), codes], 1) for rows, kept, codes in (others, own)]
+        )
+        _, group = torch.unique(keys, dim=0, return_inverse=True)
+        left = (~torch.isin(group[len(solved) :], group[: len(solved)])).nonzero()[:, 0]
+        return _Attempts(of=self.of[left], frozen=self.frozen[left], candidates=self.candidates[left])
+
 
 def _attempts(task: SearchTask, state: _SparseState, active: Tensor) -> _Attempts:
     own = state.candidates[active]
@@ -179,8 +196,10 @@ def _attempts(task: SearchTask, state: _SparseState, active: Tensor) -> _Attempt
         back = dropped[:, j]
         for column in block.columns:
             x[back, column] = factual[index[back], column]
-    candidates = task.repair(task.candidates(own.rows[index], x), frozen[index] | dropped)
-    return _Attempts(of=active[index], frozen=frozen[index] | dropped, candidates=candidates)
+    kept = frozen[index] | dropped
+    candidates = task.repair(task.candidates(own.rows[index], x), kept)
+    changing = (~kept).any(dim=1).nonzero()[:, 0]  # the row itself is no answer
+    return _Attempts(of=active[index[changing]], frozen=kept[changing], candidates=candidates[changing])
 
 
 def _first(of: Tensor, rank: Tensor) -> Tensor:

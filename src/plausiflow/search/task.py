@@ -187,7 +187,7 @@ class SearchTask:
                 pairs, codes, own, self.allowance.levels[rows][:, columns], kept, self.partners
             )
             x = self._at_states(x, rows, codes, fixed)
-        return repair_numbers(self.allowance, x, rows)
+        return repair_numbers(self.allowance, x, rows) if self.allowance.clauses else x
 
     def _at_states(self, x: Tensor, rows: Tensor, codes: Tensor, fixed: Tensor) -> Tensor:
         """Return candidates at new levels; a number that becomes free is the row's own, or a typical one."""
@@ -214,7 +214,7 @@ class SearchTask:
         parts = []
         for own, chosen in zip(x_cf.split(CANDIDATES), rows.split(CANDIDATES), strict=True):
             values = [self.validity(own, self.targets, chosen), self.scores.score(own, chosen)]
-            rules = self.allowance.clause_values(own, chosen)
+            rules = self.allowance.clause_values(own, chosen) if self.allowance.clauses else own[:, :0]
             parts.append(torch.cat([torch.stack(values, 1), rules], 1))
         return torch.cat(parts) if parts else x_cf.new_zeros(0, 2 + len(self.allowance.clauses))
 
@@ -255,6 +255,7 @@ class SearchTask:
         iterations: int = 40,
         curvature: float = 4.0,
         tolerance: float = 1e-3,
+        max_without_answer: int | None = None,
     ) -> Candidates:
         """Move the numbers of each candidate to the cheapest feasible point near by; its categories stay.
 
@@ -267,6 +268,7 @@ class SearchTask:
             iterations: Maximum number of iterations.
             curvature: First curvature of the solver's model, in units of the cost's own.
             tolerance: Relative progress below which an iteration counts as none.
+            max_without_answer: Iterations after which a search without an answer ends; None for all.
         """
         if not self.numbers:
             return self.check(candidates, max_changes=False)
@@ -290,14 +292,20 @@ class SearchTask:
                 problem = replace(problem, weights=weights[which])
             if isinstance(self.solver, ImprovingSolver):
                 solution = self.solver.improve(
-                    problem, begin, curvature=curvature, iterations=iterations, tolerance=tolerance
+                    problem,
+                    begin,
+                    curvature=curvature,
+                    iterations=iterations,
+                    tolerance=tolerance,
+                    max_without_answer=max_without_answer,
                 ).x
             else:
                 solution = _solve_from(self.solver, problem, begin)
             found = torch.isfinite(solution).all(dim=1)
             assert moving.columns is not None
             x = own.x.index_copy(1, moving.columns, torch.where(found[:, None], solution, begin))
-            x = repair_numbers(self.allowance, x, own.rows)
+            if self.allowance.clauses:
+                x = repair_numbers(self.allowance, x, own.rows)
             # If a rule forces a feature to move, a frozen value may not be allowed.
             found &= self.allowance.contains(x, own.rows, max_changes=False, codes=codes)
             cost = torch.where(found, self.costs(x, own.rows, codes), torch.inf)

@@ -93,6 +93,7 @@ class SQP:
         curvature: float = FROM_FACTUAL,
         iterations: int | None = None,
         tolerance: float | None = None,
+        max_without_answer: int | None = None,
     ) -> Solution:
         """Search from one given point for each row ``(n, d)`` only; in double precision.
 
@@ -102,6 +103,7 @@ class SQP:
             curvature: First curvature, in units of the cost's own.
             iterations: Instead of the solver's own setting.
             tolerance: Instead of the solver's own setting.
+            max_without_answer: Iterations after which a search without an answer ends; None for all.
         """
         solver = replace(
             self,
@@ -112,7 +114,15 @@ class SQP:
         evaluation = Evaluation(exact)
         best = BestPoints(exact.x)
         rows = torch.arange(len(exact.x), device=exact.x.device)
-        solver._search(evaluation, rows, start.double(), best, curvature, progress=False)
+        solver._search(
+            evaluation,
+            rows,
+            start.double(),
+            best,
+            curvature,
+            max_without_answer=max_without_answer,
+            progress=False,
+        )
         return Solution(x=best.x, gradients=best.gradients)
 
     def _checked(self, problem: Problem, exact: Problem, x: Tensor, starts: Starts | None) -> Tensor:
