@@ -164,8 +164,8 @@ def test_a_rule_from_outside_survives_json():
 
 
 def test_an_unknown_rule_or_key_is_named():
-    with pytest.raises(InvalidInputError, match=r"got 'Prime'\. Import the module that defines it"):
-        rule_from_dict({"rule": "Prime", "feature": "age"})
+    with pytest.raises(InvalidInputError, match=r"got 'Odd'\. Import the module that defines it"):
+        rule_from_dict({"rule": "Odd", "feature": "age"})
     with pytest.raises(
         InvalidInputError, match=r"MultipleOf takes feature, of: of is missing, by is unknown"
     ):

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import threading
 from dataclasses import asdict, replace
 
 import pytest
@@ -238,13 +239,22 @@ def test_settings_survive_json_exactly(kind):
 class Worker:
     """A fake process that does the work of a worker in this process."""
 
-    def __init__(self, command, **_):
-        self.folder, self.member = command[-2:]
-        self.returncode = 0
+    lock = threading.Lock()  # training in this process uses its generator
 
-    def communicate(self):
-        members_module.main(members_module.Path(self.folder), int(self.member))
-        return None, ""
+    def __init__(self, command, **_):
+        self.returncode = None
+
+    def communicate(self, task):
+        with self.lock:
+            threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+            weights = members_module.train_member(task)
+            torch.set_num_threads(threads)
+            torch.set_default_dtype(dtype)
+        self.returncode = 0
+        return weights, b""
+
+    def poll(self):
+        return self.returncode
 
 
 def ensemble(**settings):

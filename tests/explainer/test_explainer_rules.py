@@ -177,7 +177,7 @@ class Careless:
     finalists: int = 1
 
     def lighter(self):
-        return MixedSearch().lighter()
+        return self
 
     def quicker(self):
         return self

@@ -21,7 +21,7 @@ from plausiflow.search import SearchContext, TrainingRows, build_engine, check_s
 if TYPE_CHECKING:
     from plausiflow.explainer.explainer import Explainer
 
-CHANGEABLE = ("plausibility", "distance", "weights", "sparsity", "max_extra_cost")
+CHANGEABLE = ("plausibility", "distance", "weights", "max_extra_cost")
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,6 +28,8 @@ from plausiflow.search.task import SearchTask
 
 MAX_WITHOUT_ANSWER = 15
 """Iterations without an answer of a search whose row has other candidates."""
+ROUNDING = 0.1
+"""Extra cost of an answer with fewer changes that may be the cheapest one on the grid."""
 DISTINCT = 4
 """Answers of each row with different levels that are made sparse."""
 LIMITED = 4
@@ -88,6 +90,7 @@ class MixedSearch:
         flips: Whether to try changed features beyond those of bank rows.
         max_extra_cost: How much more an answer with fewer changes may cost, as a share of the cheapest.
         finalists: Answers of each row that are made sparse and put on the grid.
+        sparse: Whether answers with fewer changes are looked for.
         beam: How changed features are combined.
     """
 
@@ -95,11 +98,12 @@ class MixedSearch:
     flips: bool = True
     max_extra_cost: float = 0.3
     finalists: int = 2
+    sparse: bool = True
     beam: Beam = field(default_factory=Beam)
 
     def lighter(self) -> Self:
         """Return a strategy that only finds out whether there is an answer."""
-        return replace(self, bank_rows=4, max_extra_cost=0.0, finalists=1)
+        return replace(self, bank_rows=4, max_extra_cost=0.0, finalists=1, sparse=False)
 
     def quicker(self) -> Self:
         """Return the strategy itself."""
@@ -139,10 +143,10 @@ class MixedSearch:
     def _sparse(self, task: SearchTask, pool: Candidates, combined: Candidates, count: int) -> Candidates:
         """Return answers on the grid: the cheapest ones, and ones with fewer changes."""
         cheap = pool.cheapest(count)
-        if not self.max_extra_cost:
+        if not self.sparse:
             return put_on_grid(task, cheap).feasible
         least = pool.cost.new_full((len(task),), torch.inf).scatter_reduce(0, pool.rows, pool.cost, "amin")
-        limit = (1 + self.max_extra_cost) * least
+        limit = (1 + max(self.max_extra_cost, ROUNDING)) * least
         fewest = preferred(task, pool, self.max_extra_cost, 1)
         best = Candidates.concat(_distinct(task, pool).cheapest(max(count, DISTINCT)), fewest).unique()
         sparse = sparsify(task, best, limit[best.rows], combined)

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from plausiflow.constraints import Allowance, repair_codes, repair_numbers
+from plausiflow.constraints import Allowance, repair_numbers
 from plausiflow.core import (
     CANDIDATES,
     ImprovingSolver,
@@ -24,6 +24,7 @@ from plausiflow.core import (
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.costs import CostModel, state_changes
 from plausiflow.search.problem import build_problem
+from plausiflow.search.repair import follow_rules
 from plausiflow.search.reweighted import SolveSettings, solve_reweighted
 from plausiflow.search.true_model import Oracle
 from plausiflow.tables import Block, Layout
@@ -177,27 +178,7 @@ class SearchTask:
 
     def repaired(self, x: Tensor, rows: Tensor, keep: Tensor | None = None) -> Tensor:
         """Return encoded candidates as :meth:`repair` does."""
-        pairs = self.allowance.pairs
-        if pairs is not None and len(x):
-            codes, own = self.codes_of(x), self.codes[rows]
-            columns = [column for block in self.layout.with_levels for column in block.levels]
-            places = [j for j, block in enumerate(self.layout.blocks) if len(block.levels)]
-            kept = codes != own if keep is None else keep[:, places]
-            fixed = repair_codes(
-                pairs, codes, own, self.allowance.levels[rows][:, columns], kept, self.partners
-            )
-            x = self._at_states(x, rows, codes, fixed)
-        return repair_numbers(self.allowance, x, rows) if self.allowance.clauses else x
-
-    def _at_states(self, x: Tensor, rows: Tensor, codes: Tensor, fixed: Tensor) -> Tensor:
-        """Return candidates at new levels; a number that becomes free is the row's own, or a typical one."""
-        freed = self.free_numbers(fixed) & ~self.free_numbers(codes)
-        moved = self.with_codes(x, fixed)
-        for column, typical in self.typical.items():
-            value = torch.where(self.free[rows, column], self.x[rows, column], typical)
-            value = value.clamp(self.allowance.lower[rows, column], self.allowance.upper[rows, column])
-            moved[:, column] = torch.where(freed[:, column], value, moved[:, column])
-        return torch.where((fixed != codes).any(dim=1)[:, None], moved, x)
+        return follow_rules(self, x, rows, keep)
 
     def candidates(self, rows: Tensor, x: Tensor) -> Candidates:
         """Return candidates that are not checked yet."""

@@ -301,7 +301,8 @@ def _number(column: _Column, *, on_grid: bool) -> dict[str, Any]:
     step, decimals = column.grid if on_grid and column.grid is not None else (0.0, 0)
     if step:
         # The range is that of the values on the grid; a declared step may have none.
-        kept = round_to_grid(values, step, decimals).astype(dtype) == values
+        with np.errstate(over="ignore"):
+            kept = round_to_grid(values, step, decimals).astype(dtype) == values
         if kept.any():
             minimum, maximum = float(values[kept].min()), float(values[kept].max())
         else:
