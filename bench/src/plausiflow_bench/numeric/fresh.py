@@ -87,6 +87,6 @@ def average_rows(rows: list[Row]) -> list[Row]:
     for dataset in dict.fromkeys(row["dataset"] for row in rows):
         own = [row for row in rows if row["dataset"] == dataset]
         mean: Row = {name: sum(float(row[name]) for row in own) / len(own) for name in MEANS}
-        means.append({"dataset": dataset} | mean | {"ratio": float(mean["l2"]) / float(mean["l2_paper"])})
+        means.append({"dataset": dataset, **mean, "ratio": float(mean["l2"]) / float(mean["l2_paper"])})
     every: Row = {name: sum(float(row[name]) for row in means) / len(means) for name in ("judged", "found")}
-    return [*means, {"dataset": "mean"} | every]
+    return [*means, {"dataset": "mean", **every}]
