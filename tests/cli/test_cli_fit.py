@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
@@ -9,6 +10,8 @@ from pandas.testing import assert_frame_equal
 from commanding import NUMBERS, QUICK, done, refused, shortened
 from plausiflow import Explainer
 from plausiflow.cli import training
+from plausiflow.cli.fit import _print_learned_rules
+from plausiflow.constraints import LearnedRule, Linear
 from plausiflow.persistence import estimators
 
 lightgbm = pytest.importorskip("lightgbm")
@@ -135,3 +138,47 @@ def test_a_column_that_looks_like_an_identifier_is_noted(folder, tmp_path, brief
         "fit", tmp_path / "t.csv", "--target", "loan", "--train", "logistic", "--out", tmp_path / "e", *QUICK
     )
     assert told.stderr.count("Note: `customer` is treated as an identifier") == 1
+
+
+@pytest.fixture(scope="module")
+def sums(tmp_path_factory):
+    """A table in which a column is the sum of two others, and others in the same order as their partners."""
+    generator, n = np.random.default_rng(0), 400
+    net, tax = generator.integers(10, 100, n), generator.integers(0, 30, n)
+    frame = pd.DataFrame({"net": net, "tax": tax, "total": net + tax})
+    frame["good"] = np.where(frame["total"] > 70, "yes", "no")
+    path = tmp_path_factory.mktemp("sums") / "sums.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def test_learned_rules_are_counted_and_shown(sums, tmp_path, brief):
+    command = ("fit", sums, "--target", "good", "--train", "logistic", *QUICK)
+    told = done(*command, "--out", tmp_path / "a")
+    learned = Explainer.load(tmp_path / "a").learned_rules
+    assert f"Rules learned from the table: {len(learned)}\n" in told.stdout
+    line = '  Equal("total", "net + tax"): learned from 320 rows, 0 exceptions\n'
+    assert line in told.stdout
+    told = done(*command, "--out", tmp_path / "b", "--no-learn-rules")
+    assert "learned from" not in told.stdout
+    assert Explainer.load(tmp_path / "b").learned_rules == ()
+
+
+def test_one_learned_rule_is_switched_off(sums, tmp_path, brief):
+    command = ("fit", sums, "--target", "good", "--train", "logistic", *QUICK, "--out", tmp_path / "a")
+    told = done(*command, "--switch-off", 'Equal("total", "net + tax")')
+    assert '  Equal("total", "net + tax"): learned from 320 rows, 0 exceptions; switched off' in told.stdout
+    off = [str(rule) for rule in Explainer.load(tmp_path / "a").learned_rules if not rule.active]
+    assert off == ['Equal("total", "net + tax")']
+    line = refused(*command, "--force", "--switch-off", 'Equal("total", "net + tx")')
+    assert 'did you mean Equal("total", "net + tax")?' in line
+    assert "exclude each other" in refused(*command, "--force", "--switch-off", "x", "--no-learn-rules")
+
+
+def test_many_learned_rules_are_cut_but_not_those_that_are_off(capsys):
+    rules = [LearnedRule(Linear(f"a <= {i} * b"), 10, 10, 0, active=i < 9) for i in range(1, 11)]
+    _print_learned_rules(rules)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Rules learned from the table: 10"
+    assert [line.endswith("switched off") for line in lines[1:6]] == [True, True, False, False, False]
+    assert lines[6].startswith("  and 5 more")

@@ -8,7 +8,12 @@ import pytest
 
 from plausiflow.constraints import (
     Determines,
+    Equal,
+    GridStep,
+    Implies,
     LearnedRule,
+    LearnedRules,
+    Linear,
     NeverTogether,
     RowChanges,
     learn_rules,
@@ -104,6 +109,46 @@ def test_a_row_may_keep_a_pair_that_it_has():
 )
 def test_a_learned_rule_survives_json(rule):
     assert rule_from_dict(json.loads(json.dumps(rule.to_dict()))) == rule
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        (Implies("n == 0", "last == 'none'"), "if n == 0, then last == 'none'"),
+        (Implies("n == 0", "last == 'none'", both_ways=True), "n == 0 exactly if last == 'none'"),
+        (Determines("city", "country", (("Lyon", "FR"),)), "city determines country"),
+        (Equal("total", "net + tax"), "total = net + tax"),
+        (Linear("paid <= total"), "paid <= total"),
+        (NeverTogether((("a", "x", "b", None),)), "never: a 'x' with b missing"),
+        (NeverTogether((("a", "any other number", "b", -1),) * 7),
+         f"never: {'; '.join(['a any other number with b -1'] * 5)}; and 2 more"),
+        (GridStep("amount", 500), 'GridStep("amount", 500)'),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_learned_rule_is_described_in_words(rule, text):
+    assert LearnedRule(rule, 10, 5, 1).description == text
+
+
+def test_learned_rules_are_shown_with_their_evidence_line_by_line():
+    rules = LearnedRules(
+        [
+            LearnedRule(Equal("total", "net + tax"), 1500, 1500, 0),
+            LearnedRule(Implies("a == '<b>'", "c == 1"), 1500, 80, 1, active=False),
+        ]
+    )
+    first, second = repr(rules).splitlines()
+    assert first == 'Equal("total", "net + tax"): learned from 1,500 rows, 0 exceptions'
+    assert second.endswith("learned from 1,500 rows, 80 of them about it, 1 exception; switched off")
+    assert repr(LearnedRules()) == "no learned rules"
+    frame = rules.to_frame()
+    assert frame["description"].tolist() == ["total = net + tax", "if a == '<b>', then c == 1"]
+    assert frame[["rows", "support", "exceptions"]].to_numpy().tolist() == [[1500, 1500, 0], [1500, 80, 1]]
+    assert frame["active"].tolist() == [True, False]
+    html = rules._repr_html_()
+    assert "total = net + tax" in html
+    assert "<b>" not in html
+    assert "&lt;b&gt;" in html
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Learned rules in the explainer: answers obey them, they can be switched off, and they are saved."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from plausiflow import Decreasing, Explainer, Increasing, LinearClassifier, Range
 from plausiflow.constraints import RowChanges
 from plausiflow.errors import InvalidInputError
+from reporting import page_of
 
 
 def table(n, seed):
@@ -37,6 +40,37 @@ def test_the_rules_are_listed_with_their_evidence(explainer):
     assert 'Equal("total", "net + tax")' in texts
     assert 'Determines("status", "spouse")' in texts
     assert all(rule.exceptions == 0 and rule.rows == 500 for rule in explainer.learned_rules)
+
+
+def test_an_explainer_shows_its_learned_rules(explainer):
+    count = len(explainer.learned_rules)
+    assert repr(explainer).endswith(f"; {count} rules learned from the table)")
+    html = explainer._repr_html_()
+    assert "learned rules" in html
+    assert "learned from 500 rows, 0 exceptions" in html
+
+
+def test_the_report_shows_the_learned_rules_with_support_and_exceptions(explainer, tmp_path):
+    explainer.switch_off('Equal("total", "net + tax")')
+    try:
+        page = page_of(explainer.explain(table(4, 5)[0]), tmp_path)
+    finally:
+        explainer.switch_on('Equal("total", "net + tax")')
+    head, *lines = page.tables()["Rules learned from the table"]
+    assert head == ["Rule", "Rows it was learned from", "Rows it is about", "Exceptions"]
+    assert len(lines) == len(explainer.learned_rules)
+    assert ["status determines spouse", "500", "500", "0"] in lines
+    assert ["total = net + tax (switched off: answers may break it)", "500", "500", "0"] in lines
+
+
+def test_a_long_list_of_learned_rules_is_folded_in_the_report(explainer, tmp_path):
+    result = explainer.explain(table(1, 5)[0])
+    many = replace(result, learned_rules=[explainer.learned_rules[0]] * 20)
+    tables = page_of(many, tmp_path).tables()
+    assert len(tables["Rules learned from the table"]) == 1 + 12
+    assert len(tables["Rules learned from the table: 8 more"]) == 1 + 8
+    none = page_of(replace(result, learned_rules=()), tmp_path)
+    assert "Rules learned from the table" not in none.raw
 
 
 def test_answers_obey_the_learned_rules(explainer):

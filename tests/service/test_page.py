@@ -290,11 +290,16 @@ def test_names_and_levels_that_look_like_markup_stay_text(browser, service):
         description = route.fetch().json()
         description["outcome"], description["rules"] = evil, [evil]
         description["features"][3]["levels"].append(evil)
+        learned = {"rule": evil, "description": evil, "rows": 1200, "support": 9, "exceptions": 1}
+        description["learned_rules"] = [learned | {"active": True}, learned | {"active": False}]
         route.fulfill(json=description)
 
     visit.page.route(f"**/v1/models/{NAME}", insert_markup)
     visit.open()
     assert evil in visit.text(".decision")
+    visit.page.get_by_text("Rules that always hold").click()
+    learned = visit.page.locator(".rules ul").last.locator("li").all_inner_texts()
+    assert learned == [f"{evil} (1,200 rows, 1 exception)"]
     assert visit.page.locator("img").count() == 0
     assert visit.complaints == []
     visit.context.close()

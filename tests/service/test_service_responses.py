@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from plausiflow.constraints import Implies, LearnedRule, LearnedRules
 from serving import AT, NAME, Client, instances, people
 
 
@@ -30,6 +31,24 @@ def test_the_description_of_a_model_has_its_features_and_a_typical_row_that_can_
     assert description["typical"]["income"] == sorted(frame["income"])[(len(frame) - 1) // 2]
     assert description["typical"]["job"] == frame["job"].mode()[0]
     assert client.explain([description["typical"]])[0]["status"] == "found"
+
+
+def test_the_description_of_a_model_has_the_rules_learned_from_the_table(monkeypatch):
+    explainer, _ = people()
+    rule = LearnedRule(Implies("owns == True", "savings != 0"), 120, 60, 0)
+    monkeypatch.setattr(explainer, "learned_rules", LearnedRules([rule]))
+    with Client() as client:
+        learned = client.get(AT).json()["learned_rules"]
+    assert learned == [
+        {
+            "rule": str(rule),
+            "description": "if owns == True, then savings != 0",
+            "rows": 120,
+            "support": 60,
+            "exceptions": 0,
+            "active": True,
+        }
+    ]
 
 
 def test_the_first_two_hundred_rows_are_offered_as_examples(rows):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import shlex
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -34,6 +36,7 @@ from plausiflow.cli.training import (
     split_held_out,
     with_cutoff,
 )
+from plausiflow.constraints import LearnedRule
 from plausiflow.errors import InvalidInputError
 from plausiflow.explainer import Explainer
 from plausiflow.models import NetworkClassifier
@@ -41,6 +44,7 @@ from plausiflow.tables import to_python
 
 Labels = Literal["given", "model", "bayes"]
 Missing = Literal["keep", "impute"]
+MAX_RULES = 5
 EXAMPLES = (
     "plausiflow fit loans.csv --target loan --train gbm --out credit",
     "plausiflow fit loans.csv --target loan --model model.skops --rules rules.toml --out credit",
@@ -78,6 +82,16 @@ def fit(
     ] = None,
     rules: Annotated[
         Path | None, typer.Option("--rules", help="TOML file with the rules of what may change.")
+    ] = None,
+    learn_rules: Annotated[
+        bool,
+        typer.Option(
+            "--learn-rules/--no-learn-rules", help="Learn rules from the table that answers must follow too."
+        ),
+    ] = True,
+    switch_off: Annotated[
+        list[str] | None,
+        typer.Option("--switch-off", help="A learned rule not to follow, as fit prints it; may be repeated."),
     ] = None,
     plausibility: Annotated[
         float, typer.Option("--plausibility", help="Share of real rows than which an answer must be denser.")
@@ -131,6 +145,8 @@ def fit(
     check_directory("--out", out, force=force)
     if model is not None and train is not None:
         raise InvalidInputError("--model and --train exclude each other. Use one of them.")
+    if switch_off and not learn_rules:
+        raise InvalidInputError("--switch-off and --no-learn-rules exclude each other. Use one of them.")
     if not 0 <= hold_out <= 0.9:
         raise InvalidInputError(f"--hold-out must be a share from 0 to 0.9, such as 0.2; got {hold_out}.")
     frame = read_table(data, Dialect(separator=separator, encoding=encoding))
@@ -142,6 +158,7 @@ def fit(
         decision_threshold=parse_cutoffs(decision_threshold, y),
         labels=labels,
         constraints=file.constraints,
+        learn_rules=learn_rules,
         plausibility=plausibility,
         confidence=parse_share(confidence, "--confidence"),
         weights=file.weights or None,
@@ -163,8 +180,10 @@ def fit(
             inputs = _load_model(x, y, model, explainer)
         explainer.model = inputs.model
         explainer.fit(inputs.x, inputs.y)
+        _switch_off(explainer, switch_off or ())
         explainer.save(out)
     _print_model(explainer, inputs)
+    _print_learned_rules(explainer.learned_rules)
     megabytes = sum(path.stat().st_size for path in out.iterdir()) / 1e6
     typer.echo(f"Saved: {out} ({megabytes:.1f} MB), after {time.monotonic() - start:.0f} seconds")
     choice = "opposite" if explainer.model_ is not None and len(explainer.model_.labels) == 2 else "..."
@@ -265,6 +284,29 @@ def _check_labels(model: Any, path: Path, y: pd.Series) -> None:  # noqa: ANN401
             f"`{y.name}` contains {', '.join(map(repr, sorted(unknown, key=str)[:5]))}, and the outcomes of "
             f"{path} are {', '.join(map(repr, known[:5]))}. Write them as the model was trained on them."
         )
+
+
+def _switch_off(explainer: Explainer, texts: Sequence[str]) -> None:
+    """Switch off learned rules, given as their texts."""
+    known = {str(rule): rule for rule in explainer.learned_rules}
+    for text in texts:
+        if text not in known:
+            close = difflib.get_close_matches(text, known, n=1)
+            advice = f"did you mean {close[0]}?" if close else f"there are {', '.join(known) or 'none'}."
+            raise InvalidInputError(f"--switch-off must be a learned rule; got {text}, and {advice}")
+    explainer.switch_off(*(known[text] for text in texts))
+
+
+def _print_learned_rules(rules: Sequence[LearnedRule]) -> None:
+    """Print how many rules were learned, and some of them: those that were switched off, then the first."""
+    if not rules:
+        return
+    typer.echo(f"Rules learned from the table: {len(rules):,}")
+    shown = sorted(rules, key=lambda rule: rule.active)[: max(MAX_RULES, sum(not r.active for r in rules))]
+    for rule in shown:
+        typer.echo(f"  {rule.text}")
+    if len(rules) > len(shown):
+        typer.echo(f"  and {len(rules) - len(shown):,} more; the report of `plausiflow explain` lists all")
 
 
 def _print_table(data: Path, x: pd.DataFrame, y: pd.Series) -> None:

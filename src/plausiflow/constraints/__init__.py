@@ -6,7 +6,7 @@ from plausiflow.constraints.contradictions import add_rules
 from plausiflow.constraints.grid_step import GridStep
 from plausiflow.constraints.implies import Implies
 from plausiflow.constraints.known_pairs import Determines, NeverTogether
-from plausiflow.constraints.learned import LearnedRule
+from plausiflow.constraints.learned import LearnedRule, LearnedRules
 from plausiflow.constraints.limits import Limits
 from plausiflow.constraints.linear_rules import Equal, Linear
 from plausiflow.constraints.locks import LockedFeatures, locked_mask
@@ -21,8 +21,8 @@ from plausiflow.constraints.when_changed import WhenChanged
 
 __all__ = [
     "LOCKED", "Allowance", "Allowed", "CompiledRules", "Decreasing", "Determines", "Equal", "GridStep",
-    "Immutable", "Implies", "Increasing", "LearnedRule", "Limits", "Linear", "LockedFeatures",
-    "MaxChanges", "NeverTogether", "Price", "Range", "RowChanges", "Rule", "WhenChanged", "add_rules",
-    "check_partners", "learn_rules", "locked_mask", "partner_levels", "repair_codes", "repair_numbers",
-    "rule_from_dict", "rules_from_dicts",
+    "Immutable", "Implies", "Increasing", "LearnedRule", "LearnedRules", "Limits", "Linear",
+    "LockedFeatures", "MaxChanges", "NeverTogether", "Price", "Range", "RowChanges", "Rule", "WhenChanged",
+    "add_rules", "check_partners", "learn_rules", "locked_mask", "partner_levels", "repair_codes",
+    "repair_numbers", "rule_from_dict", "rules_from_dicts",
 ]  # fmt: skip

@@ -11,14 +11,19 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 
-from plausiflow.constraints.clauses import Clause, clauses_broken
+from plausiflow.constraints.clauses import FREE, Clause, State, clauses_broken
+from plausiflow.constraints.implies import Implies
 from plausiflow.constraints.known_pairs import Determines, NeverTogether
 from plausiflow.constraints.linear import Relation
+from plausiflow.constraints.linear_rules import Equal, Linear
 from plausiflow.constraints.rule import Rule, rule_from_dict
 from plausiflow.constraints.violations import RowChanges
 from plausiflow.errors import InvalidInputError
 from plausiflow.tables import Feature, Mask
+
+PAIRS_SHOWN = 5
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,9 +58,34 @@ class LearnedRule(Rule):
 
     @property
     def text(self) -> str:
-        """The rule with its evidence, in words."""
+        """The rule as code, with its evidence in words."""
         off = "" if self.active else "; switched off"
         return f"{self.rule}: {self.evidence}{off}"
+
+    @property
+    def description(self) -> str:
+        """The rule in words, for people who do not read code.
+
+        Example:
+            >>> LearnedRule(Implies("age < 18", "job == 'none'"), 900, 80, 0).description
+            "if age < 18, then job == 'none'"
+        """
+        match self.rule:
+            case Implies(condition=first, consequence=second, both_ways=True):
+                return f"{first} exactly if {second}"
+            case Implies(condition=first, consequence=second):
+                return f"if {first}, then {second}"
+            case Determines(feature=first, other=second):
+                return f"{first} determines {second}"
+            case Equal(feature=first, expression=second):
+                return f"{first} = {second}"
+            case Linear(text=text):
+                return text
+            case NeverTogether(pairs=pairs):
+                some = [f"{a} {_state(s)} with {b} {_state(t)}" for a, s, b, t in pairs[:PAIRS_SHOWN]]
+                more = len(pairs) - len(some)
+                return f"never: {'; '.join(some)}{f'; and {more:,} more' if more else ''}"
+        return str(self.rule)
 
     @property
     def evidence(self) -> str:
@@ -112,3 +142,35 @@ class LearnedRule(Rule):
         """Return the rule of a JSON object."""
         rest = {key: value for key, value in entry.items() if key not in ("rule", "learned")}
         return cls(rule_from_dict(entry["learned"]), **rest)
+
+
+class LearnedRules(tuple[LearnedRule, ...]):
+    """The learned rules of an explainer; ``print`` and notebooks show them with their evidence.
+
+    Example:
+        >>> LearnedRules([LearnedRule(Equal("total", "net + tax"), 500, 500, 0)])
+        Equal("total", "net + tax"): learned from 500 rows, 0 exceptions
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "\n".join(rule.text for rule in self) or "no learned rules"
+
+    def _repr_html_(self) -> str:
+        with pd.option_context("display.max_colwidth", None):
+            return self.to_frame().to_html(max_rows=60)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a line for each rule: as code, in words, and its evidence."""
+        names = ("rows", "support", "exceptions", "active")
+        columns = {name: [getattr(rule, name) for rule in self] for name in names}
+        texts = {"rule": list(map(str, self)), "description": [rule.description for rule in self]}
+        return pd.DataFrame(texts | columns)
+
+
+def _state(state: State) -> str:
+    """Return a state of a feature in words."""
+    if state is None:
+        return "missing"
+    return FREE if state == FREE else repr(state)

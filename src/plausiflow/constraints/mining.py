@@ -9,7 +9,7 @@ import pandas as pd
 from torch import Tensor
 
 from plausiflow.constraints.evidence import Evidence
-from plausiflow.constraints.learned import LearnedRule
+from plausiflow.constraints.learned import LearnedRules
 from plausiflow.constraints.mined_numbers import NumberMiner
 from plausiflow.constraints.mined_states import StateMiner
 from plausiflow.constraints.problems import find_problems
@@ -22,7 +22,7 @@ MOST_ROWS = 50_000
 
 def learn_rules(
     frame: pd.DataFrame, x: Tensor, encoder: Encoder, given: Sequence[Rule] = (), random_state: int = 0
-) -> tuple[LearnedRule, ...]:
+) -> LearnedRules:
     """Return the rules that a training table shows, without those that contradict given ones.
 
     Args:
@@ -50,4 +50,4 @@ def learn_rules(
     known = {str(rule) for rule in given}
     new = [rule for rule in rules if str(rule) not in known]
     before = set(find_problems(list(given), features))
-    return tuple(rule for rule in new if set(find_problems([*given, rule], features)) <= before)
+    return LearnedRules(rule for rule in new if set(find_problems([*given, rule], features)) <= before)

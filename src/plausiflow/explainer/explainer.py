@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from plausiflow.constraints import CompiledRules, LearnedRule, LockedFeatures, Rule, learn_rules
+from plausiflow.constraints import CompiledRules, LearnedRules, LockedFeatures, Rule, learn_rules
 from plausiflow.core import Context, Density, Plausibility, Solver, TargetCriterion
 from plausiflow.densities import Judges
 from plausiflow.errors import InvalidInputError, NotFittedError
@@ -41,7 +41,7 @@ from plausiflow.models import (
     resolve_model,
 )
 from plausiflow.persistence import TrainingSummary
-from plausiflow.report import explainer_table
+from plausiflow.report import explainer_table, explainer_text
 from plausiflow.search import (
     CostModel,
     Distance,
@@ -153,7 +153,7 @@ class Explainer:
     judges_: Judges | None = field(init=False, default=None, repr=False)
     context_: Context | None = field(init=False, default=None, repr=False)
     outcome_: str = field(init=False, default="outcome", repr=False)
-    learned_rules: tuple[LearnedRule, ...] = field(init=False, default=(), repr=False)
+    learned_rules: LearnedRules = field(init=False, default_factory=LearnedRules, repr=False)
     training_summary_: TrainingSummary | None = field(init=False, default=None, repr=False)
     fitted_with_: FittedWith | None = field(init=False, default=None, repr=False)
 
@@ -163,12 +163,7 @@ class Explainer:
         if isinstance(self.plausibility, Real):  # also a number of NumPy
             self.plausibility = float(self.plausibility)
 
-    def __repr__(self) -> str:
-        name = type(self.model).__name__
-        if self.model_ is None:
-            return f"Explainer({name}, not fitted)"
-        return f"Explainer({name}, resolved as: {self.model_.description})"
-
+    __repr__ = explainer_text
     _repr_html_ = explainer_table
 
     def infer_schema(self, x: pd.DataFrame) -> Schema:
@@ -192,7 +187,9 @@ class Explainer:
                 "that differ, or name the kinds of the columns with `kinds`."
             )
         encoded = encoder.encode(x).x
-        learned = learn_rules(x, encoded, encoder, self.constraints, self.random_state) * self.learn_rules
+        learned = LearnedRules()
+        if self.learn_rules:
+            learned = learn_rules(x, encoded, encoder, self.constraints, self.random_state)
         rules = CompiledRules([*self.constraints, *learned], schema, encoder.layout)
         cost_model = CostModel(
             layout=encoder.layout,
@@ -308,6 +305,7 @@ class Explainer:
             context=self.context_,
             realism=realism_judge(encoder, self.context_, fitted.rules, self.constraints),
             held_out=held_out_percentiles(engine.plausibility),
+            learned_rules=self.learned_rules,
             model_calls=model.n_calls - calls,
             model_rows=model.n_rows_asked - asked,
         )

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from plausiflow.constraints import CompiledRules
+from plausiflow.constraints import CompiledRules, LearnedRules
 from plausiflow.core import Solver, TargetCriterion
 from plausiflow.explainer.settings import FittedWith, current_settings
 from plausiflow.explanations import metrics_context
@@ -84,7 +84,7 @@ def load_explainer(
             settings["decision_threshold"] = dict(settings["decision_threshold"])
         made = cls(parts.user_model, **given, **settings)
         made.encoder_, made.model_, made.judges_ = parts.encoder, parts.model, parts.judges
-        made.learned_rules = tuple(parts.learned_rules)
+        made.learned_rules = LearnedRules(parts.learned_rules)
         made.criterion_ = TargetCriterion.from_dict(parts.criterion)
         if made.criterion_.cutoffs != parts.model.decision.cutoffs:
             raise ValueError("the cut-offs of the criterion are not those of the model")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from plausiflow.constraints import CompiledRules, LearnedRule
+from plausiflow.constraints import CompiledRules, LearnedRule, LearnedRules
 from plausiflow.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def _switch(explainer: Explainer, rules: Sequence[LearnedRule | str], *, active:
             "`explainer.learned_rules` lists them."
         )
     chosen = {str(rule) for rule in rules}
-    learned = tuple(
+    learned = LearnedRules(
         replace(rule, active=active) if str(rule) in chosen else rule for rule in explainer.learned_rules
     )
     compiled = CompiledRules(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from plausiflow.constraints import LearnedRules
 from plausiflow.explanations.changes import Changes, find_changes, relative_moves
 from plausiflow.explanations.formatting import FeatureFormatter, format_value, is_missing_value
 from plausiflow.explanations.json_output import json_value
@@ -43,6 +44,7 @@ def report_content(result: Explanations, title: str | None) -> ReportContent:
         misses=pd.DataFrame({"of": result.misses_of[order], "why": [result.misses_why[k] for k in order]}),
         miss_changes=_cell_table(miss_changes, formatters),
         features=_feature_table(result, formatters),
+        learned_rules=LearnedRules(result.learned_rules).to_frame(),
         curves=curves,
     )
 

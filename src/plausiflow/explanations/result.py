@@ -14,6 +14,7 @@ import pandas as pd
 from torch import Tensor
 
 from plausiflow import plots
+from plausiflow.constraints import LearnedRule
 from plausiflow.core import Context, Variant
 from plausiflow.errors import InvalidInputError
 from plausiflow.explanations import checks
@@ -59,6 +60,7 @@ class Explanations:
         context: Context of the metrics.
         realism: Training rows that ``metrics`` compares answers with.
         held_out: Percentiles of the scores of held-out real rows, by target class, shape ``(k, 101)``.
+        learned_rules: Rules that were learned from the training table.
         model_calls: Number of calls of a model without gradients; a call evaluates many rows.
         model_rows: Approximate number of rows in these calls.
 
@@ -108,6 +110,7 @@ class Explanations:
     context: Context | None = None
     realism: RealismJudge | None = None
     held_out: FloatArray | None = None
+    learned_rules: Sequence[LearnedRule] = ()
     model_calls: int = 0
     model_rows: int = 0
 

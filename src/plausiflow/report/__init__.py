@@ -1,7 +1,7 @@
 """Self-contained HTML: the report of a result, and the small tables that notebooks show."""
 
 from plausiflow.report.content import ReportContent
-from plausiflow.report.notebook import explainer_table, notebook_table
+from plausiflow.report.notebook import explainer_table, explainer_text, notebook_table
 from plausiflow.report.page import render_report
 
-__all__ = ["ReportContent", "explainer_table", "notebook_table", "render_report"]
+__all__ = ["ReportContent", "explainer_table", "explainer_text", "notebook_table", "render_report"]

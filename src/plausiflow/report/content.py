@@ -33,6 +33,9 @@ class ReportContent:
         features: For each target outcome and feature the changes in rows with the status found: ``target``,
             ``feature``, ``changed``, ``share``, ``rises``, ``median_rise``, ``falls``, ``median_fall``,
             ``transition``, ``transitions``; medians are texts.
+        learned_rules: For each rule that was learned from the table its ``description``, the number of
+            training ``rows``, of those that it is about (``support``) and of ``exceptions``, and whether it
+            is ``active``.
         curves: For each curve the outcome, and the percentiles of the plausibility scores of held-out rows
             with that outcome, ascending, shape ``(101,)``.
     """
@@ -48,4 +51,5 @@ class ReportContent:
     misses: pd.DataFrame
     miss_changes: pd.DataFrame
     features: pd.DataFrame
+    learned_rules: pd.DataFrame
     curves: list[tuple[str, FloatArray]]

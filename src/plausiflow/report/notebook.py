@@ -1,4 +1,4 @@
-"""HTML tables for notebooks, without scripts and without colours of their own."""
+"""What notebooks and ``print`` show: HTML tables without scripts and colours of their own, and texts."""
 
 from __future__ import annotations
 
@@ -27,6 +27,15 @@ def notebook_table(
     return render("notebook_rows.html.j2", title=title, lines=lines, verdicts=VERDICTS, hidden=hidden)
 
 
+def explainer_text(explainer: Any) -> str:  # noqa: ANN401
+    """Return the model of an ``Explainer``, how it was resolved, and the number of learned rules."""
+    name, model, learned = type(explainer.model).__name__, explainer.model_, explainer.learned_rules
+    if model is None:
+        return f"Explainer({name}, not fitted)"
+    rules = f"; {format_count(len(learned), 'rule')} learned from the table" if learned else ""
+    return f"Explainer({name}, resolved as: {model.description}{rules})"
+
+
 def explainer_table(explainer: Any) -> str:  # noqa: ANN401
     """Return the model, the data, the rules and the settings of an ``Explainer`` as an HTML table."""
     model, encoder = explainer.model_, explainer.encoder_
@@ -37,6 +46,11 @@ def explainer_table(explainer: Any) -> str:  # noqa: ANN401
         facts[explainer.outcome_] = [_name_list([str(label) for label in model.labels]) or "a number"]
         facts["data"] = [_describe_features(encoder.schema.features)]
     facts["rules"] = list(map(str, explainer.constraints)) or ["none"]
+    learned = [rule.text for rule in explainer.learned_rules]
+    if learned:
+        more = len(learned) - MAX_NAMES
+        last = [f"and {more:,} more: see learned_rules"] if more > 0 else []
+        facts["learned rules"] = learned[:MAX_NAMES] + last
     share = format_share(explainer.plausibility)
     facts["plausibility"] = [f"denser than {share} of real rows with the target"]
     facts["confidence"] = ["off"]

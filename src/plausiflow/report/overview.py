@@ -51,6 +51,7 @@ def build_overview(content: ReportContent) -> dict[str, Any]:
         "changes": histogram(_known(best, "n_changes"), title="Number of changed features", integers=True),
         "measures": _measures(best, content.distance),
         "reasons": _reasons(content.rows),
+        "learned_rules": _learned_rules(content.learned_rules),
     }
 
 
@@ -163,6 +164,19 @@ def _reasons(rows: pd.DataFrame) -> ReportTable:
     counts = Counter(zip(reasons, rows["status"], strict=True)).most_common()
     lines = [[reason, VERDICTS[status][1], f"{count:,}"] for (reason, status), count in counts]
     return ReportTable("Reasons for verdicts", {"Reason": "words", "Verdict": "", "Rows": "number"}, lines)
+
+
+def _learned_rules(rules: pd.DataFrame) -> ReportTable:
+    columns = {"Rule": "words", **dict.fromkeys(("Rows it was learned from", "Rows it is about"), "number")}
+    columns |= {"Exceptions": "number"}
+    lines = [
+        [
+            rule["description"] + ("" if rule["active"] else " (switched off: answers may break it)"),
+            *(f"{rule[name]:,}" for name in ("rows", "support", "exceptions")),
+        ]
+        for rule in rules.to_dict("records")
+    ]
+    return ReportTable("Rules learned from the table", columns, lines)
 
 
 def _known(answers: pd.DataFrame, name: str) -> FloatArray:

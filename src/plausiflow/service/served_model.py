@@ -95,6 +95,7 @@ class ServedModel:
             "confidence": self.explainer.confidence,
             "model": self.model.description,
             "rules": [str(rule) for rule in rules],
+            "learned_rules": self.explainer.learned_rules.to_frame().to_dict("records"),
             "features": [self._describe(feature, feature.name in immutable) for feature in features],
             "typical": {feature.name: _typical_value(feature) for feature in features},
         }

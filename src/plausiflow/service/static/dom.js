@@ -32,8 +32,11 @@ export function icon(name) {
   return draw("svg", { class: "icon", viewBox: "0 0 18 18", "aria-hidden": "true" }, draw("path", { d: ICONS[name] }));
 }
 
-const RULES = "Immutable|Increasing|Decreasing|Range|Allowed|Linear|MaxChanges";
-const CODE = new RegExp(String.raw`\x60([^\x60]*)\x60|((?:${RULES})\((?:"(?:[^"\\]|\\.)*"|[^()"])*\))`);
+const RULES = "Immutable|Increasing|Decreasing|Range|Allowed|Linear|Equal|Implies|WhenChanged|GridStep|Price|MaxChanges"
+  + "|Determines|NeverTogether";
+const FLAT = String.raw`"(?:[^"\\]|\\.)*"|[^()"]`;
+// The arguments of a rule may be another rule, as in WhenChanged("job", Equal("tenure", "0")).
+const CODE = new RegExp(String.raw`\x60([^\x60]*)\x60|((?:${RULES})\((?:${FLAT}|\((?:${FLAT})*\))*\))`);
 
 /** Return text in which rules and parts between backticks are formatted as code. */
 export function marked(text) {

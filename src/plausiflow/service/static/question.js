@@ -2,7 +2,11 @@
 
 import { make, marked } from "./dom.js";
 import { shareOf } from "./prediction.js";
-import { levelText, listed, percent, spaced } from "./format.js";
+import { counted, levelText, listed, percent, spaced } from "./format.js";
+
+/** Return a learned rule with its evidence. */
+const learnedItem = ({ description, rows, exceptions }) => make("li", null, make("code", null, description),
+  ` (${rows.toLocaleString("en")} rows, ${counted(exceptions, "exception")})`);
 
 const MOST_BUTTONS = 4, MOST_ANSWERS = 6, ANSWERS = 3;
 
@@ -68,11 +72,13 @@ export class Question {
   }
 
   makeRules() {
-    const { rules } = this.model;
-    const list = rules.length ? make("ul", null, rules.map((rule) => make("li", null, make("code", null, rule))))
-      : make("p", null, "None: every feature may change.");
+    const { rules } = this.model, learned = this.model.learned_rules.filter((rule) => rule.active);
+    const item = (text) => make("li", null, make("code", null, text));
+    const list = rules.length ? make("ul", null, rules.map(item)) : make("p", null, "None: every feature may change.");
     const model = make("p", { class: "quiet" }, "Model: ", marked(this.model.model));
-    return make("details", { class: "rules" }, make("summary", null, "Rules that always hold"), list, model);
+    const parts = [make("summary", null, "Rules that always hold"), list];
+    if (learned.length) parts.push(make("p", null, "Learned from the table:"), make("ul", null, learned.map(learnedItem)));
+    return make("details", { class: "rules" }, parts, model);
   }
 
   /** Select the most likely outcome that is not predicted, unless the user has chosen one. */
