@@ -1,6 +1,6 @@
 r"""Learn relations between numbers: one at most another, and columns that are computed from others.
 
-``a <= b`` is tested like every rule (:mod:`plausiflow.constraints.evidence`), against the chance that a value
+``a <= b`` is tested like every rule (:mod:`plausiflow.tables.evidence`), against the chance that a value
 of one column exceeds a value of the other, each drawn from its own column.
 
 Equalities are multiples (``a = k b + c``), sums and differences of two columns, and sums with small whole
@@ -18,14 +18,13 @@ from itertools import combinations
 import numpy as np
 
 from plausiflow.constraints.clauses import special_values
-from plausiflow.constraints.evidence import EXCEPTIONS, Evidence
 from plausiflow.constraints.implies import Implies
 from plausiflow.constraints.learned import LearnedRule
 from plausiflow.constraints.linear import Relation
 from plausiflow.constraints.linear_rules import Equal, Linear
 from plausiflow.constraints.mined_states import quoted_name
 from plausiflow.constraints.rule import Rule
-from plausiflow.tables import Feature, FloatArray
+from plausiflow.tables import EXCEPTIONS, Evidence, Feature, FloatArray
 
 SAMPLE, SHUFFLES, LARGEST = 64, 5, 12
 CORRELATED = 0.99

@@ -1,12 +1,14 @@
 r"""Learn which states of columns go together: implications, pairs that never occur, hierarchies.
 
 States are the levels of categories, the special values of numbers, "any other number" and "missing". One
-sparse product of the one-hot states counts all pairs at once. :mod:`plausiflow.constraints.evidence` has the
+sparse product of the one-hot states counts all pairs at once. :mod:`plausiflow.tables.evidence` has the
 test of a rule.
 
-A pair of states that no row has, although independence leads one to expect :math:`e \ge 5`, is *unseen* even
-if it is no rule. The threshold on e rises until the expected number of pairs that are unseen by chance,
-:math:`\sum e^{-e}`, is at most one.
+A pair of states that no row has is *unseen* even if it is no rule. If the columns were independent, with
+:math:`e` rows expected, no row would have the pair with probability :math:`(1 - e / n)^n \le \exp(-e)`. Pairs
+are tried from the largest e on, which the counts of each column settle, as long as these probabilities add up
+to at most :math:`\alpha = 0.05`: this is Bonferroni's correction, so the chance of any pair that is unseen by
+chance alone is at most 5 %. With one pair, e must be at least 3; with a thousand of about equal size, 10.
 """
 
 from __future__ import annotations
@@ -20,15 +22,13 @@ import numpy as np
 from scipy import sparse
 
 from plausiflow.constraints.clauses import FREE, State, feature_states, special_values
-from plausiflow.constraints.evidence import Evidence
 from plausiflow.constraints.grammar import MAX_LENGTH, RESERVED
 from plausiflow.constraints.implies import Implies
 from plausiflow.constraints.known_pairs import Determines, NeverTogether, Pair
 from plausiflow.constraints.learned import LearnedRule
 from plausiflow.constraints.rule import Rule
-from plausiflow.tables import Feature, FloatArray, IntArray, Layout, Mask
+from plausiflow.tables import FAMILY_ERROR, Evidence, Feature, FloatArray, IntArray, Layout, Mask
 
-FEWEST_EXPECTED = 5.0
 _PLAIN_NAME = re.compile(r"[^\W\d][\w.]*")
 
 
@@ -198,9 +198,8 @@ class StateMiner:
 
     def _unseen(self) -> None:
         expected = np.triu(self.totals[:, None] * self.totals[None] / self.n) * self.apart
-        sizes = np.sort(expected[expected >= FEWEST_EXPECTED])[::-1]
-        by_chance = np.cumsum(np.exp(-sizes))
-        least = sizes[by_chance <= 1].min(initial=np.inf)
+        sizes = np.sort(expected[expected > 0])[::-1]
+        least = sizes[np.cumsum(np.exp(-sizes)) <= FAMILY_ERROR].min(initial=np.inf)
         unseen = (self.counts == 0) & (expected >= least) & ~self.covered
         pairs = tuple(self._pair(a, b) for a, b in np.argwhere(unseen).tolist())
         if pairs:

@@ -8,16 +8,12 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from plausiflow.constraints.evidence import Evidence
 from plausiflow.constraints.learned import LearnedRules
 from plausiflow.constraints.mined_numbers import NumberMiner
 from plausiflow.constraints.mined_states import StateMiner
 from plausiflow.constraints.problems import find_problems
 from plausiflow.constraints.rule import Rule
-from plausiflow.tables import Encoder, read_numbers
-
-MOST_ROWS = 50_000
-"""Rows that rules are learned from, the first ones of a random order: more would show no other rules."""
+from plausiflow.tables import Encoder, Evidence, read_numbers, rows_to_read
 
 
 def learn_rules(
@@ -32,8 +28,8 @@ def learn_rules(
         given: Rules of the user, which come first.
         random_state: Seed of samples of rows.
     """
-    if len(frame) > MOST_ROWS:
-        some = np.sort(np.random.default_rng(random_state).permutation(len(frame))[:MOST_ROWS])
+    some = rows_to_read(len(frame), len(encoder.layout.blocks), random_state)
+    if len(some) < len(frame):
         frame, x = frame.iloc[some], x[some]
     features = {feature.name: feature for feature in encoder.schema.features}
     layout = encoder.layout

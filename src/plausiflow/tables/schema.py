@@ -17,6 +17,7 @@ from plausiflow.tables.families import common_kinds
 from plausiflow.tables.features import KINDS, CellValue, Feature, Kind
 from plausiflow.tables.grids import MAX_DECIMALS, decimals_of
 from plausiflow.tables.inference import describe
+from plausiflow.tables.revealed import reveal_special
 
 __all__ = ["Feature", "Kind", "Schema", "SchemaWarning", "frame_problems"]
 
@@ -95,6 +96,7 @@ class Schema:
         settled = {*kinds, *orders, *special, *steps}
         alike, family_notes = common_kinds(frame, [f for f in features if f.name not in settled])
         features = [describe(frame[f.name], alike[f.name])[0] if f.name in alike else f for f in features]
+        features = _with_revealed(frame, features, special, fine)
         for note in notes + family_notes:
             warnings.warn(note, SchemaWarning, stacklevel=2)
         return cls(tuple(features))
@@ -118,6 +120,23 @@ class Schema:
     def from_dict(cls, entry: Mapping[str, Any]) -> Schema:
         """Return the schema that ``to_dict`` wrote."""
         return cls(tuple(Feature.from_dict(feature) for feature in entry["features"]))
+
+
+def _with_revealed(
+    frame: pd.DataFrame,
+    features: list[Feature],
+    special: Mapping[str, Sequence[float]],
+    steps: Mapping[str, float],
+) -> list[Feature]:
+    """Return the features with the special values that other columns reveal, unless the user named some."""
+    names = [f.name for f in features if f.is_number and f.name not in special]
+    more = reveal_special(frame, features, names)
+    return [
+        describe(
+            frame[f.name], f.kind, special=(*f.special, *more[f.name]), step=steps.get(f.name)
+        )[0] if f.name in more else f
+        for f in features
+    ]  # fmt: skip
 
 
 def frame_problems(frame: object) -> list[str]:

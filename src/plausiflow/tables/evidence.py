@@ -21,12 +21,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binom, chi2
 
-from plausiflow.tables import Mask
+from plausiflow.tables.cells import Mask
 
 FAMILY_ERROR = 0.05
 EXCEPTIONS = 1 / 2000
 """Tolerated share of exceptions: data errors occur, and a rule that one in a thousand rows breaks is none."""
 RARER, CONFIDENCE = 10.0, 0.95
+FEWEST_ROWS = 30
+"""No rule about fewer rows is accepted: without exceptions, 95 % confidence needs 30 expected ones."""
 
 
 @dataclass(frozen=True)
