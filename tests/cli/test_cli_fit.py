@@ -182,3 +182,15 @@ def test_many_learned_rules_are_cut_but_not_those_that_are_off(capsys):
     assert lines[0] == "Rules learned from the table: 10"
     assert [line.endswith("switched off") for line in lines[1:6]] == [True, True, False, False, False]
     assert lines[6].startswith("  and 5 more")
+
+
+def test_a_step_with_odd_values_is_noted_once(sums, tmp_path, brief):
+    table = pd.read_csv(sums).assign(limit=lambda t: 500 * (1 + t["net"] // 3))
+    table.loc[0, "limit"] = 1234
+    table.to_csv(tmp_path / "t.csv", index=False)
+    told = done("fit", tmp_path / "t.csv", "--target", "good", "--train", "logistic", "--hold-out", 0,
+                "--out", tmp_path / "e", *QUICK)  # fmt: skip
+    note = "Note: `limit` is treated as multiples of 500, although 1 of 400 rows has another value"
+    assert told.stderr.count(note) == 1
+    assert told.stderr.count("Note: `limit`") == 1
+    assert note.removeprefix("Note: ") in str(Explainer.load(tmp_path / "e").encoder_.schema)

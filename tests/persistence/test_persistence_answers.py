@@ -61,6 +61,7 @@ def test_a_loaded_explainer_is_the_fitted_one_in_every_tensor(name, saved, fitte
     assert torch.equal(before.engine_.cost_model.weights, after.engine_.cost_model.weights)
     assert before.engine_.rules.constraints == after.engine_.rules.constraints
     assert before.encoder_.schema == after.encoder_.schema
+    assert before.encoder_.schema.notes == after.encoder_.schema.notes
 
 
 @pytest.mark.parametrize("name", ["network", "lightgbm", "boosted numbers"])

@@ -33,6 +33,7 @@ DOCUMENTS = {
     "no feature": (lambda d: d["rules"].append({"rule": "Increasing", "feature": ""}), "constraints"),
     "a range upside down": (lambda d: d["schema"]["features"][0].update(minimum=1e9), "not a valid feature"),
     "a feature twice": (lambda d: d["schema"]["features"].append(d["schema"]["features"][0]), "same name"),
+    "notes that are no texts": (lambda d: d["schema"].update(notes=[1]), "`notes` of the schema must be"),
     "no schema": (lambda d: d.pop("schema"), "its parts do not fit"),
     "fewer columns": (lambda d: d["schema"]["features"].pop(), "its parts do not fit|must"),
     "other thresholds": (lambda d: d["plausibility"].update(aggregation="min"), "scores of synthetic rows"),

@@ -1,5 +1,7 @@
 """Every result has a page of limited size; notebooks show tables of results and explainers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -102,4 +104,7 @@ def test_an_explainer_shows_what_it_knows():
     assert facts["data"].startswith("10 features (9 integer, 1 category): c0, c1,")
     assert facts["data"].endswith("and 2 more")
     assert facts["resolved as"] == explainer.model_.description
+    assert "notes" not in facts
+    explainer.encoder_ = Encoder(replace(encoder.schema, notes=("`c1` has <odd> values.",)))
+    assert "`c1` has &lt;odd&gt; values." in explainer._repr_html_()
     assert not page.all("script")

@@ -1,6 +1,8 @@
 """Grids as people see them: odd values, declared steps, codes and families."""
 
+import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -81,12 +83,36 @@ def test_numbers_that_are_codes_have_their_values_as_levels():
     assert feature_of(RNG.integers(0, 12, 400)).kind == "integer"  # no gaps
 
 
+def test_a_step_that_odd_values_break_is_noted_with_a_setting_that_undoes_it():
+    values = np.append(RNG.integers(1, 40, 400) * 500, [1234, 77])
+    schema = Schema.infer(pd.DataFrame({"a": values}))
+    (note,) = schema.notes
+    assert note.startswith("`a` is treated as multiples of 500, although 2 of 402 rows have other values")
+    assert note.endswith("set steps={'a': 1}.")
+    assert "Note: `a` is" in str(schema)
+    again = Schema.infer(pd.DataFrame({"a": values}), steps={"a": 1})
+    assert (again.feature("a").step, again.notes) == (1, ())
+    (note,) = Schema.infer(pd.DataFrame({"a": np.append(values / 4, 1 / 3)})).notes
+    assert note.endswith("3 of 403 rows have other values: an answer that changes it has a multiple. "
+                         "If that is wrong, set kinds={'a': 'continuous'}.")  # fmt: skip
+    assert Schema.infer(pd.DataFrame({"a": values[:400]})).notes == ()
+
+
+def test_notes_are_kept_in_json_and_do_not_make_schemas_differ():
+    frame = pd.DataFrame({"a": np.append(RNG.integers(1, 40, 400) * 500, 1234)})
+    schema = Schema.infer(frame)
+    again = Schema.from_dict(json.loads(json.dumps(schema.to_dict())))
+    assert again.notes == schema.notes != ()
+    assert replace(schema, notes=()) == schema
+
+
 def test_columns_of_one_family_have_one_kind():
     frame = pd.DataFrame({f"status_{i}": RNG.integers(-2, 8, 600) for i in range(1, 6)})
     frame["status_6"] = RNG.integers(-2, 10, 600)
     frame["size_1"], frame["size_2"] = RNG.integers(0, 3, 600), RNG.integers(0, 9000, 600)
-    with pytest.warns(SchemaWarning, match="`status_6` is treated as 'ordered'"):
+    with pytest.warns(SchemaWarning, match="`status_6` is treated as 'ordered'") as caught:
         schema = Schema.infer(frame)
+    assert schema.notes == tuple(str(warning.message) for warning in caught)
     assert {schema.feature(f"status_{i}").kind for i in range(1, 7)} == {"ordered"}
     assert [schema.feature(name).kind for name in ("size_1", "size_2")] == ["ordered", "integer"]
     with warnings.catch_warnings():

@@ -173,7 +173,7 @@ def fit(
     _print_table(data, x, y)
     for rule in file.constraints:
         typer.echo(f"Rule: {rule}")
-    with warnings_as_notes():
+    with warnings_as_notes() as printed:
         if model is None:
             inputs = _train_model(x, y, train, hold_out, explainer)
         else:
@@ -182,6 +182,10 @@ def fit(
         explainer.fit(inputs.x, inputs.y)
         _switch_off(explainer, switch_off or ())
         explainer.save(out)
+    assert explainer.encoder_ is not None
+    for note in explainer.encoder_.schema.notes:
+        if note not in printed:
+            print_note(note)
     _print_model(explainer, inputs)
     _print_learned_rules(explainer.learned_rules)
     megabytes = sum(path.stat().st_size for path in out.iterdir()) / 1e6

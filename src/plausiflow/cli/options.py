@@ -53,14 +53,16 @@ POLICIES = ("opposite", "runner_up", "other")
 
 
 @contextmanager
-def warnings_as_notes() -> Iterator[None]:
-    """Print warnings of the library as notes on standard error."""
+def warnings_as_notes() -> Iterator[set[str]]:
+    """Print warnings of the library as notes on standard error; the set has their texts in the end."""
+    printed: set[str] = set()
     with warnings.catch_warnings(record=True) as caught:
         for kind in _NOTES:
             warnings.simplefilter("always", kind)
-        yield
+        yield printed
     for text in dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, _NOTES)):
         print_note(text)
+        printed.add(text)
     for warning in caught:
         if not issubclass(warning.category, _NOTES):
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)

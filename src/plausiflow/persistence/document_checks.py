@@ -31,7 +31,7 @@ def check_sizes(settings: Any, state: TensorDict) -> None:  # noqa: ANN401  (any
 
 
 def check_schema(schema: Any) -> None:  # noqa: ANN401
-    """Raise unless every feature has the right fields of the right types, and names are unique."""
+    """Raise unless features have the right fields and types, names are unique and notes are texts."""
     features = schema["features"]
     for feature in features:
         levels, special = feature["levels"], feature["special"]
@@ -47,6 +47,9 @@ def check_schema(schema: Any) -> None:  # noqa: ANN401
         valid = valid and special == sorted(set(special))
         if not valid or (feature["kind"] in _WITH_LEVELS and not levels):
             raise ValueError(f"this is not a valid feature: {str(feature)[:200]}")
+    notes = schema["notes"]
+    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+        raise ValueError(f"`notes` of the schema must be a list of texts: {str(notes)[:200]}")
     if len({feature["name"] for feature in features}) < len(features):
         raise ValueError("two columns have the same name")
 

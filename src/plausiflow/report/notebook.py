@@ -45,6 +45,8 @@ def explainer_table(explainer: Any) -> str:  # noqa: ANN401
         facts["resolved as"] = [str(model.description)]
         facts[explainer.outcome_] = [_name_list([str(label) for label in model.labels]) or "a number"]
         facts["data"] = [_describe_features(encoder.schema.features)]
+        if encoder.schema.notes:
+            facts["notes"] = list(encoder.schema.notes)
     facts["rules"] = list(map(str, explainer.constraints)) or ["none"]
     learned = [rule.text for rule in explainer.learned_rules]
     if learned:

@@ -18,6 +18,7 @@ Kind = Literal["continuous", "integer", "boolean", "category", "ordered", "const
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 CellValue: TypeAlias = str | bool | int | float
+LEVELS_SHOWN = 8
 Dtype: TypeAlias = np.dtype[Any] | ExtensionDtype
 
 
@@ -94,6 +95,27 @@ class Feature:
         if self.step:
             low, high = round(low / self.step) * self.step, round(high / self.step) * self.step
         return Scale(minimum=low, maximum=high, step=self.step, log=self.log)
+
+    @property
+    def description(self) -> str:
+        """The kind and the values of the column, in words.
+
+        Example:
+            >>> Feature(name="age", kind="integer", dtype=np.dtype(int), maximum=99, step=1).description
+            'integer, 0 to 99 in steps of 1'
+        """
+        text: str = self.kind
+        if self.is_number:
+            text += f", {self.minimum:,.10g} to {self.maximum:,.10g}"
+            text += f" in steps of {self.step:g}" if self.step else ""
+            special = ", ".join(f"{value:g}" for value in self.special)
+            text += f"; special values: {special}" if special else ""
+        elif self.levels:
+            shown = ", ".join(map(repr, self.levels[:LEVELS_SHOWN]))
+            more = len(self.levels) - LEVELS_SHOWN
+            text += f", {len(self.levels)} levels: " if self.has_levels else ": "
+            text += shown + (f" and {more} more" if more > 0 else "")
+        return text + ("; may be missing" if self.can_miss else "")
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON object that keeps the types of levels and the dtype.

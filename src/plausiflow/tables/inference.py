@@ -58,16 +58,17 @@ def describe(
     order: Sequence[CellValue] | None = None,
     special: Sequence[float] | None = None,
     step: float | None = None,
-) -> tuple[Feature, str | None]:
-    """Return the feature of a column, and a warning if its inferred kind may be wrong.
+) -> tuple[Feature, str | None, str | None]:
+    """Return the feature of a column, a warning if its kind may be wrong, and a note if its step may be.
 
     ``kind`` is the kind that the user chose, or None to infer it; ``order`` are the levels of an ordered
     category, lowest first; ``special`` and ``step`` are the special values and the
     step of a number, or None to find them.
     """
-    name, can_miss, warning = str(cells.name), bool(is_missing(cells).any()), None
+    name, can_miss = str(cells.name), bool(is_missing(cells).any())
+    warning = note = None
     if kind == "identifier":
-        return Feature(name=name, kind=kind, dtype=cells.dtype, can_miss=can_miss), None
+        return Feature(name=name, kind=kind, dtype=cells.dtype, can_miss=can_miss), None, None
     column = _Column(cells, special, step)
     if kind is None:
         kind, warning = ("ordered", None) if order is not None else _guess(column)
@@ -78,6 +79,8 @@ def describe(
     details: dict[str, Any] = {}
     if kind in ("continuous", "integer"):
         details = _number(column, on_grid=kind == "integer")
+        if kind == "integer" and step is None:
+            note = _odd_values(column)
     elif special or step is not None:
         setting = "special" if special else "steps"
         raise column.problem(f"cannot be in `{setting}`: {_no_number(kind, setting)}")
@@ -85,7 +88,7 @@ def describe(
         levels = tuple(_ordered_levels(column, order))
         counts = [column.spellings[level_key(level)][1] for level in levels]
         details = {"levels": levels, "filling": levels[int(np.argmax(counts))]}
-    return Feature(name=name, kind=kind, dtype=cells.dtype, can_miss=can_miss, **details), warning
+    return Feature(name=name, kind=kind, dtype=cells.dtype, can_miss=can_miss, **details), warning, note
 
 
 class _Column:
@@ -178,6 +181,15 @@ class _Column:
             return self._step, decimals_of(self._step) or 0
         dtype, own = float_dtype(self.cells.dtype), self.ordinary
         return find_common_grid(self.numbers[own], self.counts[own], dtype)
+
+    @cached_property
+    def kept(self) -> Mask:
+        """Which of its ordinary numbers are on the grid."""
+        assert self.grid is not None
+        values = self.numbers[self.ordinary]
+        with np.errstate(over="ignore"):
+            rounded = round_to_grid(values, *self.grid).astype(float_dtype(self.cells.dtype))
+        return np.asarray(rounded == values)
 
     @cached_property
     def is_code(self) -> bool:
@@ -294,17 +306,15 @@ def _number(column: _Column, *, on_grid: bool) -> dict[str, Any]:
     A tail is heavy if no value is negative and the largest is more than 10 times the median of the positive
     values: on a linear scale, half of these would share a tenth of the range.
     """
-    values, dtype = column.numbers[column.ordinary], float_dtype(column.cells.dtype)
+    values = column.numbers[column.ordinary]
     minimum, maximum = float(values.min()), float(values.max())
     if not np.isfinite(maximum - minimum):
         raise column.problem(f"ranges from {minimum} to {maximum}, which is too wide for a float. Rescale it")
     step, decimals = column.grid if on_grid and column.grid is not None else (0.0, 0)
     if step:
         # The range is that of the values on the grid; a declared step may have none.
-        with np.errstate(over="ignore"):
-            kept = round_to_grid(values, step, decimals).astype(dtype) == values
-        if kept.any():
-            minimum, maximum = float(values[kept].min()), float(values[kept].max())
+        if column.kept.any():
+            minimum, maximum = float(values[column.kept].min()), float(values[column.kept].max())
         else:
             minimum, maximum = np.ceil(minimum / step) * step, np.floor(maximum / step) * step
         if minimum > maximum:
@@ -322,6 +332,21 @@ def _number(column: _Column, *, on_grid: bool) -> dict[str, Any]:
         "special": column.special,
         "filling": _filling(column, float(ends[2])),
     }
+
+
+def _odd_values(column: _Column) -> str | None:
+    """Return a note if some rows are not on the grid that the others have."""
+    if column.grid is None or column.kept.all():
+        return None
+    name, (step, _) = column.cells.name, column.grid
+    exact = find_grid(column.numbers[column.ordinary], float_dtype(column.cells.dtype))
+    odd = int(column.counts[column.ordinary][~column.kept].sum())
+    setting = f"steps={{{name!r}: {exact[0]:g}}}" if exact else f"kinds={{{name!r}: 'continuous'}}"
+    return (
+        f"`{name}` is treated as multiples of {step:g}, although {odd:,} of {column.present:,} rows "
+        f"{'has another value' if odd == 1 else 'have other values'}: an answer that changes it has a "
+        f"multiple. If that is wrong, set {setting}."
+    )
 
 
 def _filling(column: _Column, median: float) -> float:

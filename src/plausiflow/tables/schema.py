@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
 from numbers import Real
@@ -28,15 +28,28 @@ class SchemaWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Schema:
-    """The features of a table, in the order of its columns.
+    """The features of a table, in the order of its columns; ``print`` shows a line for each.
+
+    Attributes:
+        features: The features.
+        notes: What was inferred and may be wrong: a column that is treated as an identifier or as codes, like
+            the other columns of its family, or as multiples of a step in spite of odd values.
 
     Example:
         >>> frame = pd.DataFrame({"income": [1200, 800, 3100], "job": ["none", "clerk", "clerk"]})
         >>> [(feature.name, feature.kind, feature.step) for feature in Schema.infer(frame).features]
         [('income', 'integer', 100.0), ('job', 'category', 0.0)]
+        >>> print(Schema.infer(frame))
+        income: integer, 800 to 3,100 in steps of 100
+        job: category, 2 levels: 'clerk', 'none'
     """
 
     features: tuple[Feature, ...]
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    def __str__(self) -> str:
+        lines = [f"{feature.name}: {feature.description}" for feature in self.features]
+        return "\n".join(lines + [f"Note: {note}" for note in self.notes])
 
     @classmethod
     def infer(
@@ -66,7 +79,8 @@ class Schema:
             InvalidInputError: The frame, a column or a setting cannot be used; the message lists all.
 
         Warns:
-            SchemaWarning: A column is treated as an identifier or as codes, or like its family.
+            SchemaWarning: A column is treated as an identifier or as codes, or like its family; the ``notes``
+                of the schema say so, too.
         """
         steps = dict(steps or {})
         kinds, orders, special = dict(kinds or {}), dict(orders or {}), dict(special or {})
@@ -80,26 +94,28 @@ class Schema:
         known = {name: kind for name, kind in kinds.items() if kind in KINDS}
         listed = {name: values for name, values in special.items() if _are_numbers(values)}
         fine = {name: step for name, step in steps.items() if _is_step(step)}
-        notes: list[str] = []
+        texts: dict[str, list[str | None]] = {}  # a warning and a note for each column
         for name in frame.columns if len(frame) else ():
             try:
-                feature, note = describe(
+                feature, *texts[name] = describe(
                     frame[name], known.get(name), orders.get(name), listed.get(name), fine.get(name)
                 )
             except InvalidInputError as error:
                 problems.append(str(error).rstrip("."))
                 continue
             features.append(feature)
-            notes += [note] if note else []
         if problems:
             raise _unusable(problems)
         settled = {*kinds, *orders, *special, *steps}
-        alike, family_notes = common_kinds(frame, [f for f in features if f.name not in settled])
-        features = [describe(frame[f.name], alike[f.name])[0] if f.name in alike else f for f in features]
-        features = _with_revealed(frame, features, special, fine)
-        for note in notes + family_notes:
-            warnings.warn(note, SchemaWarning, stacklevel=2)
-        return cls(tuple(features))
+        alike, family_warnings = common_kinds(frame, [f for f in features if f.name not in settled])
+        for position, feature in enumerate(features):
+            if feature.name in alike:
+                features[position], *texts[feature.name] = describe(frame[feature.name], alike[feature.name])
+        _add_revealed(frame, features, texts, special, fine)
+        doubts = [*(warning for warning, _ in texts.values() if warning), *family_warnings]
+        for warning in doubts:
+            warnings.warn(warning, SchemaWarning, stacklevel=2)
+        return cls(tuple(features), (*doubts, *(note for _, note in texts.values() if note)))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -114,29 +130,30 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON object that keeps the types of levels and the dtypes."""
-        return {"features": [feature.to_dict() for feature in self.features]}
+        return {"features": [feature.to_dict() for feature in self.features], "notes": list(self.notes)}
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Schema:
         """Return the schema that ``to_dict`` wrote."""
-        return cls(tuple(Feature.from_dict(feature) for feature in entry["features"]))
+        features = tuple(Feature.from_dict(feature) for feature in entry["features"])
+        return cls(features, tuple(entry["notes"]))
 
 
-def _with_revealed(
+def _add_revealed(
     frame: pd.DataFrame,
     features: list[Feature],
+    texts: dict[str, list[str | None]],
     special: Mapping[str, Sequence[float]],
     steps: Mapping[str, float],
-) -> list[Feature]:
-    """Return the features with the special values that other columns reveal, unless the user named some."""
+) -> None:
+    """Give features the special values that other columns reveal, unless the user named some."""
     names = [f.name for f in features if f.is_number and f.name not in special]
     more = reveal_special(frame, features, names)
-    return [
-        describe(
-            frame[f.name], f.kind, special=(*f.special, *more[f.name]), step=steps.get(f.name)
-        )[0] if f.name in more else f
-        for f in features
-    ]  # fmt: skip
+    for position, feature in enumerate(features):
+        if feature.name in more:
+            values, step = (*feature.special, *more[feature.name]), steps.get(feature.name)
+            described = describe(frame[feature.name], feature.kind, special=values, step=step)
+            features[position], *texts[feature.name] = described
 
 
 def frame_problems(frame: object) -> list[str]:
