@@ -19,6 +19,24 @@ def test_alternatives_are_all_answers_by_label_and_rank():
     assert_frame_equal(found.reset_index(drop=True), loans()["answers"])
 
 
+def test_all_ranks_of_all_rows_are_one_table_with_costs():
+    parts = loans()
+    result = build(**parts)
+    table = result.to_frame()
+    features = list(parts["rows"].columns)
+    assert list(table.columns[:6]) == ["row", "rank", "status", "reason", "predicted", "target"]
+    assert list(table.columns[6 : 6 + len(features)]) == features
+    assert list(table.columns[6 + len(features) :]) == ["cost", "probability", "score", "judged"]
+    assert table["row"].tolist() == ["Ann", "Ann", "Bob", "Cid"]
+    assert table["rank"].tolist() == [1, 2, pd.NA, 1]
+    answered = table[table["rank"].notna()]
+    np.testing.assert_array_equal(answered["cost"], result.figures["cost"])
+    assert_frame_equal(
+        answered[features].reset_index(drop=True).astype(parts["answers"].dtypes.to_dict()), parts["answers"]
+    )
+    assert table.loc[2, features].isna().all()
+
+
 def test_an_index_of_several_levels_is_kept():
     parts = loans()
     index = pd.MultiIndex.from_tuples([("a", 1), ("a", 2), ("b", 1)], names=["bank", None])

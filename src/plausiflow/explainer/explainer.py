@@ -26,6 +26,7 @@ from plausiflow.explainer.settings import FittedWith, current_settings, refresh
 from plausiflow.explainer.switching import switch_off, switch_on
 from plausiflow.explanations import (
     Explanations,
+    drop_unsteady,
     held_out_percentiles,
     measure_counterfactuals,
     metrics_context,
@@ -288,6 +289,7 @@ class Explainer:
         """Return the result; ``before``: the model's predictions for the rows, its calls and rows by then."""
         (read, calls, asked), (encoder, model, fitted) = before, self._fitted()
         figures = measure_counterfactuals(request, found, model, engine, self.judges_)
+        found, figures = drop_unsteady(found, figures, relaxed=request.relaxed)
         return Explanations(
             rows=request.frame,
             answers=found.decoded,

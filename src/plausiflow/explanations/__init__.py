@@ -13,10 +13,12 @@ from plausiflow.explanations.measures import (
 )
 from plausiflow.explanations.realism import RealismJudge
 from plausiflow.explanations.result import Explanations
+from plausiflow.explanations.steadiness import drop_unsteady
 from plausiflow.explanations.summary import Summary
 
 __all__ = [
-    "ROW", "Explanation", "Explanations", "RealismJudge", "Summary", "answer_table", "find_changes",
-    "held_out_percentiles", "json_column", "json_parts", "json_value", "measure_counterfactuals",
-    "metrics_context", "realism_judge", "verdict_table", "whole_floats_to_integers",
+    "ROW", "Explanation", "Explanations", "RealismJudge", "Summary", "answer_table", "drop_unsteady",
+    "find_changes", "held_out_percentiles", "json_column", "json_parts", "json_value",
+    "measure_counterfactuals", "metrics_context", "realism_judge", "verdict_table",
+    "whole_floats_to_integers",
 ]  # fmt: skip

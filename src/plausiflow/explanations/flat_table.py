@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from plausiflow.explanations.result import Explanations
 from plausiflow.tables import CellValue, Feature
+
+if TYPE_CHECKING:
+    from plausiflow.explanations.result import Explanations
 
 ROW = "row"
 _VERDICTS = ["status", "reason", "predicted", "target"]

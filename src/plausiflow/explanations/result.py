@@ -20,6 +20,7 @@ from plausiflow.errors import InvalidInputError
 from plausiflow.explanations import checks
 from plausiflow.explanations.changes import Changes, find_changes, relative_moves
 from plausiflow.explanations.explanation import Explanation, extract_row
+from plausiflow.explanations.flat_table import answer_table
 from plausiflow.explanations.formatting import FeatureFormatter
 from plausiflow.explanations.json_output import json_parts
 from plausiflow.explanations.measures import result_metrics
@@ -170,7 +171,11 @@ class Explanations:
 
     @cached_property
     def alternatives(self) -> pd.DataFrame:
-        """All answers, in the order of ``figures``; the index is the row's label and the rank, from 1."""
+        """All answers, in the order of ``figures``; the index is the row's label and the rank, from 1.
+
+        The columns and their dtypes are those of ``rows``, so that a model can predict them; ``to_frame`` has
+        costs, too.
+        """
         labels = self.rows.index.take(self.of)
         names = [name or ("row" if labels.nlevels == 1 else name) for name in labels.names]
         levels = [labels.get_level_values(level) for level in range(labels.nlevels)]
@@ -258,6 +263,15 @@ class Explanations:
         ``learned_rules_broken``; see :mod:`plausiflow.explanations.realism`.
         """
         return result_metrics(self, variant)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return all answers of all rows in one table, of all ranks, and a line for a row without an answer.
+
+        Columns: ``row`` (its label), ``rank`` (1 for the best answer), ``status``, ``reason``, ``predicted``,
+        ``target``, the features of the answer, and ``cost``, ``probability``, ``score``, ``judged`` or
+        ``prediction``. If a feature has one of these names, the column has the prefix ``plausiflow_``.
+        """
+        return answer_table(self, pd.DataFrame(index=self.rows.index))
 
     @overload
     def to_json(self, path: None = None) -> str: ...

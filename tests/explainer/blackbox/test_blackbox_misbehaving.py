@@ -3,11 +3,15 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from blackboxes import SETTINGS, outcomes, people, probabilities, score
 from explaining import STATUSES, survives
 from plausiflow import Explainer, Immutable
 from plausiflow.errors import ModelError
+from plausiflow.explanations import drop_unsteady
+from plausiflow.search import SearchResult
+from plausiflow.search.true_model import Oracle
 
 
 def raising(frame):
@@ -111,6 +115,61 @@ def test_an_answer_that_the_last_check_does_not_confirm_is_not_called_found(chan
     assert (result.status["status"] == "infeasible").all()
     assert len(result.answers) == 0
     assert len(model.seen) > 20
+
+
+@pytest.fixture
+def nowhere_steady(monkeypatch):
+    """Let the last corners of the answers of every other row all fail."""
+    own = Oracle.stability
+
+    def stability(self, x_cf, rows, *, salt, **options):
+        shares = own(self, x_cf, rows, salt=salt, **options)
+        return shares.where(rows % 2 == 1, 0.0) if salt == 4 else shares
+
+    monkeypatch.setattr(Oracle, "stability", stability)
+
+
+def test_an_answer_that_holds_nowhere_around_itself_is_not_called_found(changing, nowhere_steady):
+    _, frame, explainer = changing
+    rows = frame[probabilities(frame) < 0.4][:4]
+    result = survives(lambda: explainer.explain(rows), 4)
+    assert result.status["status"].tolist() == ["infeasible", "found"] * 2
+    assert result.status["reason"].iloc[0].endswith("none of 32 rows a thousandth of each range away")
+    assert (result.figures["steady"] > 0).all()
+    assert result.of.tolist() == [1, 3]
+    ((miss, why),) = result[0].misses
+    assert "none of 32 rows" in why
+    assert probabilities(pd.DataFrame([miss])).iloc[0] > 0.5
+    relaxed = explainer.explain(rows, relaxed=True)
+    assert relaxed.status["status"].tolist() == ["relaxed", "found"] * 2
+    assert relaxed.figures["steady"].tolist() == [0.0, 1.0, 0.0, 1.0]
+
+
+def test_of_several_answers_only_those_that_hold_nowhere_are_left_out():
+    frame = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0]})
+    found = SearchResult(
+        status=np.array(["found", "already", "found"], dtype=object),
+        reason=np.array(["", "", ""], dtype=object),
+        of=torch.tensor([0, 0, 2, 2]),
+        x_cf=torch.arange(4.0)[:, None],
+        decoded=frame,
+        cost=torch.arange(4.0),
+        score=torch.ones(4),
+        misses=frame[:0],
+        misses_of=np.zeros(0, dtype=np.int64),
+        misses_why=[],
+    )
+    figures = pd.DataFrame({"cost": range(4), "steady": [0.0, 0.5, 0.0, 0.0]})
+    kept, left = drop_unsteady(found, figures, relaxed=False)
+    assert kept.status.tolist() == ["found", "already", "infeasible"]
+    assert (kept.of.tolist(), kept.decoded["a"].tolist()) == ([0], [1.0])
+    assert (kept.misses_of.tolist(), kept.misses["a"].tolist()) == ([2], [2.0])
+    assert left["cost"].tolist() == [1]
+    relaxed, left = drop_unsteady(found, figures, relaxed=True)
+    assert relaxed.status.tolist() == ["found", "already", "relaxed"]
+    assert (relaxed.of.tolist(), left["cost"].tolist()) == ([0, 2], [1, 2])
+    same, _ = drop_unsteady(found, figures.drop(columns="steady"), relaxed=False)
+    assert same is found
 
 
 def test_a_model_that_is_gone_makes_rows_invalid(changing):
