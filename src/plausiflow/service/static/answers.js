@@ -3,7 +3,7 @@
 import { breakable, make, marked } from "./dom.js";
 import { gauge } from "./gauge.js";
 import {
-  counted, formatFigure, isNumber, nats, percent, same, spaced, timesAsDense, valueText, wantedText,
+  counted, formatFigure, isNumber, nats, percent, same, timesAsDense, valueText, wantedText,
 } from "./format.js";
 
 export class Answers {
@@ -59,7 +59,7 @@ export class Answers {
     const known = new Map(this.model.features.map((feature) => [feature.name, feature]));
     const lines = names.map((name) => {
       const feature = known.get(name), [before, after] = [factual[name], values[name]];
-      return make("tr", { class: "changed" }, make("th", { scope: "row" }, breakable(spaced(name))),
+      return make("tr", { class: "changed" }, make("th", { scope: "row" }, breakable(name)),
         make("td", null, make("span", null, valueText(feature, before)), ...way(feature, before, after),
           make("mark", null, valueText(feature, after))));
     });
@@ -84,7 +84,7 @@ export class Answers {
     const own = this.model.features.filter((feature) => same(factual[feature.name], values[feature.name]));
     const lines = own.map((feature) => {
       const locked = feature.immutable || this.request.locked.includes(feature.name);
-      return make("tr", null, make("th", { scope: "row" }, breakable(spaced(feature.name))),
+      return make("tr", null, make("th", { scope: "row" }, breakable(feature.name)),
         make("td", { "data-kept": feature.name }, valueText(feature, values[feature.name])),
         make("td", { class: "quiet" }, locked ? "locked" : ""));
     });

@@ -1,6 +1,6 @@
 // The axes of the map: names, ticks, and descriptions of positions.
 
-import { formatFigure, levelText, percent, spaced, valueText } from "./format.js";
+import { formatFigure, levelText, percent, valueText } from "./format.js";
 
 const PARTS = 3, SMALL = 0.15;
 
@@ -17,9 +17,9 @@ export class Axis {
 
   /** Return the title, with at most `most` characters; that of a projection names the features that change most. */
   title(most = Infinity) {
-    if (this.feature) return spaced(this.description.name);
+    if (this.feature) return this.description.name;
     const parts = this.description.parts.filter((part) => Math.abs(part.share) > SMALL)
-      .map((part) => `${spaced(part.feature)} ${part.share > 0 ? "▲" : "▼"}`);
+      .map((part) => `${part.feature} ${part.share > 0 ? "▲" : "▼"}`);
     const titles = [PARTS, 2, 1].map((count) => `${this.description.name} (${parts.slice(0, count).join(", ")})`);
     return titles.find((title) => title.length <= most) ?? this.description.name;
   }
@@ -53,7 +53,7 @@ export class Axis {
       return `${formatFigure(way)} ${this.description.name}`;
     }
     const { values } = this.description;
-    return `${spaced(this.description.name)} ${valueText(this.feature, values[this.cell(share, values.length)])}`;
+    return `${this.description.name} ${valueText(this.feature, values[this.cell(share, values.length)])}`;
   }
 }
 

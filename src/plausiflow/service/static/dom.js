@@ -46,9 +46,9 @@ export function marked(text) {
   return [text.slice(0, found.index), make("code", null, found[1] ?? found[2]), ...marked(rest)];
 }
 
-/** Return a name that may be broken at the start of a word, as in NumTradesOpen. */
+/** Return a name that may be broken at the start of a word, as in NumTradesOpen or credit_score. */
 export function breakable(name) {
-  return name.split(/(?<=[a-z0-9])(?=[A-Z])/).flatMap((word, i) => (i ? [make("wbr"), word] : [word]));
+  return name.split(/(?<=[a-z0-9])(?=[A-Z])|(?<=_)/).flatMap((word, i) => (i ? [make("wbr"), word] : [word]));
 }
 
 /** Return a function that calls `call` once, some milliseconds after the last of several quick calls. */

@@ -1,7 +1,7 @@
 // The row: an input and a lock for each feature, and a range for numbers.
 
 import { breakable, icon, make } from "./dom.js";
-import { MISSING, hasLevels, isNumber, levelText, same, spaced, valueText } from "./format.js";
+import { MISSING, hasLevels, isNumber, levelText, same, valueText } from "./format.js";
 
 export class Editor {
   /** `onChange(what)` is called with "row" or "question". */
@@ -69,7 +69,7 @@ class Field {
     this.locked = feature.immutable;
     this.note = make("p", { class: "note", id: `${this.id}-note` });
     this.input = this.makeInput();
-    const name = make("label", { for: this.id, class: "name" }, breakable(spaced(feature.name)));
+    const name = make("label", { for: this.id, class: "name" }, breakable(feature.name));
     const control = make("div", { class: "control" }, this.input, this.slider);
     this.element = make("div", { class: "feature" }, name, control, this.makeTools(), this.bounds, this.note);
     this.showLock();
@@ -105,7 +105,7 @@ class Field {
   }
 
   makeRange() {
-    const { feature, id } = this, name = spaced(feature.name);
+    const { feature, id } = this, name = feature.name;
     const bound = (side, hint) => make("input", {
       id: `${id}-${side}`, type: "number", inputmode: "decimal", step: feature.step || "any",
       placeholder: valueText(feature, hint), oninput: () => this.bounded(),
@@ -198,7 +198,7 @@ class Field {
   }
 
   showLock() {
-    const { feature } = this, name = spaced(feature.name);
+    const { feature } = this, name = feature.name;
     const why = feature.immutable ? `${name} never changes: a rule of this model` : "";
     this.lock.replaceChildren(icon(this.locked ? "locked" : "open"));
     this.lock.classList.toggle("on", this.locked);

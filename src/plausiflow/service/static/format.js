@@ -6,9 +6,6 @@ export const isNumber = (feature) => ["number", "integer", "continuous"].include
 
 export const hasLevels = (feature) => ["boolean", "category", "ordered"].includes(feature.kind);
 
-/** Return the name of a feature with spaces for underscores. */
-export const spaced = (name) => name.replaceAll("_", " ");
-
 /** Return the text of a level, a label or a boolean. */
 export function levelText(value) {
   if (value === null || value === undefined) return MISSING;

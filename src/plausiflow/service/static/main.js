@@ -10,7 +10,7 @@ import { Question } from "./question.js";
 import { Prediction } from "./prediction.js";
 import { Export } from "./export.js";
 import { startTheme } from "./theme.js";
-import { counted, spaced, wantedText } from "./format.js";
+import { counted, wantedText } from "./format.js";
 
 const PREDICT_DELAY = 120, DRAW_DELAY = 350;
 
@@ -33,7 +33,7 @@ class Page {
     this.picker = new Picker(model, rows, (row) => this.editor.show(row));
     byId("typical").onclick = () => this.editor.show(model.typical);
     byId("back").onclick = () => this.editor.show(this.editor.start);
-    byId("about").textContent = `${spaced(model.outcome)} · ${model.name}`;
+    byId("about").textContent = `${model.outcome} · ${model.name}`;
     this.say("Choose what it should be, then ask.");
     this.answers.clear();
     if (rows.length) this.picker.choose(0);
@@ -129,7 +129,7 @@ class Page {
 
   show(explanation, body, started, more) {
     const found = explanation.counterfactuals, seconds = ((performance.now() - started) / 1000).toFixed(1);
-    const wanted = `${spaced(this.model.outcome)} is ${wantedText(body.target)}`;
+    const wanted = `${this.model.outcome} is ${wantedText(body.target)}`;
     const what = found.length ? `${counted(found.length, "answer")} for: ${wanted}` : `No answer for: ${wanted}`;
     this.isAnswered = true;
     this.answers.outdated = false;

@@ -5,7 +5,7 @@ import { Axis, describePoint } from "./axes.js";
 import { make, debounce } from "./dom.js";
 import { legend } from "./legend.js";
 import { Plot } from "./plot.js";
-import { hasLevels, isNumber, spaced, wantedText } from "./format.js";
+import { hasLevels, isNumber, wantedText } from "./format.js";
 
 const CELLS = 40;
 const PROJECTION = "projection", FEATURES = "features";
@@ -45,7 +45,7 @@ export class Chart {
         options.map(([value, text]) => make("option", { value }, text)));
       return [select, make("p", null, make("label", { for: id }, name), select)];
     };
-    const names = free.map((feature) => [feature.name, spaced(feature.name)]);
+    const names = free.map(({ name }) => [name, name]);
     const views = [[PROJECTION, "Plane through the answers"], [FEATURES, "Two features"]];
     const [kind, ofKind] = list("map-kind", "View", views);
     const [across, ofAcross] = list("map-across", "Across", names);

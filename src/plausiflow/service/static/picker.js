@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { make, byId } from "./dom.js";
-import { isNumber, levelText, percent, spaced, valueText } from "./format.js";
+import { isNumber, levelText, percent, valueText } from "./format.js";
 
 const BATCH = 100;
 
@@ -37,7 +37,7 @@ export class Picker {
     const cells = features.filter((feature) => feature.name in row && feature.kind !== "constant")
       .map((feature) => {
         const named = isNumber(feature) || typeof row[feature.name] !== "string";
-        return `${named ? `${spaced(feature.name)} ` : ""}${valueText(feature, row[feature.name])}`;
+        return `${named ? `${feature.name} ` : ""}${valueText(feature, row[feature.name])}`;
       });
     return [`${i + 1}`, this.predictions[i], cells.join(", ")].filter(Boolean).join(" · ");
   }

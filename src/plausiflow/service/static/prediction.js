@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { draw, make } from "./dom.js";
-import { formatFigure, levelText, percent, spaced } from "./format.js";
+import { formatFigure, levelText, percent } from "./format.js";
 
 const MOST = 6;
 
@@ -45,7 +45,7 @@ export class Prediction {
       this.element.replaceChildren(make("p", { class: "wrong" }, last.problem.replaceAll("`", "")));
       return;
     }
-    const outcome = spaced(model.outcome);
+    const { outcome } = model;
     if (!model.outcomes.length) {
       const value = make("strong", { class: "outcome" }, formatFigure(last.value));
       this.element.replaceChildren(make("p", { class: "decision" }, value, ` ${outcome}`));

@@ -2,7 +2,7 @@
 
 import { make, marked } from "./dom.js";
 import { shareOf } from "./prediction.js";
-import { counted, levelText, listed, percent, spaced } from "./format.js";
+import { counted, levelText, listed, percent } from "./format.js";
 
 /** Return a learned rule with its evidence. */
 const learnedItem = ({ description, rows, exceptions }) => make("li", null, make("code", null, description),
@@ -32,7 +32,7 @@ export class Question {
   }
 
   makeTarget() {
-    const { outcome, outcomes } = this.model, title = make("legend", null, spaced(outcome));
+    const { outcome, outcomes } = this.model, title = make("legend", null, outcome);
     if (!outcomes.length) {
       const bound = (id, name) => [make("label", { for: id }, name),
         make("input", { id, type: "number", step: "any", inputmode: "decimal", placeholder: "no bound" })];
@@ -42,7 +42,7 @@ export class Question {
     }
     if (outcomes.length > MOST_BUTTONS) {
       const options = outcomes.map((label, i) => make("option", { value: i }, levelText(label)));
-      this.list = make("select", { id: "target", "aria-label": `Wanted ${spaced(outcome)}`,
+      this.list = make("select", { id: "target", "aria-label": `Wanted ${outcome}`,
         onchange: () => { this.chosen = Number(this.list.value); } }, options);
       return make("fieldset", { class: "target" }, title, this.list);
     }
@@ -95,8 +95,8 @@ export class Question {
 
   /** Show which features are locked or have a range. */
   tell(locked, ranges) {
-    const names = Object.keys(ranges).map(spaced), parts = [];
-    if (locked.length) parts.push(`Locked: ${listed(locked.map(spaced))}.`);
+    const names = Object.keys(ranges), parts = [];
+    if (locked.length) parts.push(`Locked: ${listed(locked)}.`);
     if (names.length) parts.push(`With a range: ${listed(names)}.`);
     this.kept.textContent = parts.join(" ");
   }
