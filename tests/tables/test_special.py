@@ -202,3 +202,48 @@ def test_entering_a_special_value_costs_one_category_and_numbers_their_distance(
     weights = torch.tensor([2.0, 1.0], dtype=torch.float64)
     costs = CostModel(layout=ENCODER.layout, weights=weights)((x, codes[0]), (x_cf, codes[1]))
     assert costs.tolist() == pytest.approx([2, 2, 2 * 15 / 30, 2, 2])
+
+
+# ---------------------------------------------------------------- atoms that continue the numbers
+
+
+def counts_with(*atoms):
+    return RNG.permutation(planted(RNG.integers(1, 20, 400), *atoms))
+
+
+@pytest.mark.parametrize(
+    ("values", "special", "ends"),
+    [
+        (counts_with((0, 300)), (0.0,), (0, 19)),  # no event, one event, …
+        (counts_with((20, 300)), (20.0,), (1, 20)),
+        (counts_with((-1, 300)), (-1.0,), (1, 19)),  # two steps away
+        (counts_with((40, 300)), (40.0,), (1, 19)),
+        (RNG.permutation(planted(DAYS, (-1, 300))), (-1.0,), (0, 30)),  # a negative sentinel is no count
+        (RNG.permutation(planted(500 * RNG.integers(1, 20, 400), (0, 300))), (0.0,), (0, 9500)),
+        (RNG.permutation(planted(np.delete(np.arange(1, 60), 1), (0, 300))), (0.0,), (1, 59)),  # single rows
+    ],
+)
+def test_the_range_includes_an_atom_one_step_from_common_numbers(values, special, ends):
+    feature = Schema.infer(pd.DataFrame({"a": values})).feature("a")
+    assert feature.special == special
+    assert (feature.minimum, feature.maximum) == ends
+
+
+def test_a_declared_special_value_does_not_continue_the_numbers():
+    feature = Schema.infer(pd.DataFrame({"a": counts_with((20, 300))}), special={"a": [20]}).feature("a")
+    assert (feature.special, feature.maximum) == ((20.0,), 19.0)
+
+
+@pytest.mark.parametrize("atom", [0, 10])
+def test_an_atom_among_the_numbers_costs_its_distance_and_one_apart_a_category(atom):
+    frame = pd.DataFrame({"a": counts_with((atom, 300), (-9, 60)), "b": RNG.random(760)})
+    encoder = Encoder(Schema.infer(frame))
+    assert encoder.schema.feature("a").special == (-9.0, float(atom))
+    rows, others = (pd.DataFrame({"a": a, "b": 0.5}) for a in ([atom, 3.0, atom], [3.0, atom, -9.0]))
+    x, x_cf = encoder.encode(rows).x, encoder.encode(others).x
+    codes = [encoder.layout.codes(part) for part in (x, x_cf)]
+    costs = CostModel(layout=encoder.layout, weights=torch.ones(2, dtype=torch.float64))(
+        (x, codes[0]), (x_cf, codes[1])
+    )
+    span = 19 - min(atom, 1)
+    assert costs.tolist() == pytest.approx([abs(atom - 3) / span, abs(atom - 3) / span, 1.0])

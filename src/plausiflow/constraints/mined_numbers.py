@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 
 import numpy as np
 
@@ -26,7 +25,8 @@ from plausiflow.constraints.mined_states import quoted_name
 from plausiflow.constraints.rule import Rule
 from plausiflow.tables import EXCEPTIONS, Evidence, Feature, FloatArray
 
-SAMPLE, SHUFFLES, LARGEST = 64, 5, 12
+SAMPLE, FEW, SHUFFLES, LARGEST = 64, 24, 5, 12
+MOST_COLUMNS = 300
 CORRELATED = 0.99
 
 
@@ -78,9 +78,15 @@ class NumberMiner:
         for i, j in self._correlated(table):
             known = np.isfinite(table[:, i]) & np.isfinite(table[:, j])
             a, b = table[known, i], table[known, j]
+            found = []
             for target, source, x, y in ((i, j, b, a), (j, i, a, b)):
-                found = self._slope(target, x, y)
-                if found is not None and self._try({target: -1.0, source: found[0]}, *found[1:], table):
+                slope = self._slope(target, x, y)
+                if (
+                    slope is not None
+                ):  # the relation that leaves less room, as a share of the range, comes first
+                    found.append((slope[2] / np.ptp(y), {target: -1.0, source: slope[0]}, *slope[1:]))
+            for _, coefficients, constant, tolerance in sorted(found, key=lambda each: each[0]):
+                if self._try(coefficients, constant, tolerance, table):
                     break
 
     def _correlated(self, table: FloatArray) -> list[tuple[int, int]]:
@@ -89,7 +95,7 @@ class NumberMiner:
             correlation = np.ma.corrcoef(filled, rowvar=False).filled(0.0)  # type: ignore[no-untyped-call]
         return [(i, j) for i, j in np.argwhere(np.abs(correlation) > CORRELATED).tolist() if i < j]
 
-    def _slope(self, target: int, x: FloatArray, y: FloatArray) -> tuple[float, float, float | None] | None:
+    def _slope(self, target: int, x: FloatArray, y: FloatArray) -> tuple[float, float, float] | None:
         """Return slope, constant and tolerance of ``y = slope x + constant`` with few digits, if it holds."""
         spread = ((x - x.mean()) ** 2).sum()
         if not spread:
@@ -107,22 +113,25 @@ class NumberMiner:
         return None
 
     def _sums_of_two(self, table: FloatArray) -> None:
-        """Learn ``a = b + c``; a few rows rule most triples out."""
+        """Learn ``a = b + c``; a few rows rule most triples out, some more the others.
+
+        With more than 300 columns, sums are left to the null space, so that the work is bounded.
+        """
+        if len(self.names) > MOST_COLUMNS:
+            return
         generator = np.random.default_rng(self.random_state)
         some = table[generator.permutation(len(table))[: 4 * SAMPLE]]
-        pairs = list(combinations(range(len(self.names)), 2))
-        first, second = (np.array(side) for side in zip(*pairs, strict=True))
-        sums = some[:, first] + some[:, second]
+        few, largest = some[:FEW], np.abs(some).max(axis=0, initial=0.0, where=np.isfinite(some))
+        first, second = np.triu_indices(len(self.names), 1)
+        sums = few[:, first] + few[:, second]
         for k in range(len(self.names)):
-            gap = np.abs(sums - some[:, k : k + 1])
-            step = max(
-                self._step({k: 1.0}), 1e-9 * float(np.nanmax(np.abs(some[:, k])) if len(some) else 1.0)
-            )
-            known = np.isfinite(gap)
-            wrong = (known & (gap > 1.01 * step)).sum(axis=0)
-            likely = (wrong <= 1) & (known.sum(axis=0) >= 20) & (first != k) & (second != k)
-            for p in np.flatnonzero(likely).tolist():
-                self._try({k: -1.0, pairs[p][0]: 1.0, pairs[p][1]: 1.0}, 0.0, None, table)
+            step = 1.01 * max(self._step({k: 1.0}), 1e-9 * float(largest[k]))
+            wrong = (np.abs(sums - few[:, k, None]) > step).sum(axis=0)  # NaN is not wrong
+            left = np.flatnonzero((wrong <= 1) & (first != k) & (second != k))
+            gap = np.abs(some[:, first[left]] + some[:, second[left]] - some[:, k, None])
+            likely = ((gap > step).sum(axis=0) <= 1) & (np.isfinite(gap).sum(axis=0) >= 20)
+            for p in left[likely].tolist():
+                self._try({k: -1.0, int(first[p]): 1.0, int(second[p]): 1.0}, 0.0, None, table)
 
     def _null_space(self, table: FloatArray) -> None:
         """Learn sums of several columns with small whole coefficients."""

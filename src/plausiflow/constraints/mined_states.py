@@ -1,7 +1,8 @@
 r"""Learn which states of columns go together: implications, pairs that never occur, hierarchies.
 
 States are the levels of categories, the special values of numbers, "any other number" and "missing". One
-sparse product of the one-hot states counts all pairs at once. :mod:`plausiflow.tables.evidence` has the
+sparse product of the one-hot states counts all pairs at once, of the 2,000 most common states if there are
+more, so that the work is bounded. :mod:`plausiflow.tables.evidence` has the
 test of a rule.
 
 A pair of states that no row has is *unseen* even if it is no rule. If the columns were independent, with
@@ -29,6 +30,9 @@ from plausiflow.constraints.learned import LearnedRule
 from plausiflow.constraints.rule import Rule
 from plausiflow.tables import FAMILY_ERROR, Evidence, Feature, FloatArray, IntArray, Layout, Mask
 
+MOST_STATES = 2000
+SAMPLED, LIKELY = 1000, 0.005
+"""Pairs of rows of one level that are compared first, and how many of them may differ in the other feature."""
 _PLAIN_NAME = re.compile(r"[^\W\d][\w.]*")
 
 
@@ -55,22 +59,37 @@ class StateMiner:
         return len(self.codes)
 
     @cached_property
-    def starts(self) -> IntArray:
-        """Number of states before each block, shape ``(blocks + 1,)``."""
+    def firsts(self) -> IntArray:
+        """Number of states before each block, over all states, shape ``(blocks + 1,)``."""
         return np.cumsum([0, *(len(block.levels) for block in self.layout.with_levels)])
 
     @cached_property
+    def kept(self) -> IntArray:
+        """Which states are counted, ascending: those that occur, at most the 2,000 most common ones."""
+        totals = np.bincount((self.codes + self.firsts[:-1]).ravel(), minlength=int(self.firsts[-1]))
+        order = np.argsort(-totals, kind="stable")[: min(MOST_STATES, int((totals > 0).sum()))]
+        return np.sort(order)
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """Number of counted states before each block, shape ``(blocks + 1,)``."""
+        return np.searchsorted(self.kept, self.firsts)
+
+    @cached_property
     def block_of(self) -> IntArray:
-        """The block of each state."""
+        """The block of each counted state."""
         return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
 
     @cached_property
     def counts(self) -> FloatArray:
         """Rows with each pair of states, shape ``(states, states)``."""
-        places = (self.codes + self.starts[:-1]).ravel()
-        ends = np.arange(self.n + 1) * self.codes.shape[1]
-        shape = (self.n, int(self.starts[-1]))
-        one_hot = sparse.csr_matrix((np.ones(len(places)), places, ends), shape=shape)
+        places = np.full(int(self.firsts[-1]), -1)
+        places[self.kept] = np.arange(len(self.kept))
+        at = places[self.codes + self.firsts[:-1]]
+        ends = np.append(0, np.cumsum((at >= 0).sum(axis=1)))
+        columns = at[at >= 0]
+        shape = (self.n, len(self.kept))
+        one_hot = sparse.csr_matrix((np.ones(len(columns)), columns, ends), shape=shape)
         return np.asarray((one_hot.T @ one_hot).toarray(), dtype=np.float64)
 
     @cached_property
@@ -80,9 +99,8 @@ class StateMiner:
 
     @cached_property
     def apart(self) -> Mask:
-        """Pairs of states of different features, both of which occur."""
-        present = self.totals > 0
-        return np.asarray((self.block_of[:, None] != self.block_of[None]) & present[:, None] & present[None])
+        """Pairs of states of different features."""
+        return np.asarray(self.block_of[:, None] != self.block_of[None])
 
     @cached_property
     def covered(self) -> Mask:
@@ -103,29 +121,40 @@ class StateMiner:
     def _hierarchies(self) -> None:
         blocks = self.layout.with_levels
         for i, first in enumerate(blocks):
-            for j, second in enumerate(blocks):
-                if i == j or len(first.levels) < 3 or first.number is not None or second.number is not None:
+            if len(first.levels) < 3 or first.number is not None:
+                continue
+            n_known = len(np.unique(self.codes[:, i]))
+            for j in self._likely_determined(i):
+                if j == i or blocks[j].number is not None or n_known == self.n:
                     continue
-                part = self.counts[self._part(i), self._part(j)]
-                own = self.totals[self._part(i)]
-                rest = self.n - int((own > 0).sum())
-                differ = 1 - ((self.totals[self._part(j)] / self.n) ** 2).sum()
+                shape = len(first.levels), len(blocks[j].levels)
+                part = np.bincount(
+                    self.codes[:, i] * shape[1] + self.codes[:, j], minlength=shape[0] * shape[1]
+                )
+                part = part.reshape(shape)
+                differ = 1 - ((part.sum(axis=0) / self.n) ** 2).sum()
                 broken = self.n - part.max(axis=1).sum()
-                if rest > 0 and self.evidence.accepts(broken, self.n, differ, rest).all():
+                if self.evidence.accepts(broken, self.n, differ, self.n - n_known).all():
                     self._add_hierarchy(i, j, part, int(broken))
 
-    def _add_hierarchy(self, i: int, j: int, part: FloatArray, broken: int) -> None:
-        first, second = (self.layout.with_levels[k].name for k in (i, j))
+    def _likely_determined(self, i: int) -> list[int]:
+        """Return the blocks that rows of one level of a block have in common, by a sample of pairs of rows."""
+        order = np.argsort(self.codes[:, i], kind="stable")
+        alike = np.flatnonzero(np.diff(self.codes[order, i]) == 0)
+        some = alike[:: max(1, len(alike) // SAMPLED)]
+        differ = (self.codes[order[some]] != self.codes[order[some + 1]]).mean(axis=0) if len(some) else []
+        return np.flatnonzero(np.asarray(differ) <= LIKELY).tolist()
+
+    def _add_hierarchy(self, i: int, j: int, part: IntArray, broken: int) -> None:
+        first, second = (self.layout.with_levels[k] for k in (i, j))
         known = [code for code in range(len(part)) if part[code].any()]
         images = part.argmax(axis=1)
-        levels = tuple(
-            (self._state(self.starts[i] + c), self._state(self.starts[j] + images[c])) for c in known
-        )
-        for code in known:
-            forbidden = np.ones(part.shape[1], dtype=bool)
-            forbidden[images[code]] = False
-            self._cover(self.starts[i] + code, self.starts[j] + np.flatnonzero(forbidden))
-        self._learn(Determines(first, second, levels), self.n, broken)
+        levels = tuple((self._state_of(i, c), self._state_of(j, int(images[c]))) for c in known)
+        for a in range(int(self.starts[i]), int(self.starts[i + 1])):
+            image = images[self.kept[a] - self.firsts[i]] + self.firsts[j]
+            others = np.arange(self.starts[j], self.starts[j + 1])
+            self._cover(a, others[self.kept[others] != image])
+        self._learn(Determines(first.name, second.name, levels), self.n, broken)
 
     def _accepted_implications(self) -> Mask:
         """Return ``[a, b]``: whether state a implies state b."""
@@ -144,7 +173,7 @@ class StateMiner:
                 self._imply(first, follower, both_ways=True)
         heads = leader == np.arange(len(same))
         core = implied & ~same & heads[:, None] & heads[None]
-        follows = (core.astype(np.float32) @ core.astype(np.float32)) > 0
+        follows = _chained(core, core)
         chosen = np.argwhere(core & ~follows)
         for a, b in sorted(chosen.tolist(), key=lambda pair: -self.totals[pair[0]]):
             if self._is_new(a, b):
@@ -168,8 +197,8 @@ class StateMiner:
         if texts[0] is not None and texts[1] is not None:
             rule = Implies(texts[0], texts[1], both_ways)
         else:
-            sides = [(a, self._others(b)), *([(b, self._others(a))] if both_ways else [])]
-            rule = NeverTogether(tuple(self._pair(s, t) for s, others in sides for t in others.tolist()))
+            sides = [(a, b), *([(b, a)] if both_ways else [])]
+            rule = NeverTogether(tuple(pair for s, t in sides for pair in self._pairs_with_others(s, t)))
         self._learn(rule, support, broken)
 
     def _never(self, implied: Mask) -> None:
@@ -177,7 +206,7 @@ class StateMiner:
         about = np.minimum(self.totals[:, None], self.totals[None])
         chance = np.divide(expected, about, out=np.zeros_like(expected), where=about > 0)
         never = self.apart & self.evidence.accepts(self.counts, about, chance) & ~self.covered
-        chained = (implied.astype(np.float32) @ never.astype(np.float32)) > 0
+        chained = _chained(implied, never)
         never &= np.asarray(~(chained | chained.T))
         while never.any():
             sizes = np.stack(
@@ -215,9 +244,16 @@ class StateMiner:
         return slice(int(self.starts[j]), int(self.starts[j + 1]))
 
     def _others(self, b: int) -> IntArray:
-        """Return the other states of the same feature that occur."""
-        part = np.flatnonzero((self.block_of == self.block_of[b]) & (self.totals > 0))
+        """Return the other counted states of the same feature."""
+        part = np.flatnonzero(self.block_of == self.block_of[b])
         return np.asarray(part[part != b])
+
+    def _pairs_with_others(self, a: int, b: int) -> list[Pair]:
+        """Return state a with every state of the feature of b that occurs, except b."""
+        j = int(self.block_of[b])
+        codes = np.setdiff1d(self.codes[:, j], self.kept[b] - self.firsts[j]).tolist()
+        names = [self.layout.with_levels[k].name for k in (int(self.block_of[a]), j)]
+        return [(names[0], self._state(a), names[1], self._state_of(j, code)) for code in codes]
 
     def _pair(self, a: int, b: int) -> Pair:
         blocks = self.layout.with_levels
@@ -226,8 +262,11 @@ class StateMiner:
         )  # fmt: skip
 
     def _state(self, a: int) -> State:
-        block = self.layout.with_levels[self.block_of[a]]
-        code = int(a - self.starts[self.block_of[a]])
+        j = int(self.block_of[a])
+        return self._state_of(j, int(self.kept[a] - self.firsts[j]))
+
+    def _state_of(self, j: int, code: int) -> State:
+        block = self.layout.with_levels[j]
         return None if block.closed[code] else feature_states(self.features[block.name])[code]
 
     def _condition(self, a: int) -> str | None:
@@ -256,6 +295,13 @@ class StateMiner:
             return None
         text = f"{name} != {texts[0]}" if len(texts) == 1 else f"{name} not in [{', '.join(map(str, texts))}]"
         return text if len(text) <= MAX_LENGTH else None
+
+
+def _chained(first: Mask, second: Mask) -> Mask:
+    """Return ``[a, c]``: whether some b has ``first[a, b]`` and ``second[b, c]``."""
+    middle = np.flatnonzero(first.any(axis=0) & second.any(axis=1))
+    left, right = first[:, middle].astype(np.float32), second[middle].astype(np.float32)
+    return np.asarray((left @ right) > 0)
 
 
 def quoted_name(name: str) -> str | None:

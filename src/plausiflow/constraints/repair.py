@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +17,7 @@ from plausiflow.constraints.encoded_clauses import EncodedClause, LinearPiece
 from plausiflow.constraints.state_pairs import StatePairs
 from plausiflow.constraints.terms import Term
 from plausiflow.errors import InvalidInputError
-from plausiflow.tables import Layout
+from plausiflow.tables import Layout, rows_to_read
 
 
 def partner_levels(layout: Layout, codes: Tensor) -> Tensor:
@@ -25,14 +26,16 @@ def partner_levels(layout: Layout, codes: Tensor) -> Tensor:
     ``codes`` are the levels of training rows, shape ``(n, blocks)``.
     """
     sizes = [len(block.levels) for block in layout.with_levels]
-    partners = torch.zeros(sum(sizes), len(sizes), dtype=torch.long)
+    some = rows_to_read(len(codes), len(sizes))
+    columns = np.ascontiguousarray(codes.numpy()[some].T)
+    partners = np.zeros((sum(sizes), len(sizes)), dtype=np.int64)
     start = 0
     for j, size in enumerate(sizes):
         for k, other in enumerate(sizes):
-            counts = torch.bincount(codes[:, j] * other + codes[:, k], minlength=size * other)
-            partners[start : start + size, k] = counts.view(size, other).argmax(dim=1)
+            counts = np.bincount(columns[j] * other + columns[k], minlength=size * other)
+            partners[start : start + size, k] = counts.reshape(size, other).argmax(axis=1)
         start += size
-    return partners
+    return torch.from_numpy(partners)
 
 
 def check_partners(partners: Tensor, layout: Layout) -> Tensor:

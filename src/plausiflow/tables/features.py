@@ -33,8 +33,9 @@ class Feature:
         dtype: The dtype in the training table.
         levels: The values of a boolean, a category or an ordered category, in order, each in its most common
             spelling; the single value of a constant.
-        minimum: Smallest training value of a number that is not special.
-        maximum: Largest training value of a number that is not special.
+        minimum: Smallest training value of a number that is not special, or the special value that continues
+            the others, such as 0 in a column of counts.
+        maximum: Largest such training value.
         step: The largest number that (nearly) all values that are not special are multiples of; zero without
             a grid.
         decimals: Number of decimals of a number on the grid.

@@ -58,18 +58,19 @@ def describe(
     order: Sequence[CellValue] | None = None,
     special: Sequence[float] | None = None,
     step: float | None = None,
+    revealed: Sequence[float] = (),
 ) -> tuple[Feature, str | None, str | None]:
     """Return the feature of a column, a warning if its kind may be wrong, and a note if its step may be.
 
     ``kind`` is the kind that the user chose, or None to infer it; ``order`` are the levels of an ordered
-    category, lowest first; ``special`` and ``step`` are the special values and the
-    step of a number, or None to find them.
+    category, lowest first; ``special`` and ``step`` are the special values and the step of a number, or None
+    to find them. ``revealed`` are special values in addition to those that are found.
     """
     name, can_miss = str(cells.name), bool(is_missing(cells).any())
     warning = note = None
     if kind == "identifier":
         return Feature(name=name, kind=kind, dtype=cells.dtype, can_miss=can_miss), None, None
-    column = _Column(cells, special, step)
+    column = _Column(cells, special, step, revealed)
     if kind is None:
         kind, warning = ("ordered", None) if order is not None else _guess(column)
         if step is not None and kind in ("ordered", "continuous") and column.family == "number":
@@ -95,9 +96,13 @@ class _Column:
     """The distinct values of a column, their counts and their type."""
 
     def __init__(
-        self, cells: pd.Series, special: Sequence[float] | None = None, step: float | None = None
+        self,
+        cells: pd.Series,
+        special: Sequence[float] | None = None,
+        step: float | None = None,
+        revealed: Sequence[float] = (),
     ) -> None:
-        self.cells, self._declared, self._step = cells, special, step
+        self.cells, self._declared, self._step, self._revealed = cells, special, step, revealed
         codes, self.values = factorize(cells)
         self.counts = np.bincount(codes[codes >= 0], minlength=len(self.values))
         self.present = int(self.counts.sum())
@@ -161,7 +166,7 @@ class _Column:
     def special(self) -> tuple[float, ...]:
         """The special values of its numbers: those that the user declared and some row has, else found."""
         if self._declared is None:
-            return find_special(self.numbers, self.counts)
+            return tuple(sorted({*find_special(self.numbers, self.counts), *self._revealed}))
         dtype = float_dtype(self.cells.dtype)
         declared = {float(dtype.type(value)) for value in self._declared}
         return tuple(sorted(declared & set(self.numbers.tolist())))
@@ -202,6 +207,24 @@ class _Column:
         if grid is None or self.distinct > MOST_CODES or self.counts.min() < ROWS_PER_LEVEL:
             return False
         return bool(3 * self.distinct < np.ptp(self.numbers) / grid[0] + 1)
+
+    def continued(self, minimum: float, maximum: float, step: float) -> tuple[float, float]:
+        """Return a range with the special values that continue it, such as 0 in a column of counts.
+
+        They were found and not declared, are one step from the end, and are no negative sentinel of numbers
+        that are not negative. The two next points of the grid have at least five rows each.
+        """
+        common = set(np.rint(self.numbers[self.ordinary & (self.counts >= ROWS_PER_LEVEL)] / step).tolist())
+        first, last = round(minimum / step), round(maximum / step)
+        for value in self.special if self._declared is None else ():
+            place = round(value / step)
+            if abs(value - place * step) > 1e-9 * step:
+                continue
+            if place == first - 1 and {first, first + 1} <= common and (value >= 0 or minimum < 0):
+                minimum = value
+            elif place == last + 1 and {last, last - 1} <= common:
+                maximum = value
+        return minimum, maximum
 
     def median(self, among: Mask) -> float:
         """Return the lower median of some of the distinct values, weighted by their counts."""
@@ -317,6 +340,7 @@ def _number(column: _Column, *, on_grid: bool) -> dict[str, Any]:
             minimum, maximum = float(values[column.kept].min()), float(values[column.kept].max())
         else:
             minimum, maximum = np.ceil(minimum / step) * step, np.floor(maximum / step) * step
+        minimum, maximum = column.continued(minimum, maximum, step)
         if minimum > maximum:
             raise column.problem(f"has no multiple of {step:g} in its range. Use a smaller step")
     ends = np.array([minimum, maximum, column.median(column.ordinary)])

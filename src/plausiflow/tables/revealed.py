@@ -29,7 +29,7 @@ from plausiflow.tables.grids import FloatArray, float_dtype
 from plausiflow.tables.special import EXACT, MOST, OTHERS
 
 MOST_ROWS, MOST_STATES = 50_000, 4_000
-MOST_WORK = 2**31
+MOST_WORK = 2**30
 """Rows times pairs of columns: a table with very many columns is read from fewer rows."""
 
 
@@ -40,7 +40,7 @@ def rows_to_read(n_rows: int, n_columns: int, random_state: int = 0) -> IntArray
 
     Example:
         >>> len(rows_to_read(100_000, 20)), len(rows_to_read(100_000, 1_000))
-        (50000, 2147)
+        (50000, 1073)
     """
     most = min(MOST_ROWS, max(1, MOST_WORK // max(1, n_columns) ** 2))
     if n_rows <= most:

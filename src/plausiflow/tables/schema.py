@@ -151,8 +151,8 @@ def _add_revealed(
     more = reveal_special(frame, features, names)
     for position, feature in enumerate(features):
         if feature.name in more:
-            values, step = (*feature.special, *more[feature.name]), steps.get(feature.name)
-            described = describe(frame[feature.name], feature.kind, special=values, step=step)
+            step, values = steps.get(feature.name), more[feature.name]
+            described = describe(frame[feature.name], feature.kind, step=step, revealed=values)
             features[position], *texts[feature.name] = described
 
 
