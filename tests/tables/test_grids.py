@@ -118,3 +118,8 @@ def test_columns_of_one_family_have_one_kind():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert Schema.infer(frame, kinds={"status_6": "integer"}).feature("status_6").kind == "integer"
+
+
+def test_a_family_with_a_column_without_a_grid_stays_as_it_is():
+    frame = pd.DataFrame({"s_1": np.tile([1 / 3, *range(1, 10)], 5), "s_2": np.arange(50) % 11})
+    assert [feature.kind for feature in Schema.infer(frame).features] == ["ordered", "integer"]

@@ -3,7 +3,7 @@
 A family is two or more columns of numbers whose names differ in their last number only and that have at least
 half of their values in common with the family. If some members are ordered categories and others numbers, all
 become ordered categories if each has at most twenty values and at least five rows for each; otherwise all
-become numbers on a grid.
+become numbers on a grid. If a member has no grid, all stay as they are.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from plausiflow.tables.features import Feature, Kind
+from plausiflow.tables.grids import find_grid, float_dtype
 
 MOST_LEVELS, ROWS_PER_LEVEL = 20, 5
 _MEMBER = re.compile(r"(.*\D)\d+\D*")
@@ -39,6 +41,8 @@ def common_kinds(frame: pd.DataFrame, features: Sequence[Feature]) -> tuple[dict
         common = all(frame[name].count() >= ROWS_PER_LEVEL * len(own) for name, own in values.items())
         kind: Kind = "ordered" if few and common else "integer"
         changed = {feature.name: kind for feature in members if feature.kind != kind}
+        if kind == "integer" and not all(_has_grid(f) for f in members if f.name in changed):
+            continue
         kinds |= changed
         notes.append(
             f"{', '.join(f'`{name}`' for name in changed)} {'is' if len(changed) == 1 else 'are'} treated as "
@@ -46,6 +50,11 @@ def common_kinds(frame: pd.DataFrame, features: Sequence[Feature]) -> tuple[dict
             f"kinds={{{next(iter(changed))!r}: {'integer' if kind == 'ordered' else 'ordered'!r}}}."
         )
     return kinds, notes
+
+
+def _has_grid(feature: Feature) -> bool:
+    """Return whether the levels of an ordered category are numbers on a grid."""
+    return find_grid(np.array(feature.level_numbers), float_dtype(feature.dtype)) is not None
 
 
 def _alike(values: Mapping[str, set[object]]) -> bool:
