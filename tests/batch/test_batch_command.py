@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 pytest.importorskip("pyarrow")
 
-from batches import GRANTED, parts
+from batches import GRANTED, answers, parts
 from plausiflow import Range
 from plausiflow.batch import RowFilter, RowSelection, unit_explainer
 from plausiflow.cli import app
@@ -44,6 +44,24 @@ def test_the_command_does_what_the_library_does(run, portfolio, tmp_path, folder
         r"\d+ rows \(.*\) in 4 parts; \d+ rows now, in \d+ seconds \(.* a second\).* Written: ", told
     )
     assert parts(tmp_path / "out") == parts(tmp_path / "library")
+
+
+@pytest.mark.usefixtures("inline")
+def test_reasons_are_left_out_where_nobody_asks(run, portfolio, tmp_path, folder):
+    kept = ("income", "debt", "job", "owner")
+    request = replace(GRANTED, locked=kept, diagnose=False)
+    run(portfolio, tmp_path / "library", request=request)
+    options = ("--target", "granted", "--locked", ",".join(kept), "--rows-per-unit", 10)
+    code, told = batch(folder, portfolio, tmp_path / "out", *options, "--no-reasons")
+    assert code == 0, told
+    assert parts(tmp_path / "out") == parts(tmp_path / "library")
+    quiet = answers(tmp_path / "out").query("status == 'infeasible'")
+    assert len(quiet) > 10
+    assert set(quiet["reason"]) == {"no answer was found; reasons were not asked for"}
+    code, told = batch(folder, portfolio, tmp_path / "told", *options)
+    assert code == 0, told
+    reasons = answers(tmp_path / "told").query("status == 'infeasible'")["reason"]
+    assert reasons.str.startswith("the lock on some features blocks").all()
 
 
 @pytest.mark.usefixtures("inline")

@@ -8,6 +8,7 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 from commanding import DIALECT, LEVELS, NUMBERS, QUICK, done, refused
+from plausiflow import Explainer
 from plausiflow.cli.table_files import read_table, write_table
 
 pytest.importorskip("pyarrow")
@@ -70,6 +71,23 @@ def test_the_index_that_pandas_writes_names_the_rows(folder, explainer, tmp_path
     rows.set_axis([17, 4, 8, 9], axis=0).to_csv(tmp_path / "rows.csv")
     done("explain", explainer, tmp_path / "rows.csv", "--out", tmp_path / "a.csv")
     assert pd.read_csv(tmp_path / "a.csv")["row"].tolist() == [17, 4, 8, 9]
+
+
+def test_reasons_are_left_out_where_nobody_asks(folder, explainer, tmp_path):
+    own = Explainer.load(explainer)
+    rows = pd.read_csv(folder / "rows.csv")
+    poor = rows[own.predict(rows[[*NUMBERS, *LEVELS]]) == "rejected"][:1]
+    poor.to_csv(tmp_path / "poor.csv", index=False)
+    kept = ",".join([*NUMBERS, *LEVELS])
+    command = ("explain", explainer, tmp_path / "poor.csv", "--target", "granted", "--locked", kept)
+    reasons = []
+    for option, name in (("--reasons", "a.csv"), ("--no-reasons", "b.csv")):
+        done(*command, option, "--out", tmp_path / name)
+        answers = pd.read_csv(tmp_path / name)
+        assert answers["status"].tolist() == ["infeasible"]
+        reasons += answers["reason"].tolist()
+    assert reasons[1] == "no answer was found; reasons were not asked for"
+    assert "the lock on some features" in reasons[0]
 
 
 def test_locks_ranges_and_probabilities_are_kept(folder, explainer, tmp_path):

@@ -39,10 +39,28 @@ def test_explanations_are_those_of_the_library(client, rows):
         ({"relaxed": True, "min_probability": 0.95}, {"relaxed": True, "min_probability": 0.95}),
         ({"confidence": None, "k": 2.0}, {"k": 2, "second_opinion": False}),
         ({"ranges": {"income": [None, None]}, "locked": []}, {}),
+        (
+            {"ranges": {"income": [None, 700]}, "diagnose": False, "locked": ["savings", "school", "job"]},
+            {
+                "constraints": [Range("income", None, 700)],
+                "diagnose": False,
+                "locked": ["savings", "school", "job"],
+            },
+        ),
     ],
 )
 def test_parameters_mean_what_they_mean_in_the_library(client, rows, sent, library):
     assert client.explain(rows[:2], **sent) == explain_directly(people()[1].iloc[:2], **library)
+
+
+def test_reasons_are_left_out_where_nobody_asks(client, rows):
+    kept = [name for name in rows[0] if name != "age"]
+    loud, quiet = (client.explain(rows[:4], "yes", locked=kept, diagnose=asked) for asked in (True, False))
+    assert [row["status"] for row in loud] == [row["status"] for row in quiet]
+    without = [row["reason"] for row in quiet if row["status"] == "infeasible"]
+    assert set(without) == {"no answer was found; reasons were not asked for"}
+    named = [row["reason"] for row in loud if row["status"] == "infeasible"]
+    assert not set(named) & set(without)
 
 
 def test_requests_of_many_clients_that_run_together_get_the_same_answers_as_alone(rows, monkeypatch):
