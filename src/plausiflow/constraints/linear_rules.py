@@ -15,8 +15,32 @@ from plausiflow.errors import InvalidInputError
 from plausiflow.tables import Feature, Mask
 
 
+class _OneRelation(Rule):
+    """A rule that is one linear relation between numbers."""
+
+    relation: Relation
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features with a nonzero coefficient."""
+        return tuple(self.relation.coefficients)
+
+    @property
+    def relations(self) -> tuple[Relation, ...]:
+        """The relation."""
+        return (self.relation,)
+
+    def when_changed(self, features: Mapping[str, Feature]) -> tuple[Clause, ...]:
+        """Return the rule as clauses, for WhenChanged."""
+        return self.clauses(features)
+
+    def broken(self, changes: RowChanges) -> Mask:
+        """Return which rows do not satisfy the relation."""
+        return clauses_broken(self.clauses(changes.features), changes)
+
+
 @dataclass(frozen=True, repr=False)
-class Linear(Rule):
+class Linear(_OneRelation):
     """A linear relation between numbers that a counterfactual satisfies, in original units.
 
     ``<`` and ``>`` mean ``<=`` and ``>=``. An equality holds up to half of the finest step of its features,
@@ -36,33 +60,15 @@ class Linear(Rule):
             raise InvalidInputError(f'Linear takes a text, as Linear("rent <= income"); got {self.text!r}.')
         object.__setattr__(self, "relation", parse_relation(self.text))
 
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Names of the features with a nonzero coefficient."""
-        return tuple(self.relation.coefficients)
-
-    @property
-    def relations(self) -> tuple[Relation, ...]:
-        """The relation."""
-        return (self.relation,)
-
     def problems(self, features: Mapping[str, Feature]) -> list[str]:
         """Return which features are not numbers."""
         if not self.relation.coefficients:
             return ["it compares no features"]
         return [not_a_number(feature) for feature in features.values() if not feature.is_numeric]
 
-    def when_changed(self, features: Mapping[str, Feature]) -> tuple[Clause, ...]:
-        """Return the rule as clauses, for WhenChanged."""
-        return self.clauses(features)
-
-    def broken(self, changes: RowChanges) -> Mask:
-        """Return which rows do not satisfy the relation."""
-        return clauses_broken(self.clauses(changes.features), changes)
-
 
 @dataclass(frozen=True, repr=False)
-class Equal(Rule):
+class Equal(_OneRelation):
     """A number that is computed from others: the counterfactual's value is that of an expression.
 
     If one of the numbers changes, the others follow. The rule does not bind a row in which one is missing.
@@ -99,16 +105,6 @@ class Equal(Rule):
         end = "" if self.tolerance is None else f", tolerance={self.tolerance!r}"
         return f"Equal({literal(self.feature)}, {literal(self.expression)}{end})"
 
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Names of the features with a nonzero coefficient."""
-        return tuple(self.relation.coefficients)
-
-    @property
-    def relations(self) -> tuple[Relation, ...]:
-        """The relation."""
-        return (self.relation,)
-
     def problems(self, features: Mapping[str, Feature]) -> list[str]:
         """Return which features are not numbers."""
         if self.feature not in self.relation.coefficients:
@@ -119,11 +115,3 @@ class Equal(Rule):
         """Return both sides of the equality."""
         slack = self.relation.slack(features)
         return relation_clauses(self.relation, slack if self.tolerance is None else self.tolerance)
-
-    def when_changed(self, features: Mapping[str, Feature]) -> tuple[Clause, ...]:
-        """Return the rule as clauses, for WhenChanged."""
-        return self.clauses(features)
-
-    def broken(self, changes: RowChanges) -> Mask:
-        """Return which rows do not satisfy the equality."""
-        return clauses_broken(self.clauses(changes.features), changes)

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import partial
 
 from plausiflow.core import Context, Counterfactuals, evaluate, l2_distance
-from plausiflow.densities import Judges
 from plausiflow.methods import PPCEF
 from plausiflow.solvers import PenaltyAdam
 from plausiflow_bench.harness.rows import Row
@@ -24,7 +23,7 @@ from plausiflow_bench.harness.selection import (
     load_fold,
     target_policy,
 )
-from plausiflow_bench.numeric.judged import fit_ensemble, fit_single
+from plausiflow_bench.numeric.judged import fit_ensemble, fit_judges, fit_single
 
 JUDGES, SEED = 6, 31_337_000
 COLUMNS = (
@@ -32,13 +31,6 @@ COLUMNS = (
     "l2_paper", "ratio",
 )  # fmt: skip
 MEANS = COLUMNS[4:-1]
-
-
-@cache
-def fit_judges(dataset: str, fold: int) -> Judges:
-    """Fit six judges to a fold, with seeds that nothing else uses. Cached."""
-    data = load_fold(dataset, fold)
-    return Judges(count=JUDGES, random_state=SEED).fit(data.x_train, data.y_train)
 
 
 def run(selection: Selection) -> Iterator[Row]:
@@ -62,7 +54,7 @@ def _case(selection: Selection, dataset: str, kind: str, fold: int) -> Iterator[
         plausibility=None,
         x_train=data.x_train,
         y_train=data.y_train,
-        judges=fit_judges(dataset, fold),
+        judges=fit_judges(dataset, fold, JUDGES, SEED),
     )
     both = found.found & paper.feasible
     ours, theirs = _distance(found[both]), _distance(paper[both])

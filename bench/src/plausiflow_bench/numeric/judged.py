@@ -64,10 +64,10 @@ def fit_ensemble(dataset: str, fold: int, seed: int) -> tuple[CrossFitEnsemble, 
 
 
 @cache
-def fit_judges(dataset: str, fold: int) -> Judges:
-    """Fit three judges to a fold, with seeds that no member of the ensemble has. Cached."""
+def fit_judges(dataset: str, fold: int, count: int = Judges.count, seed: int = Judges.random_state) -> Judges:
+    """Fit judges to a fold, by default with seeds that no member of the ensemble has. Cached."""
     data = load_fold(dataset, fold)
-    return Judges().fit(data.x_train, data.y_train)
+    return Judges(count=count, random_state=seed).fit(data.x_train, data.y_train)
 
 
 def run(selection: Selection) -> Iterator[Row]:
