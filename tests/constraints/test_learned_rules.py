@@ -143,6 +143,12 @@ def test_a_learned_rule_is_described_in_words(rule, text):
     assert LearnedRule(rule, 10, 5, 1).description == text
 
 
+def test_pairs_are_named_with_the_evidence():
+    rule = LearnedRule(NeverTogether((("job", "none", "sector", "public"),)), 90, 90, 0)
+    told = "NeverTogether(1 pair): never: job 'none' with sector 'public'; learned from 90 rows, 0 exceptions"
+    assert rule.text == told
+
+
 def test_learned_rules_are_shown_with_their_evidence_line_by_line():
     rules = LearnedRules(
         [

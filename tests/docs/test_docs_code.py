@@ -1,6 +1,7 @@
 """The code of README and documentation runs."""
 
 import sys
+import textwrap
 import types
 import warnings
 from contextlib import contextmanager, redirect_stdout
@@ -185,8 +186,8 @@ def test_a_page_shows_what_its_code_prints(page, run_page, monkeypatch):
 
 
 def tidy(text: str) -> list[str]:
-    """Return the lines without trailing spaces."""
-    return [line.rstrip() for line in text.strip("\n").splitlines()]
+    """Return the lines without trailing spaces, and without an indent that all of them have."""
+    return [line.rstrip() for line in textwrap.dedent(text.strip("\n")).splitlines()]
 
 
 def check_readme(program, printed, folder):

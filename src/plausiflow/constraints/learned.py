@@ -60,7 +60,8 @@ class LearnedRule(Rule):
     def text(self) -> str:
         """The rule as code, with its evidence in words."""
         off = "" if self.active else "; switched off"
-        return f"{self.rule}: {self.evidence}{off}"
+        pairs = f"{self.description}; " if isinstance(self.rule, NeverTogether) else ""
+        return f"{self.rule}: {pairs}{self.evidence}{off}"
 
     @property
     def description(self) -> str:

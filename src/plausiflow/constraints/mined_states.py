@@ -32,7 +32,7 @@ from plausiflow.tables import FAMILY_ERROR, Evidence, Feature, FloatArray, IntAr
 
 MOST_STATES = 2000
 SAMPLED, LIKELY = 1000, 0.005
-"""Pairs of rows of one level that are compared first, and how many of them may differ in the other feature."""
+"""Pairs of rows of one level that are compared first, and how many may differ in the other feature."""
 _PLAIN_NAME = re.compile(r"[^\W\d][\w.]*")
 
 
@@ -138,7 +138,7 @@ class StateMiner:
                     self._add_hierarchy(i, j, part, int(broken))
 
     def _likely_determined(self, i: int) -> list[int]:
-        """Return the blocks that rows of one level of a block have in common, by a sample of pairs of rows."""
+        """Return the blocks that rows of one level of a block share, by a sample of pairs of rows."""
         order = np.argsort(self.codes[:, i], kind="stable")
         alike = np.flatnonzero(np.diff(self.codes[order, i]) == 0)
         some = alike[:: max(1, len(alike) // SAMPLED)]
