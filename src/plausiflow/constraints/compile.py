@@ -167,7 +167,8 @@ def _all_limits(rows: FactualRows, rules: Sequence[Rule]) -> dict[str, Limits]:
     """Return the limits of every feature, by name."""
     limits = {}
     for name, feature in rows.features.items():
-        limits[name] = Limits(feature=feature, rows=rows, step=feature.step)
+        step, offset = feature.grid
+        limits[name] = Limits(feature=feature, rows=rows, step=step, offset=offset)
         for rule in rules:
             if name in rule.feature_names:
                 limits[name] = rule.narrow(limits[name])
@@ -175,14 +176,14 @@ def _all_limits(rows: FactualRows, rules: Sequence[Rule]) -> dict[str, Limits]:
 
 
 def _with_steps(layout: Layout, limits: Mapping[str, Limits]) -> Layout:
-    """Return the layout with the steps of the limits; the same object if no step differs."""
-    blocks = tuple(
-        block
-        if block.scale is None or block.scale.step == limits[block.name].step
-        else replace(block, scale=replace(block.scale, step=limits[block.name].step))
-        for block in layout.blocks
-    )
-    return layout if blocks == layout.blocks else Layout(blocks)
+    """Return the layout with the grids of the limits; the same object if no grid differs."""
+    blocks = []
+    for block in layout.blocks:
+        own = limits[block.name]
+        if block.scale is not None and (block.scale.step, block.scale.offset) != (own.step, own.offset):
+            block = replace(block, scale=replace(block.scale, step=own.step, offset=own.offset))
+        blocks.append(block)
+    return layout if tuple(blocks) == layout.blocks else Layout(tuple(blocks))
 
 
 def _allowance(

@@ -72,6 +72,7 @@ class Limits:
         lo: Smallest allowed value in original units: one number, or one per row, shape ``(n,)``.
         hi: Largest allowed value, of the same form.
         step: A number that changes must become a multiple of it; zero allows any number.
+        offset: What is added to multiples of the step.
         moves: ``moves[i, j]``: whether a row may move from level i to level j; None allows every move.
         must_move: Whether a row may not stay at its level.
     """
@@ -84,6 +85,7 @@ class Limits:
     lo: float | Tensor = -math.inf
     hi: float | Tensor = math.inf
     step: float = 0.0
+    offset: float = 0.0
     moves: Tensor | None = None
     must_move: bool = False
 
@@ -107,7 +109,8 @@ class Limits:
     def restrict_step(self, step: float) -> Limits:
         """Return limits in which a number that changes must also become a multiple of ``step``.
 
-        Without a grid of its own, a number on a logarithmic scale is a multiple up to rounding only.
+        Without a grid of its own, a number on a logarithmic scale is a multiple up to rounding only. The
+        offset of a grid that has other numbers than these multiples is dropped.
         """
         if not self.feature.is_number or not step > 0 or round(step, MAX_DECIMALS) != step:
             raise InvalidInputError(
@@ -115,8 +118,11 @@ class Limits:
                 f"and the feature must be a number; got {step!r} for a feature of kind {self.feature.kind!r}."
             )
         scale = 10**MAX_DECIMALS
-        common = math.lcm(round(step * scale), round(self.step * scale) or 1) / scale
-        return replace(self, step=common)
+        wanted, offset = round(step * scale), round(self.offset * scale)
+        if offset and offset % wanted == round(self.step * scale) % wanted == 0:
+            return self
+        own = self.feature.step if offset else self.step
+        return replace(self, step=math.lcm(wanted, round(own * scale) or 1) / scale, offset=0.0)
 
     def restrict_moves(self, moves: Tensor) -> Limits:
         """Return limits in which only these moves between levels are allowed, shape ``(levels, levels)``."""
@@ -174,10 +180,10 @@ class Limits:
         if not isinstance(bound, Tensor) and math.isinf(bound):
             return like.new_tensor(bound)
         original = bound.cpu().numpy() if isinstance(bound, Tensor) else bound
-        inner = round_inwards(self.feature, original, side, self.step)
+        inner = round_inwards(self.feature, original, side, self.step, self.offset)
         value = torch.as_tensor(inner, dtype=torch.float64, device=like.device)
         if self.step:
-            grid = scale if scale.step == self.step else replace(scale, step=self.step)
+            grid = replace(scale, step=self.step, offset=self.offset)
             return grid.snap(scale.encode(value.to(like)))
         edge = scale.encode(value).to(like)
         inwards = torch.full_like(edge, side * math.inf)
@@ -222,10 +228,12 @@ def one_hot(codes: Tensor, n: int) -> Tensor:
     return torch.nn.functional.one_hot(codes, n).bool()
 
 
-def round_inwards(feature: Feature, bound: npt.ArrayLike, side: int, step: float) -> FloatArray:
+def round_inwards(
+    feature: Feature, bound: npt.ArrayLike, side: int, step: float, offset: float = 0.0
+) -> FloatArray:
     """Return the first value at or beyond a bound that survives decoding unchanged.
 
-    With a step, this is a multiple of it. Without one, decoding rounds to at most 12 digits of the range, and
+    With a step, this is a multiple of it plus an offset. Without one, decoding rounds to at most 12 digits of the range, and
     10 are safe. Nothing is rounded on a logarithmic scale, or where doubles have no more digits than that.
     ``side`` is 1 to round upwards, -1 to round downwards.
     """
@@ -236,10 +244,10 @@ def round_inwards(feature: Feature, bound: npt.ArrayLike, side: int, step: float
     if not step:
         decimals = 10 - math.floor(math.log10(feature.maximum - feature.minimum or 1.0))
         step = 10.0**-decimals
-    elif step != feature.step:
+    elif step != feature.step and not offset:
         decimals = next(digits for digits in range(MAX_DECIMALS + 1) if round(step, digits) == step)
     with np.errstate(all="ignore"):
-        multiple = np.rint(bound / step)
-        outside = side * np.round(multiple * step, decimals) < side * bound
-        inner = np.round(np.where(outside, multiple + side, multiple) * step, decimals)
+        multiple = np.rint((bound - offset) / step)
+        outside = side * np.round(multiple * step + offset, decimals) < side * bound
+        inner = np.round(np.where(outside, multiple + side, multiple) * step + offset, decimals)
     return np.where(np.abs(multiple) >= 2**52, bound, inner)

@@ -46,14 +46,23 @@ def _contradictions(rules: Sequence[Rule], features: Mapping[str, Feature]) -> l
     for name in dict.fromkeys(rule.feature for rule in rules if isinstance(rule, Range)):
         feature, (lo, hi) = features[name], _interval(name, rules)
         ranges = " and ".join(str(r) for r in rules if isinstance(r, Range) and r.feature == name)
-        step = feature.step
+        step, offset = feature.grid
         if lo > hi:
             problems.append(f"{ranges}: no number is in all of these ranges")
         elif any(lo <= value <= hi for value in feature.special):
             continue
-        elif step and round_inwards(feature, lo, 1, step) > round_inwards(feature, hi, -1, step):
-            problems.append(f"{ranges}: no multiple of {step:g}, the step of `{name}`, is in this range")
+        elif step and _is_empty(feature, lo, hi):
+            plus = f" plus {offset:g}" if offset else ""
+            problems.append(
+                f"{ranges}: no multiple of {step:g}{plus}, the step of `{name}`, is in this range"
+            )
     return problems
+
+
+def _is_empty(feature: Feature, lo: float, hi: float) -> bool:
+    """Return whether no number of the feature's grid is between two bounds."""
+    first, last = (round_inwards(feature, end, side, *feature.grid) for end, side in ((lo, 1), (hi, -1)))
+    return bool(first > last)
 
 
 def _unreachable(rules: Sequence[Rule], features: Mapping[str, Feature]) -> list[str]:

@@ -35,12 +35,13 @@ def check_schema(schema: Any) -> None:  # noqa: ANN401
     features = schema["features"]
     for feature in features:
         levels, special = feature["levels"], feature["special"]
-        numbers = [feature[name] for name in ("minimum", "maximum", "step")]
+        numbers = [feature[name] for name in ("minimum", "maximum", "step", "spacing", "offset")]
         valid = isinstance(feature["name"], str) and feature["kind"] in KINDS
         valid = valid and all(type(feature[name]) is bool for name in ("log", "can_miss"))
         valid = valid and all(isinstance(n, float | int) and not isinstance(n, bool) for n in numbers)
         valid = valid and isinstance(levels, list) and all(isinstance(level, CellValue) for level in levels)
         valid = valid and numbers[0] <= numbers[1] and numbers[2] >= 0
+        valid = valid and (numbers[3:] == [0, 0] or 0 < numbers[4] < numbers[3])
         valid = valid and type(feature["decimals"]) is int and 0 <= feature["decimals"] <= MAX_DECIMALS
         valid = valid and isinstance(feature["filling"], CellValue | None)
         valid = valid and isinstance(special, list) and all(type(n) is float and isfinite(n) for n in special)

@@ -38,6 +38,9 @@ class Feature:
         maximum: Largest such training value.
         step: The largest number that (nearly) all values that are not special are multiples of; zero without
             a grid.
+        spacing: The larger step that (nearly) all values keep apart from an offset, such as 10 for 5, 15, 25;
+            zero if there is none.
+        offset: That offset, such as 5; smaller than the spacing.
         decimals: Number of decimals of a number on the grid.
         log: Whether the number has a heavy tail and is scaled by ``log1p``.
         special: Special values of a number, ascending: each is a state of its own, such as -1 for "never" or
@@ -55,6 +58,8 @@ class Feature:
     minimum: float = 0.0
     maximum: float = 0.0
     step: float = 0.0
+    spacing: float = 0.0
+    offset: float = 0.0
     decimals: int = 0
     log: bool = False
     special: tuple[float, ...] = ()
@@ -98,6 +103,11 @@ class Feature:
         return Scale(minimum=low, maximum=high, step=self.step, log=self.log)
 
     @property
+    def grid(self) -> tuple[float, float]:
+        """Step and offset of changed numbers: those of the spacing, if there is one; zeros without a grid."""
+        return self.spacing or self.step, self.offset
+
+    @property
     def description(self) -> str:
         """The kind and the values of the column, in words.
 
@@ -108,7 +118,8 @@ class Feature:
         text: str = self.kind
         if self.is_number:
             text += f", {self.minimum:,.10g} to {self.maximum:,.10g}"
-            text += f" in steps of {self.step:g}" if self.step else ""
+            text += f" in steps of {self.grid[0]:g}" if self.step else ""
+            text += f" from {self.offset:g}" if self.offset else ""
             special = ", ".join(f"{value:g}" for value in self.special)
             text += f"; special values: {special}" if special else ""
         elif self.levels:

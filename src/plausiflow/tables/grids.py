@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import binom
 
 from plausiflow.tables.features import Dtype
 
@@ -18,6 +19,7 @@ FloatArray: TypeAlias = npt.NDArray[np.float64]
 MAX_DECIMALS = 6
 KEPT, FEW = 0.99, 10
 DRAWS, DRAWN = 64, 8
+RARELY = 0.001
 
 
 def float_dtype(dtype: Dtype) -> np.dtype[Any]:
@@ -72,6 +74,35 @@ def find_common_grid(
         if kept.sum() > FEW and counts[kept].sum() >= needed and whole.max() <= finest * step:
             return (step / factor, decimals) if exact is None or step / factor > exact[0] else exact
     return exact
+
+
+def find_spacing(
+    values: FloatArray, counts: npt.NDArray[np.int64], step: float, decimals: int
+) -> tuple[float, float] | None:
+    """Return spacing and offset of values such as 5, 15, 25, which are multiples of a smaller step, 5.
+
+    At least 99 % of the rows and eleven distinct values are the offset plus a multiple of the spacing. If each
+    distinct value were on it by chance, this would have a probability below one in a thousand.
+
+    Example:
+        >>> prices = np.arange(40) + 0.99
+        >>> find_spacing(prices, np.ones(40, dtype=np.int64), 0.01, 2)
+        (1.0, 0.99)
+    """
+    whole = np.rint(values / step)
+    if not len(values) or np.abs(whole).max() >= 2**50:
+        return None
+    whole, share = whole.astype(np.int64), counts / counts.sum()
+    drawn = whole[np.random.default_rng(0).choice(len(whole), size=(DRAWS, DRAWN), p=share)]
+    gaps = np.gcd.reduce(np.abs(drawn - drawn[:, :1]), axis=1)
+    for gap in sorted(set(gaps[gaps > 1].tolist()), reverse=True):
+        rest = whole % gap
+        first = int(rest[np.argmax(counts)])
+        kept = rest == first
+        by_chance = binom.cdf((~kept).sum(), len(whole) - 1, 1 - 1 / gap)
+        if first and kept.sum() > FEW and share[kept].sum() >= KEPT and by_chance <= RARELY:
+            return round(gap * step, decimals), round(first * step, decimals)
+    return None
 
 
 def decimals_of(step: float) -> int | None:

@@ -36,6 +36,7 @@ from plausiflow.tables.grids import (
     decimals_of,
     find_common_grid,
     find_grid,
+    find_spacing,
     float_dtype,
     round_to_grid,
 )
@@ -197,16 +198,25 @@ class _Column:
         return np.asarray(rounded == values)
 
     @cached_property
+    def spacing(self) -> tuple[float, float]:
+        """Spacing and offset of its ordinary numbers; zeros if there is none, or if the step was declared."""
+        if self.grid is None or self._step is not None:
+            return 0.0, 0.0
+        values, counts = (part[self.ordinary][self.kept] for part in (self.numbers, self.counts))
+        return find_spacing(values, counts, *self.grid) or (0.0, 0.0)
+
+    @cached_property
     def is_code(self) -> bool:
         """Whether its numbers are codes: few known values with gaps between them.
 
         Every value has at least five rows, so that values that were never seen are rare, and less than a
-        third of the multiples of the step between the smallest and the largest value occur.
+        third of the points of the grid between the smallest and the largest value occur.
         """
         grid = find_grid(self.numbers, float_dtype(self.cells.dtype))
         if grid is None or self.distinct > MOST_CODES or self.counts.min() < ROWS_PER_LEVEL:
             return False
-        return bool(3 * self.distinct < np.ptp(self.numbers) / grid[0] + 1)
+        spaced = find_spacing(self.numbers, self.counts, *grid)
+        return bool(3 * self.distinct < np.ptp(self.numbers) / (spaced or grid)[0] + 1)
 
     def continued(self, minimum: float, maximum: float, step: float) -> tuple[float, float]:
         """Return a range with the special values that continue it, such as 0 in a column of counts.
@@ -334,10 +344,15 @@ def _number(column: _Column, *, on_grid: bool) -> dict[str, Any]:
     if not np.isfinite(maximum - minimum):
         raise column.problem(f"ranges from {minimum} to {maximum}, which is too wide for a float. Rescale it")
     step, decimals = column.grid if on_grid and column.grid is not None else (0.0, 0)
+    spacing, offset = column.spacing if step else (0.0, 0.0)
     if step:
         # The range is that of the values on the grid; a declared step may have none.
         if column.kept.any():
-            minimum, maximum = float(values[column.kept].min()), float(values[column.kept].max())
+            kept = values[column.kept]
+            if spacing:
+                places = (round_to_grid(kept, step, decimals) - offset) / spacing
+                kept = kept[np.abs(places - np.rint(places)) < 1e-6]
+            minimum, maximum = float(kept.min()), float(kept.max())
         else:
             minimum, maximum = np.ceil(minimum / step) * step, np.floor(maximum / step) * step
         minimum, maximum = column.continued(minimum, maximum, step)
@@ -351,6 +366,8 @@ def _number(column: _Column, *, on_grid: bool) -> dict[str, Any]:
         "minimum": float(ends[0]),
         "maximum": float(ends[1]),
         "step": step,
+        "spacing": spacing,
+        "offset": offset,
         "decimals": decimals,
         "log": bool(minimum >= 0 and positive.any() and maximum > HEAVY_TAIL * column.median(positive)),
         "special": column.special,

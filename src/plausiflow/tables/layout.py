@@ -27,6 +27,7 @@ class Scale:
     minimum: float
     maximum: float
     step: float = 0.0  # values are multiples of it; zero allows any value
+    offset: float = 0.0  # what is added to multiples of the step
     log: bool = False  # whether values are scaled by log1p, odd about zero
 
     def encode(self, values: Tensor) -> Tensor:
@@ -44,7 +45,8 @@ class Scale:
         """Return the nearest encoded value on the grid, or the ``shift``-th one above or below it."""
         if not self.step:
             return encoded
-        return self.encode((torch.round(self.decode(encoded) / self.step) + shift) * self.step)
+        places = torch.round((self.decode(encoded) - self.offset) / self.step)
+        return self.encode((places + shift) * self.step + self.offset)
 
     @cached_property
     def encoded_step(self) -> float:
@@ -191,11 +193,12 @@ class Layout:
         Pinned numbers stay.
         """
         own, x = x, x.clone()
-        columns, start, span, step = self._even_grids
+        columns, *grids = self._even_grids
         if columns:
-            start, span, step = start.to(x), span.to(x), step.to(x)
+            start, span, step, offset = (part.to(x) for part in grids)
             values = x[:, columns] * span + start
-            x[:, columns] = ((torch.round(values / step) + shift) * step - start) / span
+            places = torch.round((values - offset) / step) + shift
+            x[:, columns] = (places * step + offset - start) / span
         for block in self.blocks:
             if block.scale is not None and block.scale.log:
                 x[:, block.number] = block.scale.snap(x[:, block.number], shift)
@@ -224,13 +227,15 @@ class Layout:
         return [b.number for b in self.blocks if b.number is not None and b.scale and b.scale.step]
 
     @cached_property
-    def _even_grids(self) -> tuple[list[int], Tensor, Tensor, Tensor]:
-        """Columns of numbers on a grid of equal steps, and the start, length and step of their scales."""
+    def _even_grids(self) -> tuple[list[int], Tensor, Tensor, Tensor, Tensor]:
+        """Columns of numbers on a grid of equal steps, and start, length, step and offset of their scales."""
         scales = [(b.number, b.scale) for b in self.blocks if b.number is not None and b.scale is not None]
         even = [(number, scale) for number, scale in scales if scale.step and not scale.log]
-        ends = torch.tensor([[*scale.ends, scale.step] for _, scale in even], dtype=torch.float64)
-        start, span, step = ends.reshape(-1, 3).unbind(dim=1)
-        return [number for number, _ in even], start, span, step
+        ends = torch.tensor(
+            [[*scale.ends, scale.step, scale.offset] for _, scale in even], dtype=torch.float64
+        )
+        start, span, step, offset = ends.reshape(-1, 4).unbind(dim=1)
+        return [number for number, _ in even], start, span, step, offset
 
     def changed(self, x_cf: Tensor, x: Tensor) -> Tensor:
         """Return which features differ, shape ``(n, blocks)``."""
