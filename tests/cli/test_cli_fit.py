@@ -159,9 +159,10 @@ def test_learned_rules_are_counted_and_shown(sums, tmp_path, brief):
     assert f"Rules learned from the table: {len(learned)}\n" in told.stdout
     line = '  Equal("total", "net + tax"): learned from 320 rows, 0 exceptions\n'
     assert line in told.stdout
-    told = done(*command, "--out", tmp_path / "b", "--no-learn-rules")
+    told = done(*command, "--out", tmp_path / "b", "--no-learn-rules", "--distance", "l1-mad")
     assert "learned from" not in told.stdout
     assert Explainer.load(tmp_path / "b").learned_rules == ()
+    assert Explainer.load(tmp_path / "b").distance == "l1-mad"
 
 
 def test_one_learned_rule_is_switched_off(sums, tmp_path, brief):

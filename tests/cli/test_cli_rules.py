@@ -23,6 +23,7 @@ def test_the_file_of_rules_in_the_documentation_can_be_used(tmp_path, brief):
     assert own.encoder_.schema.feature("education").levels[0] == "none"
     assert own.encoder_.schema.feature("dependents").kind == "integer"
     assert own.weights == {"credit_score": 2.0}
+    assert own.encoder_.schema.feature("loan_amount").step == 500
     assert Range("income", 10000, None) in own.constraints
 
 
@@ -58,13 +59,15 @@ def test_everything_that_is_wrong_with_rules_is_told_at_once(folder, tmp_path):
         agee = "integer"
         [orders]
         education = "low to high"
+        [steps]
+        income = "large"
         [weights]
         income = "dear"
         """
     )
     line = refused("fit", folder / "loans.csv", "--target", "loan", "--rules", tmp_path / "rules.toml",
                    "--out", tmp_path / "o")  # fmt: skip
-    assert "rules.toml has 14 problems: " in line
+    assert "rules.toml has 15 problems: " in line
     for part in (
         "there is no key 'imutable'; did you mean 'immutable'?",
         "`increasing` must be a list of texts; got 'income'",
@@ -79,6 +82,7 @@ def test_everything_that_is_wrong_with_rules_is_told_at_once(folder, tmp_path):
         "kinds: there is no column 'agee'; did you mean 'age'?",
         "kinds.age: there is no kind 'number'",
         "orders.education must be a list of levels",
+        "steps.income must be a number; got 'large'",
         "weights.income must be a number; got 'dear'",
     ):
         assert part in line, line

@@ -40,6 +40,7 @@ from plausiflow.constraints import LearnedRule
 from plausiflow.errors import InvalidInputError
 from plausiflow.explainer import Explainer
 from plausiflow.models import NetworkClassifier
+from plausiflow.search import Distance
 from plausiflow.tables import to_python
 
 Labels = Literal["given", "model", "bayes"]
@@ -99,6 +100,9 @@ def fit(
     confidence: Annotated[
         str, typer.Option("--confidence", help="Share of answers that a second opinion must accept, or none.")
     ] = "0.95",
+    distance: Annotated[
+        Distance, typer.Option("--distance", help="How the changes of numbers add up to a cost.")
+    ] = "l2",
     max_extra_cost: Annotated[
         float,
         typer.Option(
@@ -161,11 +165,13 @@ def fit(
         learn_rules=learn_rules,
         plausibility=plausibility,
         confidence=parse_share(confidence, "--confidence"),
+        distance=distance,
         weights=file.weights or None,
         max_extra_cost=max_extra_cost,
         kinds=file.kinds or None,
         orders=file.orders or None,
         special=file.special or None,
+        steps=file.steps or None,
         missing=missing,
         judges=judges,
         random_state=seed,

@@ -18,10 +18,11 @@ from plausiflow.tables import KINDS
 
 KEYS = (
     "immutable", "increasing", "decreasing", "range", "allowed", "linear", "equal", "step", "rules",
-    "max_changes", "prices", "kinds", "orders", "special", "weights",
+    "max_changes", "prices", "kinds", "orders", "special", "steps", "weights",
 )  # fmt: skip
 _LISTS = ("immutable", "increasing", "decreasing", "linear")
-_TABLES = ("range", "allowed", "equal", "step", "prices", "kinds", "orders", "special", "weights")
+_SETTINGS = ("kinds", "orders", "special", "steps", "weights")
+_TABLES = ("range", "allowed", "equal", "step", "prices", *_SETTINGS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,7 @@ class RulesFile:
     kinds: Mapping[str, Any] = field(default_factory=dict)  # Kinds of columns whose inferred kind is wrong.
     orders: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # Levels, lowest first.
     special: Mapping[str, Sequence[float]] = field(default_factory=dict)  # Special values of numbers.
+    steps: Mapping[str, float] = field(default_factory=dict)  # Steps of numbers.
     weights: Mapping[str, float] = field(default_factory=dict)  # Costs of changes.
 
 
@@ -60,7 +62,7 @@ def read_rules(path: Path, columns: Sequence[str]) -> RulesFile:
             f"{place}: {_unknown('column', n, columns)}" for n in rule.feature_names if n not in columns
         ]
         rules.append(rule)
-    settings = {key: entries.get(key, {}) for key in ("kinds", "orders", "special", "weights")}
+    settings = {key: entries.get(key, {}) for key in _SETTINGS}
     problems += _column_problems(settings, columns)
     if problems:
         raise InvalidInputError(
@@ -145,9 +147,10 @@ def _column_problems(settings: Mapping[str, Mapping[str, Any]], columns: Sequenc
         if not isinstance(values, list) or not all(map(_is_number, values))
     ]
     problems += [
-        f"weights.{name} must be a number; got {weight!r}"
-        for name, weight in settings["weights"].items()
-        if not _is_number(weight)
+        f"{key}.{name} must be a number; got {number!r}"
+        for key in ("steps", "weights")
+        for name, number in settings[key].items()
+        if not _is_number(number)
     ]
     return problems
 
