@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
+from plausiflow.constraints.bands import Bands
 from plausiflow.constraints.clauses import FREE, Clause, State, clauses_broken
 from plausiflow.constraints.implies import Implies
 from plausiflow.constraints.known_pairs import Determines, NeverTogether
@@ -60,7 +61,7 @@ class LearnedRule(Rule):
     def text(self) -> str:
         """The rule as code, with its evidence in words."""
         off = "" if self.active else "; switched off"
-        pairs = f"{self.description}; " if isinstance(self.rule, NeverTogether) else ""
+        pairs = f"{self.description}; " if isinstance(self.rule, NeverTogether | Bands) else ""
         return f"{self.rule}: {pairs}{self.evidence}{off}"
 
     @property
@@ -78,6 +79,10 @@ class LearnedRule(Rule):
                 return f"if {first}, then {second}"
             case Determines(feature=first, other=second):
                 return f"{first} determines {second}"
+            case Bands(feature=first, number=second, bands=bands):
+                some = [f"{_state(level)} {_range(lo, hi)}" for level, lo, hi in bands[:PAIRS_SHOWN]]
+                more = len(bands) - len(some)
+                return f"{first} by {second}: {'; '.join(some)}{f'; and {more:,} more' if more else ''}"
             case Equal(feature=first, expression=second):
                 return f"{first} = {second}"
             case Linear(text=text):
@@ -168,6 +173,12 @@ class LearnedRules(tuple[LearnedRule, ...]):
         columns = {name: [getattr(rule, name) for rule in self] for name in names}
         texts = {"rule": list(map(str, self)), "description": [rule.description for rule in self]}
         return pd.DataFrame(texts | columns)
+
+
+def _range(low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return f"up to {high:g}" if high is not None else "any" if low is None else f"from {low:g}"
+    return f"{low:g} to {high:g}" if low != high else f"{low:g}"
 
 
 def _state(state: State) -> str:

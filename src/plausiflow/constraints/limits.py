@@ -233,8 +233,9 @@ def round_inwards(
 ) -> FloatArray:
     """Return the first value at or beyond a bound that survives decoding unchanged.
 
-    With a step, this is a multiple of it plus an offset. Without one, decoding rounds to at most 12 digits of the range, and
-    10 are safe. Nothing is rounded on a logarithmic scale, or where doubles have no more digits than that.
+    With a step, this is a multiple of it plus an offset. Without one, decoding rounds to at most 12 digits of
+    the range, and 10 are safe. Nothing is rounded on a logarithmic scale, or where doubles have no more
+    digits than that.
     ``side`` is 1 to round upwards, -1 to round downwards.
     """
     bound = np.asarray(bound, dtype=np.float64)

@@ -9,6 +9,7 @@ import pandas as pd
 from torch import Tensor
 
 from plausiflow.constraints.learned import LearnedRules
+from plausiflow.constraints.mined_bands import learn_bands
 from plausiflow.constraints.mined_numbers import NumberMiner
 from plausiflow.constraints.mined_states import StateMiner
 from plausiflow.constraints.problems import find_problems
@@ -39,9 +40,10 @@ def learn_rules(
     rules = (
         StateMiner(layout, features, layout.codes(x).numpy(), evidence).run() if len(layout.blocks) else []
     )
-    values = (
-        np.stack([read_numbers(frame[name])[0] for name in numeric], axis=1) if numeric else np.zeros((0, 0))
-    )
+    numbers = {name: read_numbers(frame[name])[0] for name in numeric}
+    if layout.with_levels:
+        rules += learn_bands(layout, features, layout.codes(x).numpy(), numbers, evidence)
+    values = np.stack(list(numbers.values()), axis=1) if numeric else np.zeros((0, 0))
     rules += NumberMiner(features, values, numeric, evidence, random_state).run()
     known = {str(rule) for rule in given}
     new = [rule for rule in rules if str(rule) not in known]

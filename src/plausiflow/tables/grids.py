@@ -81,8 +81,8 @@ def find_spacing(
 ) -> tuple[float, float] | None:
     """Return spacing and offset of values such as 5, 15, 25, which are multiples of a smaller step, 5.
 
-    At least 99 % of the rows and eleven distinct values are the offset plus a multiple of the spacing. If each
-    distinct value were on it by chance, this would have a probability below one in a thousand.
+    At least 99 % of the rows and eleven distinct values are the offset plus a multiple of the spacing. If
+    each distinct value were on it by chance, this would have a probability below one in a thousand.
 
     Example:
         >>> prices = np.arange(40) + 0.99

@@ -202,8 +202,8 @@ class _Column:
         """Spacing and offset of its ordinary numbers; zeros if there is none, or if the step was declared."""
         if self.grid is None or self._step is not None:
             return 0.0, 0.0
-        values, counts = (part[self.ordinary][self.kept] for part in (self.numbers, self.counts))
-        return find_spacing(values, counts, *self.grid) or (0.0, 0.0)
+        values, counts = self.numbers[self.ordinary], self.counts[self.ordinary]
+        return find_spacing(values[self.kept], counts[self.kept], *self.grid) or (0.0, 0.0)
 
     @cached_property
     def is_code(self) -> bool:
