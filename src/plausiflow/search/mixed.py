@@ -23,6 +23,7 @@ from plausiflow.search.bank import MORE, Bank
 from plausiflow.search.beam import Beam, Moves
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.rounding import put_on_grid
+from plausiflow.search.levels import distinct_levels, reset_levels
 from plausiflow.search.sparsify import preferred, sparsify
 from plausiflow.search.task import SearchTask
 
@@ -148,8 +149,8 @@ class MixedSearch:
         least = pool.cost.new_full((len(task),), torch.inf).scatter_reduce(0, pool.rows, pool.cost, "amin")
         limit = (1 + max(self.max_extra_cost, ROUNDING)) * least
         fewest = preferred(task, pool, self.max_extra_cost, 1)
-        best = Candidates.concat(_distinct(task, pool).cheapest(max(count, DISTINCT)), fewest).unique()
-        sparse = sparsify(task, best, limit[best.rows], combined)
+        best = Candidates.concat(distinct_levels(task, pool).cheapest(max(count, DISTINCT)), fewest).unique()
+        sparse = sparsify(task, best, limit[best.rows])
         return put_on_grid(task, Candidates.concat(sparse, fewest, cheap).unique()).feasible
 
     def _limited(self, task: SearchTask, bank: Bank, rows: Tensor, pool: Candidates) -> Candidates:
@@ -176,7 +177,8 @@ class MixedSearch:
         levelled = task.repaired(task.with_levels_of(real), real.rows)
         first = Candidates.concat(own, task.candidates(real.rows, levelled), real).unique()
         if not self.flips:
-            return Candidates.concat(task.solve(first), real).feasible.unique(), first[rows[:0]]
+            found = Candidates.concat(task.solve(first), real).feasible.unique()
+            return reset_levels(task, found, self.finalists), first[rows[:0]]
         copied = near.cheapest(max(1, COPIED // max(1, len(task.numbers))))
         combined = self.beam.run(task, rows, Moves.of(task, rows, copied, bank.typical))
         # Categories of the combinations with all numbers free.
@@ -199,14 +201,8 @@ class MixedSearch:
             if few
             else task.solve(levels[cheap], max_without_answer=MAX_WITHOUT_ANSWER)
         )
-        return Candidates.concat(found, more).feasible.unique(), combined
-
-
-def _distinct(task: SearchTask, answers: Candidates) -> Candidates:
-    """Return the cheapest answer of each row and combination of levels: others lead to the same changes."""
-    ordered = answers.cheapest(len(answers))
-    levels = task.candidates(ordered.rows, task.codes_of(ordered.x).to(ordered.x))
-    return ordered[levels.first_occurrences()]
+        found = Candidates.concat(found, more).feasible.unique()
+        return reset_levels(task, found, self.finalists), combined
 
 
 def _solve_together(task: SearchTask, free: Candidates, combined: Candidates) -> Candidates:
