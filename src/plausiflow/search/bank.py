@@ -149,11 +149,28 @@ class Bank:
         for y in task.y_target[rows].unique().tolist():
             bank = self.rows.get(y, task.x[:0]).to(task.x)
             for some in rows[task.y_target[rows] == y].split(max(1, PAIRS // max(1, len(bank)))):
-                owners = some.repeat_interleave(len(bank))
-                moved = transplant(task, bank.repeat(len(some), 1), owners)
+                own, real = self._few_changes(task, y, bank, some).nonzero(as_tuple=True)
+                owners, moved = some[own], transplant(task, bank[real], some[own])
                 feasible = first.check(task.candidates(owners, moved)).feasible
                 kept.append(feasible.unique().cheapest(oracle_rows))
         return task.check(Candidates.concat(*kept)).feasible.cheapest(count)
+
+    def _few_changes(self, task: SearchTask, y: int, bank: Tensor, rows: Tensor) -> Tensor:
+        """Return which bank rows differ in as few features as the rules allow, ``(rows, bank)`` bool."""
+        most = task.allowance.max_changes
+        if most is None:
+            return torch.ones(len(rows), len(bank), dtype=torch.bool, device=rows.device)
+        codes = self.codes(y, task.layout).to(rows.device)
+        count = torch.zeros(len(rows), len(bank), dtype=torch.long, device=rows.device)
+        for block in task.mutable:
+            differs = torch.zeros(len(rows), len(bank), dtype=torch.bool, device=rows.device)
+            if block.number is not None:
+                differs |= task.x[rows, block.number][:, None] != bank[:, block.number]
+            if len(block.levels):
+                j = task.layout.with_levels.index(block)
+                differs |= task.codes[rows, j][:, None] != codes[:, j]
+            count += differs
+        return count <= most
 
 
 def _with_states(layout: Layout) -> list[int]:

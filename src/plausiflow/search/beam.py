@@ -30,23 +30,26 @@ class Beam:
         width: Combinations of each row that get a further change.
         evaluated: Combinations of each row and depth whose constraints are evaluated.
         kept: Combinations of each row and depth that are returned.
+        feasible: Combinations of each row and depth that are returned because they are feasible as they are.
     """
 
     depth: int = 4
     width: int = 4
     evaluated: int = 24
     kept: int = 3
+    feasible: int = 0
 
-    def run(self, task: SearchTask, rows: Tensor, moves: Moves) -> Candidates:
+    def run(self, task: SearchTask, rows: Tensor, moves: Moves, max_changes: int | None = None) -> Candidates:
         """Return the most promising combinations of moves, not checked and with unsolved numbers."""
-        if len(moves.rows) == 0 or self.depth < 1:
+        depth = self.depth if max_changes is None else min(self.depth, max_changes)
+        if len(moves.rows) == 0 or depth < 1:
             return task.candidates(rows[:0], task.x[:0])
         values = task.constraint_values(moves.x, moves.rows)
         alone = values - _own_values(task, rows)[moves.rows]
         states = _States(moves.rows, moves.x, values, moves.keys, moves.kinds).best(task)
-        kept = [states.first(self.kept)]
+        kept = [states.first(self.kept), states.satisfied.first(self.feasible)]
         states = states.first(self.width)
-        for _ in range(self.depth - 1):
+        for _ in range(depth - 1):
             state, move = moves.extensions(task, states)
             if len(state) == 0:
                 break
@@ -62,9 +65,9 @@ class Beam:
             added = added.select(cheapest(added.rows, added.merit(task), self.evaluated))
             added = replace(added, x=task.repaired(added.x, added.rows))
             added = replace(added, values=task.constraint_values(added.x, added.rows)).best(task)
-            kept.append(added.first(self.kept))
+            kept += [added.first(self.kept), added.satisfied.first(self.feasible)]
             states = added.first(self.width)
-        return task.repair(Candidates.concat(*(task.candidates(own.rows, own.x) for own in kept)))
+        return task.repair(Candidates.concat(*(task.candidates(own.rows, own.x) for own in kept)).unique())
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +146,11 @@ class _States:
         """Return the best values of every changed set of numbers, by row, the best combinations first."""
         ordered = self.select(cheapest(self.rows, self.merit(task), len(self.rows)))
         return ordered.select(_first_occurrences(ordered.rows, ordered.kinds))
+
+    @property
+    def satisfied(self) -> _States:
+        """The combinations that satisfy every constraint, in order."""
+        return self.select((self.values >= 0).all(dim=1).nonzero()[:, 0])
 
     def first(self, count: int) -> _States:
         """Return the first few of each row."""

@@ -22,8 +22,8 @@ from plausiflow.progress import progress_bar
 from plausiflow.search.bank import MORE, Bank
 from plausiflow.search.beam import Beam, Moves
 from plausiflow.search.candidates import Candidates
-from plausiflow.search.rounding import put_on_grid
 from plausiflow.search.levels import distinct_levels, reset_levels
+from plausiflow.search.rounding import put_on_grid
 from plausiflow.search.sparsify import preferred, sparsify
 from plausiflow.search.task import SearchTask
 
@@ -37,7 +37,7 @@ LIMITED = 4
 """Answers of each row that are put on the grid if the number of changes is limited."""
 NEAR_ROWS, COPIED = 12, 48
 """Bank rows that combinations of changes may take numbers from, and how many numbers they take together."""
-THOROUGH = Beam(depth=4, width=16, evaluated=120, kept=12)
+THOROUGH = Beam(depth=4, width=16, evaluated=96, kept=4, feasible=2)
 """The beam of rows whose answer has too many changes."""
 
 
@@ -93,6 +93,7 @@ class MixedSearch:
         finalists: Answers of each row that are made sparse and put on the grid.
         sparse: Whether answers with fewer changes are looked for.
         beam: How changed features are combined.
+        few_only: Whether a limit on changes holds from the start, because other answers are known.
     """
 
     bank_rows: int = 4
@@ -101,14 +102,15 @@ class MixedSearch:
     finalists: int = 2
     sparse: bool = True
     beam: Beam = field(default_factory=Beam)
+    few_only: bool = False
 
     def lighter(self) -> Self:
         """Return a strategy that only finds out whether there is an answer."""
         return replace(self, bank_rows=4, max_extra_cost=0.0, finalists=1, sparse=False)
 
     def quicker(self) -> Self:
-        """Return the strategy itself."""
-        return self
+        """Return a strategy that looks for few changes at once, if their number is limited."""
+        return replace(self, few_only=True)
 
     def wider(self, k: int) -> Self:
         """Return a strategy that finds many answers, to choose ``k`` from."""
@@ -120,26 +122,48 @@ class MixedSearch:
         return search_in_batches(task, lambda rows: self._search(task, bank, rows, keep))
 
     def _search(self, task: SearchTask, bank: Bank, rows: Tensor, keep: int) -> Candidates:
-        # A limit on changes counts at the end: a row whose answer satisfies it anyway keeps that answer.
-        free = replace(task, allowance=replace(task.allowance, max_changes=None))
-        pool, combined = self.dense(free, bank, rows)
-        answers = self._sparse(free, pool, combined, max(self.finalists, keep))
-        final = preferred(free, answers, self.max_extra_cost, keep)
-        if task.allowance.max_changes is not None:
-            first = final.cheapest(1)
-            final = final[torch.isin(final.rows, first.rows[_within(task, first)]) & _within(task, final)]
-            missing = rows[~torch.isin(rows, final.rows)]
-            known = Candidates.concat(pool, answers)
-            few = self._limited(task, bank, missing, known[torch.isin(known.rows, missing)])
-            final = Candidates.concat(final, few.cheapest(keep))
+        if task.allowance.max_changes is None:
+            final = preferred(task, self._answers(task, bank, rows, keep)[1], self.max_extra_cost, keep)
+        else:
+            final = self._limited(task, bank, rows, keep)
         missing = rows[~torch.isin(rows, final.rows)]
-        if len(missing):
+        if len(missing) and task.allowance.max_changes is None:
             real = task.check(bank.verified(task, missing, keep, among=MORE)).feasible
             final = Candidates.concat(final, real)
             missing = missing[~torch.isin(missing, real.rows)]
         if len(missing):
             final = Candidates.concat(final, bank.scan(task, missing, keep))
         return final.unique().cheapest(keep)
+
+    def _answers(
+        self, task: SearchTask, bank: Bank, rows: Tensor, keep: int
+    ) -> tuple[Candidates, Candidates]:
+        """Return answers with any number of changes, off the grid and on it."""
+        pool, combined = self.dense(task, bank, rows)
+        return pool, self._sparse(task, pool, combined, max(self.finalists, keep))
+
+    def _limited(self, task: SearchTask, bank: Bank, rows: Tensor, keep: int) -> Candidates:
+        """Return answers with at most as many changes as the rules allow.
+
+        A row whose answer without the limit satisfies it keeps that answer.
+        """
+        final = known = task.candidates(rows[:0], task.x[:0])
+        if not self.few_only:
+            free = replace(task, allowance=replace(task.allowance, max_changes=None))
+            pool, answers = self._answers(free, bank, rows, keep)
+            final = preferred(free, answers, self.max_extra_cost, keep)
+            first = final.cheapest(1)
+            final = final[torch.isin(final.rows, first.rows[_within(task, first)]) & _within(task, final)]
+            known = Candidates.concat(pool, answers)
+        rows = rows[~torch.isin(rows, final.rows)]
+        if len(rows) == 0:
+            return final
+        known = known[torch.isin(known.rows, rows) & _within(task, known)]
+        moves = Moves.of(task, rows, bank.verified(task, rows, NEAR_ROWS), bank.typical)
+        few = THOROUGH.run(task, rows, moves, task.allowance.max_changes)
+        solved = _solve_together(task, few[rows[:0]], few).feasible
+        solved = Candidates.concat(known, solved[_within(task, solved)]).unique().cheapest(LIMITED)
+        return Candidates.concat(final, put_on_grid(task, solved).feasible.cheapest(keep))
 
     def _sparse(self, task: SearchTask, pool: Candidates, combined: Candidates, count: int) -> Candidates:
         """Return answers on the grid: the cheapest ones, and ones with fewer changes."""
@@ -150,26 +174,11 @@ class MixedSearch:
         limit = (1 + max(self.max_extra_cost, ROUNDING)) * least
         fewest = preferred(task, pool, self.max_extra_cost, 1)
         best = Candidates.concat(distinct_levels(task, pool).cheapest(max(count, DISTINCT)), fewest).unique()
-        sparse = sparsify(task, best, limit[best.rows])
+        sparse = sparsify(task, best, limit[best.rows], combined)
         return put_on_grid(task, Candidates.concat(sparse, fewest, cheap).unique()).feasible
 
-    def _limited(self, task: SearchTask, bank: Bank, rows: Tensor, pool: Candidates) -> Candidates:
-        """Return answers with at most as many changes as the rules allow, for rows that have others."""
-        most = task.allowance.max_changes
-        assert most is not None
-        if len(rows) == 0:
-            return pool[rows]
-        near = bank.verified(task, rows, NEAR_ROWS)
-        moves = Moves.of(task, rows, near, bank.typical)
-        found = replace(THOROUGH, depth=min(most, THOROUGH.depth)).run(task, rows, moves)
-        solved = _solve_together(task, found[rows[:0]], found).feasible
-        reset = sparsify(task, pool.cheapest(self.finalists), pool.cheapest(self.finalists).cost)
-        answers = Candidates.concat(pool, solved, reset)
-        answers = answers[_within(task, answers)].unique().cheapest(LIMITED)
-        return put_on_grid(task, answers).feasible
-
     def dense(self, task: SearchTask, bank: Bank, rows: Tensor) -> tuple[Candidates, Candidates]:
-        """Return answers with any number of changes, off grids, and the combinations that were tried."""
+        """Return answers with any number of changes, off the grid, and the combinations that were solved."""
         near = bank.verified(task, rows, max(NEAR_ROWS, self.bank_rows))
         real = near.cheapest(self.bank_rows)
         own = task.candidates(rows, task.x[rows])

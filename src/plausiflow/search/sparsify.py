@@ -21,18 +21,25 @@ SINGLES, SHARES = 4, (1 / 2, 1 / 3, 1 / 6)
 """How many features a round resets: each of the least harmful few alone, and shares of all changed ones."""
 
 
-def sparsify(task: SearchTask, candidates: Candidates, limits: Tensor) -> Candidates:
+def sparsify(
+    task: SearchTask, candidates: Candidates, limits: Tensor, solved: Candidates | None = None
+) -> Candidates:
     """Return answers with fewer changes for the ones given, each at most as expensive as its limit ``(p,)``.
 
-    If a rule limits the number of changes, features are reset at any cost until it is satisfied.
+    If a rule limits the number of changes, features are reset at any cost until it is satisfied. The sets of
+    changed features of the candidates ``solved`` have been solved already, and are not tried again.
     """
     state = _SparseState(candidates, task.layout.changed(candidates.x, task.x[candidates.rows]))
     active = torch.arange(len(candidates), device=candidates.x.device)
     for _ in task.layout.blocks:
         attempts = _attempts(task, state, active)
+        if solved is not None:
+            attempts = attempts.without(task, solved)
         if len(attempts.of) == 0:
             break
-        tried = task.solve(attempts.candidates, frozen=~attempts.changed, iterations=ITERATIONS, curvature=8.0)
+        tried = task.solve(
+            attempts.candidates, frozen=~attempts.changed, iterations=ITERATIONS, curvature=8.0
+        )
         active = state.take(attempts, tried, limits, task.allowance.max_changes)
     return state.candidates
 
@@ -67,10 +74,8 @@ class _SparseState:
     def take(self, attempts: _Attempts, tried: Candidates, limits: Tensor, most: int | None) -> Tensor:
         """Take the best attempt of each candidate that has one within its limit; return these candidates."""
         of, count = attempts.of, self.changed.sum(dim=1)
+        bound = limits if most is None else torch.where(count > most, torch.inf, limits)
         price = ((limits - self.candidates.cost) / count).clamp_min(0)
-        bound = limits
-        if most is not None:
-            bound = torch.where(count > most, torch.inf, limits)
         merit = tried.cost + price[of] * attempts.changed.sum(dim=1)
         merit = torch.where(tried.cost <= bound[of], merit, torch.inf)
         best = cheapest(of, merit, 1)
@@ -90,11 +95,24 @@ class _Attempts:
     changed: Tensor
     candidates: Candidates
 
+    def without(self, task: SearchTask, solved: Candidates) -> _Attempts:
+        """Return the attempts whose row, levels and changed features differ from those of all candidates."""
+        own = (self.candidates.rows, self.changed, task.codes_of(self.candidates.x))
+        others = (solved.rows, task.layout.changed(solved.x, task.x[solved.rows]), task.codes_of(solved.x))
+        keys = torch.cat(
+            [torch.cat([rows[:, None], changed.long(), codes], 1) for rows, changed, codes in (others, own)]
+        )
+        _, group = torch.unique(keys, dim=0, return_inverse=True)
+        left = (~torch.isin(group[len(solved) :], group[: len(solved)])).nonzero()[:, 0]
+        return _Attempts(of=self.of[left], changed=self.changed[left], candidates=self.candidates[left])
+
 
 def _attempts(task: SearchTask, state: _SparseState, active: Tensor) -> _Attempts:
     """Return what a round tries: the candidates with some of their changed features reset."""
     own, changed = state.candidates[active], state.changed[active]
-    rank, count = _harm(task, own, changed).argsort(dim=1, stable=True).argsort(dim=1), changed.sum(dim=1)
+    count = changed.sum(dim=1)
+    harm = _harm(task, own, changed) if bool((count > SINGLES).any()) else (~changed).to(own.x)
+    rank = harm.argsort(dim=1, stable=True).argsort(dim=1)
     several = torch.stack([(count * share).long() for share in SHARES])
     resets = [(rank == j) & changed for j in range(min(SINGLES, changed.shape[1]))]
     resets += [(rank < number[:, None]) & changed & (number > 1)[:, None] for number in several]
