@@ -113,9 +113,9 @@ def _attempts(task: SearchTask, state: _SparseState, active: Tensor) -> _Attempt
     count = changed.sum(dim=1)
     harm = _harm(task, own, changed) if bool((count > SINGLES).any()) else (~changed).to(own.x)
     rank = harm.argsort(dim=1, stable=True).argsort(dim=1)
-    several = torch.stack([(count * share).long() for share in SHARES])
+    several = [torch.where(count > SINGLES, (count * share).long(), 0) for share in SHARES]
     resets = [(rank == j) & changed for j in range(min(SINGLES, changed.shape[1]))]
-    resets += [(rank < number[:, None]) & changed & (number > 1)[:, None] for number in several]
+    resets += [(rank < number[:, None]) & changed for number in several]
     reset = torch.stack(resets)
     # The row itself is no answer.
     tried = reset.any(dim=2) & (changed & ~reset).any(dim=2)
