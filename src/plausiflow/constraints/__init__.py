@@ -3,6 +3,7 @@
 from plausiflow.constraints.allowance import Allowance
 from plausiflow.constraints.bands import Bands
 from plausiflow.constraints.compile import LOCKED, CompiledRules
+from plausiflow.constraints.computed import Computed
 from plausiflow.constraints.contradictions import add_rules
 from plausiflow.constraints.grid_step import GridStep
 from plausiflow.constraints.implies import Implies
@@ -21,9 +22,9 @@ from plausiflow.constraints.violations import RowChanges
 from plausiflow.constraints.when_changed import WhenChanged
 
 __all__ = [
-    "LOCKED", "Allowance", "Allowed", "Bands", "CompiledRules", "Decreasing", "Determines", "Equal",
-    "GridStep", "Immutable", "Implies", "Increasing", "LearnedRule", "LearnedRules", "Limits", "Linear",
-    "LockedFeatures", "MaxChanges", "NeverTogether", "Price", "Range", "RowChanges", "Rule", "WhenChanged",
-    "add_rules", "check_partners", "learn_rules", "locked_mask", "partner_levels", "repair_codes",
-    "repair_numbers", "rule_from_dict", "rules_from_dicts",
+    "LOCKED", "Allowance", "Allowed", "Bands", "CompiledRules", "Computed", "Decreasing", "Determines",
+    "Equal", "GridStep", "Immutable", "Implies", "Increasing", "LearnedRule", "LearnedRules", "Limits",
+    "Linear", "LockedFeatures", "MaxChanges", "NeverTogether", "Price", "Range", "RowChanges", "Rule",
+    "WhenChanged", "add_rules", "check_partners", "learn_rules", "locked_mask", "partner_levels",
+    "repair_codes", "repair_numbers", "rule_from_dict", "rules_from_dicts",
 ]  # fmt: skip

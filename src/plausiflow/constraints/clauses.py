@@ -76,7 +76,35 @@ class Kept:
         return self.features
 
 
-Statement = Holds | InStates | Kept
+@dataclass(frozen=True)
+class Multiplied:
+    r"""One side of a product or ratio of changed values: :math:`s (t - c\,a b) \ge -\text{tolerance}`.
+
+    Attributes:
+        feature: The t.
+        first: The a.
+        second: The b; a is divided by it if ``divided``.
+        factor: The c.
+        divided: Whether it is a ratio.
+        tolerance: By how much it may be missed.
+        sign: The s, 1 or -1.
+    """
+
+    feature: str
+    first: str
+    second: str
+    factor: float
+    divided: bool
+    tolerance: float
+    sign: float
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return tuple(dict.fromkeys((self.feature, self.first, self.second)))
+
+
+Statement = Holds | InStates | Kept | Multiplied
 Clause: TypeAlias = tuple[Statement, ...]
 
 
@@ -159,7 +187,20 @@ def _is_true(statement: Statement, changes: RowChanges) -> Mask:
         if statement.negated:
             return ~inside
         return np.asarray(inside | (codes == len(known) - 1))
+    if isinstance(statement, Multiplied):
+        return _product_true(statement, changes)
     return _relation_true(statement, changes)
+
+
+def _product_true(statement: Multiplied, changes: RowChanges) -> Mask:
+    names = (statement.feature, statement.first, statement.second)
+    total, first, second = (changes.numbers_after(name) for name in names)
+    with np.errstate(all="ignore"):
+        product = statement.factor * (first / second if statement.divided else first * second)
+        eps = max(float(np.finfo(float_dtype(changes.after[name].dtype)).eps) for name in names)
+        slack = statement.tolerance + 4 * (ROUNDING + eps) * np.maximum(np.abs(total), np.abs(product))
+        # Comparisons with NaN are false: the statement does not bind a row with a missing value.
+        return ~np.asarray(statement.sign * (total - product) < -slack)
 
 
 def _relation_true(statement: Holds, changes: RowChanges) -> Mask:

@@ -19,6 +19,7 @@ from plausiflow.constraints.clauses import (
     Holds,
     InStates,
     Kept,
+    Multiplied,
     Statement,
     feature_states,
     state_codes,
@@ -49,6 +50,44 @@ class LinearPiece:
             total = total + term.value(x)
         return (total if self.equal is None else self.equal - total.abs()) / self.scale
 
+    def solved(self, x: Tensor, offset: Tensor, term: Term) -> Tensor:
+        """Return the number of a term that makes the sum of all terms and the offset zero, shape ``(k,)``."""
+        total = self.value(x, x, offset) * self.scale
+        return (term.value(x) - total) / term.coefficient
+
+
+@dataclass(frozen=True, eq=False)
+class ProductPiece:
+    """One side of a product or a ratio: terms of the result and of both factors."""
+
+    terms: tuple[Term, Term, Term]
+    factor: float
+    divided: bool
+    sign: float
+    scale: float
+
+    def value(self, x: Tensor, own: Tensor, offset: Tensor) -> Tensor:
+        """Return the value of points ``(k, width)`` of rows ``own``, shape ``(k,)``; keeps the graph."""
+        total, first, second = (term.value(x) for term in self.terms)
+        product = self.factor * (first / _not_zero(second) if self.divided else first * second)
+        return (self.sign * (total - product) + offset.to(x)) / self.scale
+
+    def solved(self, x: Tensor, offset: Tensor, term: Term) -> Tensor:
+        """Return the number of a term that the two others ask for, shape ``(k,)``."""
+        total, first, second = (each.value(x) for each in self.terms)
+        if term is self.terms[0]:
+            return self.factor * (first / _not_zero(second) if self.divided else first * second)
+        if term is self.terms[1]:
+            return total / self.factor * second if self.divided else total / _not_zero(self.factor * second)
+        return (
+            self.factor * first / _not_zero(total) if self.divided else total / _not_zero(self.factor * first)
+        )
+
+
+def _not_zero(values: Tensor) -> Tensor:
+    """Return values that can be divided by; zero becomes tiny, so that the result is out of any range."""
+    return torch.where(values.abs() < 1e-12, 1e-12, values)
+
 
 @dataclass(frozen=True, eq=False)
 class LevelPiece:
@@ -74,7 +113,7 @@ class KeptPiece:
         return torch.where(kept, 1.0, -1.0).to(x) + offset.to(x)
 
 
-Piece = LinearPiece | LevelPiece | KeptPiece
+Piece = LinearPiece | ProductPiece | LevelPiece | KeptPiece
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +135,7 @@ class EncodedClause:
     @property
     def numeric(self) -> bool:
         """Whether it depends on numbers, so that a solver can make it true."""
-        return any(isinstance(piece, LinearPiece) and piece.terms for piece in self.pieces)
+        return any(isinstance(piece, LinearPiece | ProductPiece) and piece.terms for piece in self.pieces)
 
     def value(self, x: Tensor, own: Tensor, offsets: Tensor) -> Tensor:
         """Return the value of points ``(k, width)``, shape ``(k,)``; keeps the graph.
@@ -125,6 +164,8 @@ class RuleClause:
         if self.rule is not other.rule or len(self.statements) != 1 or len(other.statements) != 1:
             return False
         mine, theirs = self.statements[0], other.statements[0]
+        if isinstance(mine, Multiplied) and isinstance(theirs, Multiplied):
+            return replace(mine, sign=theirs.sign) == theirs
         if not isinstance(mine, Holds) or not isinstance(theirs, Holds) or mine.own or theirs.own:
             return False
         return dict(mine.coefficients) == {name: -a for name, a in theirs.coefficients.items()}
@@ -163,7 +204,7 @@ class ClauseBuilder:
             builder.add(str(clause.rule), clause.statements, lenient=clause.rule.lenient)
             if last is not None and clause.is_other_side(last):
                 statement = last.statements[0]
-                assert isinstance(statement, Holds)
+                assert isinstance(statement, Holds | Multiplied)
                 builder.clauses[-2] = replace(builder.clauses[-2], tolerance=statement.tolerance)
             last = clause
         return builder
@@ -173,7 +214,10 @@ class ClauseBuilder:
         built = [self._piece(statement) for statement in clause]
         bound = torch.ones(len(self.rows.x), dtype=torch.bool, device=self.rows.x.device)
         for statement in clause:
-            if isinstance(statement, Holds):
+            if isinstance(statement, Multiplied):
+                for feature in statement.feature_names:
+                    bound &= ~self.rows.numbers(feature).isnan()
+            elif isinstance(statement, Holds):
                 for feature in statement.feature_names:
                     bound &= ~self._numbers(statement, feature).isnan()
         encoded = EncodedClause(name, tuple(piece for piece, _ in built), len(self.offsets))
@@ -199,6 +243,8 @@ class ClauseBuilder:
         """Return a statement on encoded rows, and its constant for each row, shape ``(n,)``."""
         if isinstance(statement, Kept):
             return self._kept(statement.features)
+        if isinstance(statement, Multiplied):
+            return self._product(statement)
         return self._states(statement) if isinstance(statement, InStates) else self._linear(statement)
 
     def _kept(self, features: Sequence[str]) -> tuple[Piece, Tensor]:
@@ -226,6 +272,14 @@ class ClauseBuilder:
         if statement.equal:
             return LinearPiece(terms, scale, statement.tolerance), constant
         return LinearPiece(terms, scale), constant + statement.tolerance
+
+    def _product(self, statement: Multiplied) -> tuple[Piece, Tensor]:
+        features, names = self.rows.features, (statement.feature, statement.first, statement.second)
+        first, second, third = (Term.of(1.0, self._blocks[name], features[name]) for name in names)
+        low, high = features[statement.feature].extent
+        parts = statement.factor, statement.divided, statement.sign
+        piece = ProductPiece((first, second, third), *parts, scale=(high - low) or 1.0)
+        return piece, torch.full_like(self.rows.x[:, 0], statement.tolerance)
 
     def _states(self, statement: InStates) -> tuple[Piece, Tensor]:
         feature, block = self.rows.features[statement.feature], self._blocks.get(statement.feature)

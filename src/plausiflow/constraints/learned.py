@@ -15,6 +15,7 @@ import pandas as pd
 
 from plausiflow.constraints.bands import Bands
 from plausiflow.constraints.clauses import FREE, Clause, State, clauses_broken
+from plausiflow.constraints.computed import Computed
 from plausiflow.constraints.implies import Implies
 from plausiflow.constraints.known_pairs import Determines, NeverTogether
 from plausiflow.constraints.linear import Relation
@@ -83,6 +84,8 @@ class LearnedRule(Rule):
                 some = [f"{_state(level)} {_range(lo, hi)}" for level, lo, hi in bands[:PAIRS_SHOWN]]
                 more = len(bands) - len(some)
                 return f"{first} by {second}: {'; '.join(some)}{f'; and {more:,} more' if more else ''}"
+            case Computed(feature=first):
+                return f"{first} = {self.rule.expression}"
             case Equal(feature=first, expression=second):
                 return f"{first} = {second}"
             case Linear(text=text):

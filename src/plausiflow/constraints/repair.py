@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from plausiflow.constraints.allowance import Allowance
-from plausiflow.constraints.encoded_clauses import EncodedClause, LinearPiece
+from plausiflow.constraints.encoded_clauses import EncodedClause, LinearPiece, ProductPiece
 from plausiflow.constraints.state_pairs import StatePairs
 from plausiflow.constraints.terms import Term
 from plausiflow.errors import InvalidInputError
@@ -136,7 +136,7 @@ def repair_numbers(allowance: Allowance, x: Tensor, rows: Tensor) -> Tensor:
     """Return points ``(p, width)`` of ``rows`` in which computed numbers follow the others."""
     for j, clause in ((j, allowance.clauses[j]) for j in allowance.equalities):
         piece = clause.pieces[0]
-        assert isinstance(piece, LinearPiece)
+        assert isinstance(piece, LinearPiece | ProductPiece)
         for changed in (True, False):
             for term in piece.terms:
                 values = torch.minimum(
@@ -161,12 +161,11 @@ def _recompute(
 ) -> Tensor:
     """Return the points with one number of an equality computed from the others, where that is allowed."""
     block, piece = term.block, clause.pieces[0]
-    if block.number is None or block.scale is None or not isinstance(piece, LinearPiece):
+    if block.number is None or block.scale is None or not isinstance(piece, LinearPiece | ProductPiece):
         return x
     own, of = x[wrong], rows[wrong]
     assert clause.tolerance is not None
-    total = piece.value(own, own, allowance.offsets[of, clause.start]) * piece.scale - clause.tolerance
-    number = (term.value(own) - total) / term.coefficient
+    number = piece.solved(own, allowance.offsets[of, clause.start] - clause.tolerance, term)
     at = block.scale.snap(block.scale.encode(number))
     lower, upper = allowance.lower[of, block.number], allowance.upper[of, block.number]
     fits = (at >= lower - 1e-12) & (at <= upper + 1e-12) & (upper > lower)
