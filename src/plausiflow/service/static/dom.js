@@ -33,7 +33,7 @@ export function icon(name) {
 }
 
 const RULES = "Immutable|Increasing|Decreasing|Range|Allowed|Linear|Equal|Implies|WhenChanged|GridStep|Price|MaxChanges"
-  + "|Determines|NeverTogether";
+  + "|Determines|NeverTogether|Computed|Bands";
 const FLAT = String.raw`"(?:[^"\\]|\\.)*"|[^()"]`;
 // The arguments of a rule may be another rule, as in WhenChanged("job", Equal("tenure", "0")).
 const CODE = new RegExp(String.raw`\x60([^\x60]*)\x60|((?:${RULES})\((?:${FLAT}|\((?:${FLAT})*\))*\))`);
