@@ -127,7 +127,7 @@ class MixedDensity:
 
     @property
     def _offsets(self) -> tuple[float, ...]:
-        """What each modelled level adds: minus the Gaussian at the pin, plus the noise at an atom, as logs."""
+        """What each modelled level adds: minus the log-Gaussian at the pin, and an atom its own noise."""
         noise = dict(zip(self.numbers, self.noise, strict=True)) if self.noise else {}
         offsets = dict.fromkeys((c for start, stop in self.groups for c in range(start, stop)), 0.0)
         for number, column in self.pinned:
