@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from plausiflow import Decreasing, Explainer, Increasing, LinearClassifier, Range
+from plausiflow import Decreasing, Explainer, Immutable, Increasing, LinearClassifier, Range
 from plausiflow.constraints import RowChanges
+from plausiflow.densities import KDE
 from plausiflow.errors import InvalidInputError
 from reporting import page_of
 
@@ -111,6 +112,22 @@ def test_a_row_that_breaks_a_rule_still_gets_an_answer(explainer):
     x["status"] = "married"
     statuses = explainer.explain(x.assign(total=x["net"] + x["tax"])).status["status"]
     assert statuses.isin(["found", "already"]).mean() > 0.8
+
+
+def test_a_learned_rule_that_blocks_is_named_and_switching_it_off_helps():
+    generator = np.random.default_rng(0)
+    x = pd.DataFrame({"p": generator.integers(10, 60, 900), "q": generator.integers(10, 60, 900)})
+    x["total"], x["z"] = x["p"] + x["q"], generator.normal(0, 1, 900)
+    y = np.where(x["total"] + generator.normal(0, 1, 900) > 70, "yes", "no")
+    settings = {"density": KDE(), "confidence": None, "judges": 0, "plausibility": 0.05}
+    fitted = Explainer(LinearClassifier(), constraints=[Immutable("p", "q")], **settings).fit(x, y)
+    rows = x[(x["total"] > 66) & (x["total"] < 74)].iloc[:8]
+    before = fitted.explain(rows).status
+    blocked = before["status"] == "infeasible"
+    assert blocked.any()
+    assert before.loc[blocked, "reason"].str.contains('Equal("total", "p + q")', regex=False).all()
+    fitted.switch_off('Equal("total", "p + q")')
+    assert (fitted.explain(rows).status["status"] == "found").all()
 
 
 def test_learning_can_be_left_out():
