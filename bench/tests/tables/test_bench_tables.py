@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import torch
 
-from benchmarking import FEW_LOANS
 from plausiflow.constraints import Immutable, Increasing
 from plausiflow.datasets.tables import loans_table
 from plausiflow.errors import InvalidInputError, NotFittedError
@@ -166,15 +165,19 @@ def test_a_selection_names_everything_that_is_wrong_with_it():
 
 
 def test_sparser_answers_change_fewer_features_and_a_limit_holds(quick):
-    found = {row["method"]: row for row in sparsity.run(replace(FEW_LOANS, rows=6))}
+    found = {
+        row["method"]: row for row in sparsity.run(sparsity.SparsitySelection(tables=("loans",), rows=6))
+    }
     default = f"max_extra_cost_{Explainer.max_extra_cost}"
     assert next(iter(found)) == default
-    assert list(found)[-3:] == ["at_most_2_changes", "at_most_3_changes", "4_answers"]
+    assert list(found)[-4:] == ["at_most_2_changes", "at_most_3_changes", "more_rules", "4_answers"]
     assert found[default]["l2_ratio"] == 1.0
     assert found[default]["changes"] <= found["max_extra_cost_0.0"]["changes"]
     assert found["max_extra_cost_0.0"]["cost_ratio"] <= 1
     assert found["at_most_3_changes"]["kept"] in (1.0, pytest.approx(float("nan"), nan_ok=True))
     assert found["at_most_3_changes"]["most_changes"] <= 3
+    assert 0 <= found["at_most_3_changes"]["enumerated"] <= 1
+    assert "judged_by_default" in found["plausibility_0.25"]
     assert 0 <= found["4_answers"]["four_distinct"] <= found["4_answers"]["found"]
     assert found["4_answers"]["spread"] > 0
     assert all(row["features"] == 12 for row in found.values())

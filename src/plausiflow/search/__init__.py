@@ -36,12 +36,13 @@ from plausiflow.search.targets import (
     target_classes,
     targets_as_text,
 )
+from plausiflow.search.task import SearchTask
 from plausiflow.search.true_model import corners_of
 
 __all__ = [
     "DISTANCES", "FINAL_CORNERS", "MOST_ANSWERS", "PROMISE", "Bank", "Candidates", "CostModel", "Distance",
     "Engine", "Feasible", "FitSettings", "MakeMethod", "MixedSearch", "ReadRows", "SearchContext",
-    "SearchRequest", "SearchResult", "Target", "TrainingRows",
+    "SearchRequest", "SearchResult", "SearchTask", "Target", "TrainingRows",
     "absolute_deviations", "bin_outcomes", "build_engine", "build_problem", "check_settings",
     "corners_of", "feature_weights", "learn_plausibility", "log_proba_of", "make_criterion",
     "monotone_features", "parse_target", "plausibility_scores", "predicted_labels", "prepare_request",

@@ -63,17 +63,23 @@ def benchmark_tables(
 def benchmark_sparsity(
     names: Names = SPARSE_TABLES,
     seed: Seed = 0,
-    rows: TableRows = None,
+    rows: TableRows = sparsity.ROWS,
     train: TrainingRows = None,
     json: Json = None,
     page: Page = None,
     reuse: Reuse = None,
+    python: Annotated[
+        Path | None, typer.Option("--python", help="The interpreter that has NICE; default: without NICE.")
+    ] = None,
 ) -> None:
     """The cost of fewer changes, and the diversity of several counterfactuals.
 
     Example: plausiflow benchmark sparsity --datasets loans --rows 50 --train 1000
     """
-    selection = TableSelection(tables=split_names(names), rows=rows, train=train, seed=seed)
+    others = None if python is None else peers.PeerSettings(python=python, methods=(sparsity.NICE,))
+    selection = sparsity.SparsitySelection(
+        tables=split_names(names), rows=rows, train=train, seed=seed, peers=others
+    )
     run_study(
         sparsity.run(selection), sparsity.COLUMNS, "Fewer changes, several answers",
         json=json, reuse=reuse, page=page, write_page=sparsity.write_page,

@@ -1,6 +1,7 @@
 """Cases of the studies on mixed tables: a table, a fitted explainer, and the test rows that are explained.
 
-The explainer has the rules that hold in the table. The target of each test row is the opposite decision.
+The explainer has the rules that hold in the table. The target of each test row is the opposite decision, or
+any other one if there are more than two.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Self
 import numpy as np
 import pandas as pd
 import torch
+from sklearn.datasets import load_breast_cancer, load_wine
 from torch import Tensor
 
 from plausiflow.constraints import CompiledRules, Immutable, Increasing, Rule
@@ -27,6 +29,8 @@ from plausiflow_bench.harness.rows import Row, cpu_seconds, environment
 from plausiflow_bench.harness.selection import ignore_plausibility_warnings
 
 DEFAULT_TABLES = ("german_credit", "adult", "law", "loans")
+SCIKIT_LEARN = {"wine": load_wine, "breast_cancer": load_breast_cancer}
+"""Tables of scikit-learn, which are not in the catalogue."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +50,7 @@ class TableSelection:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        known = table_names()
+        known = self.known_tables()
         problems = [
             f"Unknown table {name!r}; choose from {', '.join(known)}"
             for name in self.tables
@@ -59,6 +63,11 @@ class TableSelection:
         ]
         if problems:
             raise InvalidInputError(". ".join(problems) + ".")
+
+    @staticmethod
+    def known_tables() -> tuple[str, ...]:
+        """Return the names of the tables that the study can use."""
+        return tuple(table_names())
 
     def case(self, name: str, *, judges: int = 3) -> Case:
         """Return a table with an explainer fitted to it. The explainer is cached."""
@@ -123,10 +132,15 @@ class Case:
         """Positions of the test rows that can be explained."""
         return torch.from_numpy(np.flatnonzero(self.encoder.encode(self.test.x).usable))
 
+    @property
+    def target(self) -> str:
+        """The target of the test rows: the opposite decision, or any other one of more than two."""
+        return "opposite" if len(self.model.labels) == 2 else "other"
+
     @cached_property
     def y_target(self) -> Tensor:
-        """The target classes of the test rows: the opposite of the model's decision."""
-        return target_classes("opposite", self.model.predict_outputs(self.x), self.model.labels)
+        """One target class of each test row: the most probable one that the model does not decide for."""
+        return target_classes("runner_up", self.model.predict_outputs(self.x), self.model.labels)
 
     def predict(self, x: Tensor) -> Tensor:
         """Return the model's decisions for encoded rows, shape ``(n,)``."""
@@ -148,7 +162,7 @@ class Case:
 @lru_cache(maxsize=8)
 def fit_case(name: str, train: int | None, seed: int, judges: int) -> Case:
     """Split a table and fit an explainer to its training rows. The result is cached."""
-    train_table, test = load_table(name).study_split()
+    train_table, test = study_table(name).study_split()
     train_table = first_rows(train_table, train)
     explainer = Explainer(
         MLPClassifier(hidden=(64, 64), random_state=seed),
@@ -158,6 +172,23 @@ def fit_case(name: str, train: int | None, seed: int, judges: int) -> Case:
         random_state=seed,
     )
     return Case.fit(explainer, train_table, test)
+
+
+def study_table(name: str) -> Table:
+    """Return a table of the catalogue, or one of scikit-learn's with a fifth of its rows as test rows."""
+    if name not in SCIKIT_LEARN:
+        return load_table(name)
+    data = SCIKIT_LEARN[name](as_frame=True)
+    test = len(data.data) // 5
+    return Table(
+        name=name,
+        x=data.data,
+        y=data.target.map(lambda k: str(data.target_names[k])),
+        target="class",
+        provenance="scikit-learn",
+        source="scikit-learn",
+        study=(len(data.data) - test, test),
+    )
 
 
 def learn_default_plausibility(

@@ -138,7 +138,7 @@ def run(selection: TableSelection, peers: PeerSettings) -> Iterator[Row]:
             found = [_measure_ours(case)]
             for method in peers.methods:
                 row: Row = {"method": method, "version": versions[method]}
-                found.append(row | _measure_peer(case, peers.answers(Path(folder), method)))
+                found.append(row | measure_peer(case, peers.answers(Path(folder), method)))
         yield from (case.with_provenance(row, selection.seed) for row in mark_wins(found))
 
 
@@ -238,7 +238,8 @@ def read_answers(case: Case, lines: list[dict[str, Any]]) -> tuple[pd.DataFrame,
     return to_frame(values, case.test.x.iloc[of], features), of
 
 
-def _measure_peer(case: Case, lines: list[dict[str, Any]]) -> Row:
+def measure_peer(case: Case, lines: list[dict[str, Any]]) -> Row:
+    """Measure the counterfactuals of a library, from the lines that it wrote."""
     rows = [line for line in lines if "row" in line]
     answers, of = read_answers(case, lines)
     why = Counter(line["why"][:60] for line in rows if line["values"] is None)
