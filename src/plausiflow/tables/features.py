@@ -102,7 +102,7 @@ class Feature:
             low, high = round(low / self.step) * self.step, round(high / self.step) * self.step
         return Scale(minimum=low, maximum=high, step=self.step, log=self.log)
 
-    @property
+    @cached_property
     def grid(self) -> tuple[float, float]:
         """Step and offset of changed numbers: those of the spacing, if there is one; zeros without a grid."""
         return self.spacing or self.step, self.offset
