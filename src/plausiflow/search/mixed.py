@@ -106,7 +106,7 @@ class MixedSearch:
 
     def lighter(self) -> Self:
         """Return a strategy that only finds out whether there is an answer."""
-        return replace(self, bank_rows=4, max_extra_cost=0.0, finalists=1, sparse=False)
+        return replace(self, bank_rows=4, max_extra_cost=0.0, finalists=1, sparse=False, few_only=True)
 
     def quicker(self) -> Self:
         """Return a strategy that looks for few changes at once, if their number is limited."""
