@@ -66,7 +66,8 @@ def test_independently_shuffled_columns_show_at_most_one_rule(table):
 def test_a_rule_needs_more_than_a_handful_of_rows():
     few = pd.DataFrame({"a": ["x", "y"] * 20, "b": ["u", "v"] * 20})
     many = pd.concat([few] * 10, ignore_index=True)
-    assert [str(rule) for rule in learn(few)[1]] == ["NeverTogether(2 pairs)"]  # unseen, but no rule
+    unseen = """NeverTogether("a" 'x' with "b" 'v', "a" 'y' with "b" 'u')"""
+    assert [str(rule) for rule in learn(few)[1]] == [unseen]  # but no implication
     assert [str(rule) for rule in learn(many)[1]] == ["Implies(\"a == 'x'\", \"b == 'u'\", both_ways=True)"]
     assert learn(many)[1][0].text.endswith("learned from 400 rows, 200 of them about it, 0 exceptions")
 
@@ -98,7 +99,7 @@ def test_an_unseen_pair_is_one_that_chance_hides_in_at_most_one_of_twenty_tables
         return pd.DataFrame(pair)
 
     assert [str(rule) for rule in learn(rows(290))[1]] == []
-    assert [str(rule) for rule in learn(rows(310))[1]] == ["NeverTogether(1 pair)"]
+    assert [str(rule) for rule in learn(rows(310))[1]] == ["""NeverTogether("a" 'x' with "b" 'u')"""]
 
 
 def test_a_row_may_keep_a_pair_that_it_has():
@@ -145,8 +146,40 @@ def test_a_learned_rule_is_described_in_words(rule, text):
 
 def test_pairs_are_named_with_the_evidence():
     rule = LearnedRule(NeverTogether((("job", "none", "sector", "public"),)), 90, 90, 0)
-    told = "NeverTogether(1 pair): never: job 'none' with sector 'public'; learned from 90 rows, 0 exceptions"
+    told = """NeverTogether("job" 'none' with "sector" 'public'): learned from 90 rows, 0 exceptions"""
     assert rule.text == told
+    many = LearnedRule(NeverTogether(tuple(("a", level, "b", "x") for level in "uvw")), 90, 90, 0)
+    pairs = "a 'u' with b 'x'; a 'v' with b 'x'; a 'w' with b 'x'"
+    assert many.text == f"NeverTogether(3 pairs): never: {pairs}; learned from 90 rows, 0 exceptions"
+
+
+def years(n=1500, at_bound=0.2, seed=0):
+    """Return ages, years of work that start at 18 or later, and a number that is only related to age."""
+    draw = np.random.default_rng(seed)
+    age = draw.integers(18, 80, n)
+    late = np.where(draw.random(n) < at_bound, 0, draw.integers(0, 62, n))
+    related = np.round(age - 40 + 3 * draw.normal(size=n)).astype(int)
+    return pd.DataFrame({"age": age, "years": np.maximum(age - 18 - late, 0), "related": related})
+
+
+def test_a_bound_with_a_difference_is_learned_if_many_rows_are_at_it():
+    rules = [str(rule) for rule in learn(years())[1]]
+    assert 'Linear("years + 18 <= age")' in rules
+    # Related numbers always have some largest difference; few rows are at it, so it is no rule.
+    assert not [rule for rule in rules if "related +" in rule or "+ related" in rule]
+
+
+def test_a_bound_that_hardly_any_row_is_at_is_not_learned():
+    rare = years(at_bound=0.0)
+    rare = rare[rare["age"] - rare["years"] > 25].reset_index(drop=True)
+    rare["years"] -= np.random.default_rng(1).integers(0, 200, len(rare))
+    assert not [rule for rule in learn(rare)[1] if "years +" in str(rule)]
+
+
+def test_no_difference_is_learned_from_shuffled_columns():
+    for seed in range(5):
+        x, draw = years(seed=seed), np.random.default_rng(seed)
+        assert learn(pd.DataFrame({name: draw.permutation(x[name].to_numpy()) for name in x}))[1] == ()
 
 
 def test_learned_rules_are_shown_with_their_evidence_line_by_line():

@@ -1,5 +1,7 @@
 """Settings that are assigned after ``fit``: the answers are those of a new explainer."""
 
+from copy import copy
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -79,3 +81,22 @@ def test_a_kept_margin_is_said(tmp_path, rows):
     loaded.distance = "l1-mad"
     with pytest.warns(PlausibilityWarning, match="calibrated with the settings of `fit`"):
         assert loaded.explain(rows, "yes").distance == "l1-mad"
+
+
+def test_a_loaded_explainer_takes_another_share_of_extra_cost(tmp_path, plain, rows):
+    plain.save(tmp_path / "saved")
+    loaded = Explainer.load(tmp_path / "saved")
+    loaded.max_extra_cost = 0.0
+    expected = fitted(max_extra_cost=0.0).explain(rows, "yes")
+    pd.testing.assert_frame_equal(loaded.explain(rows, "yes").figures, expected.figures)
+    assert not expected.figures.equals(plain.explain(rows, "yes").figures)
+
+
+def test_a_setting_of_a_copy_leaves_the_margin_of_the_original():
+    original = fitted(confidence=0.5)
+    margin = original.engine_.plausibility.margin_
+    other = copy(original)
+    other.distance, other.max_extra_cost = "l1", 0.0
+    other.explain(table()[0].iloc[:2])
+    assert other.engine_.plausibility is not original.engine_.plausibility
+    assert original.engine_.plausibility.margin_ is margin

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from plausiflow import Decreasing, Explainer, Immutable, Increasing, LinearClassifier, Range
-from plausiflow.constraints import RowChanges
+from plausiflow.constraints import NeverTogether, RowChanges
 from plausiflow.densities import KDE
 from plausiflow.errors import InvalidInputError
 from reporting import page_of
@@ -145,3 +145,24 @@ def test_a_contradiction_of_the_fit_has_a_way_out_that_works(explainer):
         explainer.explain(x, constraints=[Range("net", 95, 99)])
     assert "overlaps 0 to 90" in str(error.value)
     assert len(explainer.explain(x, constraints=[Range("net", 50, 99)])) == 3
+
+
+def test_single_pairs_of_a_rule_are_switched_off_and_on():
+    i = np.arange(200)
+    a, b = np.array(list("wxyz"))[i % 4], np.array(list("stuv"))[(i // 4) % 4]
+    absent = [("w", "t"), ("x", "u"), ("y", "v")]  # of about 12 rows each: too few for an implication
+    frame = pd.DataFrame({"a": a, "b": ["s" if p in absent else p[1] for p in zip(a, b, strict=True)]})
+    frame["c"] = np.sin(i)
+    explainer = Explainer(LinearClassifier(), density=KDE(), confidence=None, judges=0)
+    explainer.fit(frame, np.where(frame["c"] > 0, "yes", "no"))
+    (rule,) = explainer.learned_rules
+    pair = rule.rule.pairs[0]
+    explainer.switch_off(NeverTogether((pair,)))
+    kept, off = explainer.learned_rules
+    assert (kept.active, off.active) == (True, False)
+    assert off.rule.pairs == (pair,)
+    assert {*kept.rule.pairs, pair} == {*rule.rule.pairs}
+    explainer.switch_on(off)
+    assert all(each.active for each in explainer.learned_rules)
+    with pytest.raises(InvalidInputError, match="must be learned rules"):
+        explainer.switch_off(NeverTogether((("a", "w", "b", "s"),)))

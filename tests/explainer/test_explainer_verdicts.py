@@ -9,6 +9,7 @@ from pandas.testing import assert_frame_equal
 from explaining import STATUSES, stand_in
 from plausiflow.constraints import Allowed, Decreasing, Immutable, Increasing, Linear, MaxChanges, Range
 from plausiflow.errors import InvalidInputError
+from plausiflow.search import diagnose
 from plausiflow.search.mixed import MixedSearch
 from searching import ORDERS
 
@@ -184,6 +185,17 @@ def test_a_row_that_needs_two_changes_has_no_answer_where_one_is_allowed(answers
     assert result.status["status"].tolist() == ["infeasible", "found", "already"]
     assert result.status["reason"].iloc[0] == "MaxChanges(1) blocks: without it there is an answer"
     assert result.answers.to_dict("records") == [{"a": True, "b": True}]
+
+
+def test_an_answer_beyond_the_limit_on_changes_is_the_proof_that_the_limit_blocks(monkeypatch):
+    """No further search is needed: the one without the limit has been done."""
+    frame = pd.DataFrame({"a": [True, False] * 40, "b": [True, True, False, False] * 20})
+    explainer = stand_in(frame, [MaxChanges(1)], push={"a": 1.0, "b": 1.0})
+    explainer.model_.model.load_state({"weight": BOTH, "bias": torch.tensor([0.0, -1.5])})
+    monkeypatch.setattr(diagnose, "MOST_ROWS", 0)
+    result = explainer.explain(pd.DataFrame({"a": [False], "b": [False]}), "yes")
+    assert result.status["reason"].tolist() == ["MaxChanges(1) blocks: without it there is an answer"]
+    assert len(result.answers) == 0
 
 
 @pytest.fixture(scope="module")

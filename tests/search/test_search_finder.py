@@ -90,7 +90,7 @@ def two_numbers(rules, validity, plausibility=None):
 def blame(rules, validity, plausibility=None, locked=None):
     made, rows, x, y = two_numbers(rules, validity, plausibility)
     mask = None if locked is None else locked_mask(locked, list(rows), 2)
-    assert len(made.engine.search(made.engine.task(x, y, frame=rows, locked=mask))) == 0
+    assert len(made.engine.search(made.engine.task(x, y, frame=rows, locked=mask)).feasible) == 0
     return reasons_of(made, rows, y, mask)
 
 

@@ -43,7 +43,7 @@ def made_for(case, **settings):
 
 def searched(made, x, keep=1):
     task = made.task(x)
-    return task, made.engine.strategy.run(task, made.engine.bank, keep=keep)
+    return task, made.engine.strategy.run(task, made.engine.bank, keep=keep).feasible
 
 
 # ---------------------------------------------------------------- answers

@@ -17,6 +17,9 @@ from plausiflow.tables import Feature, Mask
 Pair: TypeAlias = tuple[str, State, str, State]
 """A feature and its state, and another feature and its state."""
 
+PAIRS_NAMED = 2
+"""A rule with at most so many pairs names them: several learned rules have one or two."""
+
 
 @dataclass(frozen=True, repr=False)
 class NeverTogether(Rule):
@@ -28,13 +31,16 @@ class NeverTogether(Rule):
 
     Example:
         >>> NeverTogether((("job", "none", "sector", "public"),))
-        NeverTogether(1 pair)
+        NeverTogether("job" 'none' with "sector" 'public')
     """
 
     pairs: tuple[Pair, ...]
 
     def __repr__(self) -> str:
-        return f"NeverTogether({len(self.pairs)} {'pair' if len(self.pairs) == 1 else 'pairs'})"
+        if len(self.pairs) > PAIRS_NAMED:
+            return f"NeverTogether({len(self.pairs)} pairs)"
+        named = [f"{literal(a)} {s!r} with {literal(b)} {t!r}" for a, s, b, t in self.pairs]
+        return f"NeverTogether({', '.join(named)})"
 
     @property
     def feature_names(self) -> tuple[str, ...]:

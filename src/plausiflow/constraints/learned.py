@@ -17,7 +17,7 @@ from plausiflow.constraints.bands import Bands
 from plausiflow.constraints.clauses import FREE, Clause, State, clauses_broken
 from plausiflow.constraints.computed import Computed
 from plausiflow.constraints.implies import Implies
-from plausiflow.constraints.known_pairs import Determines, NeverTogether
+from plausiflow.constraints.known_pairs import PAIRS_NAMED, Determines, NeverTogether
 from plausiflow.constraints.linear import Relation
 from plausiflow.constraints.linear_rules import Equal, Linear
 from plausiflow.constraints.rule import Rule, rule_from_dict
@@ -62,7 +62,8 @@ class LearnedRule(Rule):
     def text(self) -> str:
         """The rule as code, with its evidence in words."""
         off = "" if self.active else "; switched off"
-        pairs = f"{self.description}; " if isinstance(self.rule, NeverTogether | Bands) else ""
+        unnamed = isinstance(self.rule, NeverTogether) and len(self.rule.pairs) > PAIRS_NAMED
+        pairs = f"{self.description}; " if unnamed or isinstance(self.rule, Bands) else ""
         return f"{self.rule}: {pairs}{self.evidence}{off}"
 
     @property

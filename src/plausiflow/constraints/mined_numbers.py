@@ -1,7 +1,10 @@
 r"""Learn relations between numbers: one at most another, and columns that are computed from others.
 
 ``a <= b`` is tested like every rule (:mod:`plausiflow.tables.evidence`), against the chance that a value
-of one column exceeds a value of the other, each drawn from its own column.
+of one column exceeds a value of the other, each drawn from its own column. ``a + c <= b``, as in years of
+work and age, is tested in the same way with the largest positive ``c`` that holds. Any two related columns
+have such a ``c``, but a bound that is a rule has many rows at it, and the largest difference of noise has
+one: at least one in a hundred rows must be at the bound.
 
 Equalities are multiples (``a = k b + c``), sums and differences of two columns, and sums with small whole
 coefficients of any number of columns, which are found in the null space of the table. An equality must hold
@@ -23,11 +26,13 @@ from plausiflow.constraints.linear import Relation
 from plausiflow.constraints.linear_rules import Equal, Linear
 from plausiflow.constraints.mined_states import quoted_name
 from plausiflow.constraints.rule import Rule
-from plausiflow.tables import EXCEPTIONS, Evidence, Feature, FloatArray
+from plausiflow.tables import EXCEPTIONS, FEWEST_ROWS, Evidence, Feature, FloatArray
 
 SAMPLE, FEW, SHUFFLES, LARGEST = 64, 24, 5, 12
 MOST_COLUMNS = 300
 CORRELATED = 0.99
+AT_BOUND = 0.01
+"""Share of rows at the bound of a rule ``a + c <= b``."""
 
 
 @dataclass
@@ -205,8 +210,12 @@ class NumberMiner:
     def _orders(self, tables: Sequence[FloatArray]) -> None:
         found: dict[tuple[int, int], LearnedRule] = {}
         for table in tables:
-            for i, j, rule in self._orders_of(table):
-                found.setdefault((i, j), rule)
+            # Special values are no bounds, so differences are those of the other values.
+            for i, j, gap, rule in self._orders_of(table, gaps=table is tables[-1]):
+                if not gap:
+                    found.setdefault((i, j), rule)
+                elif not self._follows_from_sum(i, j, gap):
+                    self.rules.append(rule)
         edges = np.zeros((len(self.names),) * 2, dtype=bool)
         for i, j in found:
             edges[i, j] = not edges[j, i]
@@ -215,33 +224,65 @@ class NumberMiner:
             if edges[i, j] and not follows[i, j] and not self._follows_from_sum(i, j):
                 self.rules.append(rule)
 
-    def _orders_of(self, table: FloatArray) -> Iterator[tuple[int, int, LearnedRule]]:
+    def _orders_of(self, table: FloatArray, *, gaps: bool) -> Iterator[tuple[int, int, float, LearnedRule]]:
         for i in range(len(self.names)):
             known = np.isfinite(table[:, i : i + 1]) & np.isfinite(table)
             broken = (known & (table[:, i : i + 1] > table)).sum(axis=0)
             likely = (broken <= EXCEPTIONS * known.sum(axis=0)) & (known.sum(axis=0) >= 30)
             likely[i] = False
-            for j in np.flatnonzero(likely).tolist():
-                a, b = table[known[:, j], i], np.sort(table[known[:, j], j])
-                if (a == table[known[:, j], j]).all():
+            least = dict.fromkeys(np.flatnonzero(likely).tolist(), 0.0)
+            least |= self._gaps(table, i) if gaps else {}
+            for j, gap in least.items():
+                a, b = table[known[:, j], i] + gap, table[known[:, j], j]
+                if (a == b).all():
                     continue
-                chance = float(np.searchsorted(b, a, side="left").mean() / len(b))
-                if not self.evidence.accepts(int(broken[j]), len(a), chance).all():
+                chance = float(np.searchsorted(np.sort(b), a, side="left").mean() / len(b))
+                exceptions = int((a > b).sum())
+                if not self.evidence.accepts(exceptions, len(a), chance).all():
                     continue
                 names = [quoted_name(self.names[k]) for k in (i, j)]
                 if None in names:
                     continue
-                rule = self._bound_to(Linear(f"{names[0]} <= {names[1]}"), table, [i, j])
+                offset = f" + {gap:.12g}" if gap else ""
+                rule = self._bound_to(Linear(f"{names[0]}{offset} <= {names[1]}"), table, [i, j])
                 if rule is not None:
-                    yield i, j, LearnedRule(rule, len(table), len(a), int(broken[j]))
+                    yield i, j, gap, LearnedRule(rule, len(table), len(a), exceptions)
 
-    def _follows_from_sum(self, i: int, j: int) -> bool:
-        """Whether column i is one of several nonnegative parts of column j."""
+    def _gaps(self, table: FloatArray, i: int) -> dict[int, float]:
+        """Return by how much column i is at least below others, where many rows have just this difference.
+
+        A sample of rows rules most columns out. Only columns on one grid are compared.
+        """
+        step = self.features[self.names[i]].step
+        same = [j for j, name in enumerate(self.names) if j != i and self.features[name].step == step]
+        if not step or not same:
+            return {}
+        sample = self._sample(table)
+        apart = sample[:, same] - sample[:, i : i + 1]
+        least = np.nanmin(apart, axis=0, initial=np.inf)
+        often = (apart <= least + step / 2).sum(axis=0) >= 2
+        gaps = {}
+        for j in np.array(same)[often & (least > 0) & np.isfinite(least)].tolist():
+            apart = table[:, j] - table[:, i]
+            apart = np.sort(apart[np.isfinite(apart)])
+            gap = round(float(apart[int(EXCEPTIONS * len(apart))]) / step) * step
+            at_bound = int((np.abs(apart - gap) < step / 2).sum())
+            if gap > 0 and at_bound >= max(FEWEST_ROWS, AT_BOUND * len(apart)):
+                gaps[j] = gap
+        return gaps
+
+    def _sample(self, table: FloatArray) -> FloatArray:
+        generator = np.random.default_rng(self.random_state)
+        return table[generator.permutation(len(table))[: 8 * SAMPLE]]
+
+    def _follows_from_sum(self, i: int, j: int, gap: float = 0.0) -> bool:
+        """Whether column i is a part of column j, whose other parts are nonnegative and sum to ``gap``."""
         for found in self.equalities:
             parts = [k for k in found if k != j]
             if i in parts and j in found and all(found[k] * found[j] < 0 for k in parts):
                 least = [np.nanmin(self.values[:, k]) for k in parts if k != i]
-                if abs(found[i]) >= abs(found[j]) and all(value >= 0 for value in least):
+                enough = sum(least) >= gap  # other coefficients are whole numbers
+                if abs(found[i]) >= abs(found[j]) and all(value >= 0 for value in least) and enough:
                     return True
         return False
 

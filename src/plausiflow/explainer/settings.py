@@ -65,7 +65,8 @@ def refresh(explainer: Explainer) -> None:
             "again, or make a new explainer."
         )
     check_settings(settings)
-    plausibility, judges = known.context.plausibility, explainer.judges_
+    # Calibration changes the plausibility, which a copy of this explainer may share.
+    plausibility, judges = copy.copy(known.context.plausibility), explainer.judges_
     if "plausibility" in changed:
         plausibility, judges = _with_quantile(known, judges, settings["plausibility"])
     layout = known.context.cost_model.layout
@@ -86,12 +87,14 @@ def refresh(explainer: Explainer) -> None:
 
 def _keep_margin(explainer: Explainer, context: SearchContext, changed: list[str]) -> None:
     """Use another cost with the margin of the saved explainer, and say so."""
-    if explainer.engine_ is None or not set(changed) <= {"distance", "weights"}:
+    engine = explainer.engine_
+    if engine is None or not set(changed) <= {"distance", "weights", "max_extra_cost"}:
         raise InvalidInputError(
-            "Only `distance` and `weights` may change in an explainer that was loaded: the rest needs the "
-            "training rows. Change it before `save`, or fit again."
+            "Only `distance`, `weights` and `max_extra_cost` may change in an explainer that was loaded: the "
+            "rest needs the training rows. Change it before `save`, or fit again."
         )
-    explainer.engine_ = replace(explainer.engine_, cost_model=context.cost_model)
+    strategy = engine.strategy.with_extra_cost(explainer.max_extra_cost)
+    explainer.engine_ = replace(engine, cost_model=context.cost_model, strategy=strategy)
     if explainer.confidence is not None:
         warnings.warn(
             "The margin that `confidence` asks for was calibrated with the settings of `fit`; it is kept, "

@@ -88,6 +88,10 @@ class BlackBoxSearch:
         """Return a strategy that finds many answers, to choose ``k`` from."""
         return replace(self, base=self.base.wider(k))
 
+    def with_extra_cost(self, max_extra_cost: float) -> Self:
+        """Return a strategy that pays another share of extra cost for fewer changes."""
+        return replace(self, base=self.base.with_extra_cost(max_extra_cost))
+
     @torch.no_grad()
     def run(self, task: SearchTask, bank: Bank, *, keep: int = 1) -> Candidates:
         """Return up to ``keep`` answers for each row, cheapest first, each checked with the model."""

@@ -11,6 +11,7 @@ and searches, until the deadline. So a reason may be missing, but none is untrue
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -56,13 +57,30 @@ class Diagnosis:
     reasons: dict[int, str]
 
 
-def diagnose_rows(engine: Engine, encoder: Encoder, request: SearchRequest, rows: Tensor) -> Diagnosis:
-    """Find out why some rows of a request have no answer."""
+def diagnose_rows(
+    engine: Engine,
+    encoder: Encoder,
+    request: SearchRequest,
+    rows: Tensor,
+    known: Mapping[int, int] | None = None,
+) -> Diagnosis:
+    """Find out why some rows of a request have no answer.
+
+    Args:
+        engine: What was fitted.
+        encoder: Encoder of the table.
+        request: The request.
+        rows: Rows of the request.
+        known: The number of a rule that is known to block a row, by row. No other reason is looked for.
+    """
+    known = known or {}
     near = find_misses(engine, encoder, request, rows)
     inside = near.score >= 0
     trials = _Trials(engine, encoder, request, recovered=[near.select(inside.nonzero()[:, 0])])
     misses = near.select((~inside).nonzero()[:, 0])
-    trials.blame(rows[~torch.isin(rows, near.of[inside])][:MOST_ROWS])
+    settled = torch.cat([near.of[inside], torch.tensor(list(known), dtype=torch.long)])
+    trials.blame(rows[~torch.isin(rows, settled)][:MOST_ROWS])
+    trials.blocking |= {row: [frozenset([known[row]])] for row in rows.tolist() if row in known}
     answers = Answers.concat(encoder, request.frame, trials.recovered).unique(1)
     found, lacks = set(answers.of.tolist()), dict(zip(misses.of.tolist(), misses.score.tolist(), strict=True))
     reasons = {row: _describe(trials.blocking.get(row, []), trials, lacks.get(row)) for row in rows.tolist()}

@@ -117,7 +117,8 @@ class Engine:
     def search(self, task: SearchTask, k: int = 1, *, wider: bool = False, quick: bool = False) -> Candidates:
         """Return at least ``k`` different answers for each row that has them, cheapest first.
 
-        For ``k=1`` the runners-up are included, in case the best does not hold when decoded.
+        For ``k=1`` the runners-up are included, in case the best does not hold when decoded. Candidates of
+        infinite cost are no answers: see :meth:`SearchStrategy.run`.
 
         Args:
             task: The task.

@@ -51,6 +51,10 @@ class MethodSearch:
         """Return the strategy itself: a method proposes one point for each row."""
         return self
 
+    def with_extra_cost(self, max_extra_cost: float) -> Self:
+        """Return the strategy itself: a method decides how many features it changes."""
+        return self
+
     @torch.no_grad()
     def run(self, task: SearchTask, bank: Bank, *, keep: int = 1) -> Candidates:
         """Return the feasible points of the method, at most one for each row of the task."""

@@ -50,7 +50,10 @@ class SearchStrategy(Protocol):
         ...
 
     def run(self, task: SearchTask, bank: Bank, *, keep: int = 1) -> Candidates:
-        """Return up to ``keep`` feasible candidates for each row of the task, cheapest first."""
+        """Return up to ``keep`` feasible candidates for each row of the task, cheapest first.
+
+        A row without one may get a candidate of infinite cost that only changes more features than allowed.
+        """
         ...
 
     def lighter(self) -> Self:
@@ -63,6 +66,10 @@ class SearchStrategy(Protocol):
 
     def wider(self, k: int) -> Self:
         """Return a strategy that finds many answers, to choose ``k`` from."""
+        ...
+
+    def with_extra_cost(self, max_extra_cost: float) -> Self:
+        """Return a strategy that pays another share of extra cost for fewer changes."""
         ...
 
 
@@ -116,16 +123,24 @@ class MixedSearch:
         """Return a strategy that finds many answers, to choose ``k`` from."""
         return replace(self, bank_rows=2 * self.bank_rows, finalists=3 * k)
 
+    def with_extra_cost(self, max_extra_cost: float) -> Self:
+        """Return a strategy that pays another share of extra cost for fewer changes."""
+        return replace(self, max_extra_cost=max_extra_cost)
+
     @torch.no_grad()
     def run(self, task: SearchTask, bank: Bank, *, keep: int = 1) -> Candidates:
-        """Return up to ``keep`` feasible candidates for each row of the task, cheapest first."""
+        """Return up to ``keep`` feasible candidates for each row of the task, cheapest first.
+
+        A row that has an answer only without the limit on changes gets it with an infinite cost.
+        """
         return search_in_batches(task, lambda rows: self._search(task, bank, rows, keep))
 
     def _search(self, task: SearchTask, bank: Bank, rows: Tensor, keep: int) -> Candidates:
+        beyond = task.candidates(rows[:0], task.x[:0])
         if task.allowance.max_changes is None:
             final = preferred(task, self._answers(task, bank, rows, keep)[1], self.max_extra_cost, keep)
         else:
-            final = self._limited(task, bank, rows, keep)
+            final, beyond = self._limited(task, bank, rows, keep)
         missing = rows[~torch.isin(rows, final.rows)]
         if len(missing) and task.allowance.max_changes is None:
             real = task.check(bank.verified(task, missing, keep, among=MORE)).feasible
@@ -133,7 +148,8 @@ class MixedSearch:
             missing = missing[~torch.isin(missing, real.rows)]
         if len(missing):
             final = Candidates.concat(final, bank.scan(task, missing, keep))
-        return final.unique().cheapest(keep)
+        beyond = beyond[~torch.isin(beyond.rows, final.rows)]
+        return Candidates.concat(final.unique().cheapest(keep), beyond)
 
     def _answers(
         self, task: SearchTask, bank: Bank, rows: Tensor, keep: int
@@ -142,28 +158,31 @@ class MixedSearch:
         pool, combined = self.dense(task, bank, rows)
         return pool, self._sparse(task, pool, combined, max(self.finalists, keep))
 
-    def _limited(self, task: SearchTask, bank: Bank, rows: Tensor, keep: int) -> Candidates:
-        """Return answers with at most as many changes as the rules allow.
+    def _limited(
+        self, task: SearchTask, bank: Bank, rows: Tensor, keep: int
+    ) -> tuple[Candidates, Candidates]:
+        """Return answers with at most as many changes as the rules allow, and ones with more, not feasible.
 
         A row whose answer without the limit satisfies it keeps that answer.
         """
-        final = known = task.candidates(rows[:0], task.x[:0])
+        final = beyond = known = task.candidates(rows[:0], task.x[:0])
         if not self.few_only:
             free = replace(task, allowance=replace(task.allowance, max_changes=None))
             pool, answers = self._answers(free, bank, rows, keep)
             final = preferred(free, answers, self.max_extra_cost, keep)
             first = final.cheapest(1)
+            beyond = task.candidates(first.rows, first.x)
             final = final[torch.isin(final.rows, first.rows[_within(task, first)]) & _within(task, final)]
             known = Candidates.concat(pool, answers)
         rows = rows[~torch.isin(rows, final.rows)]
         if len(rows) == 0:
-            return final
+            return final, beyond
         known = known[torch.isin(known.rows, rows) & _within(task, known)]
         moves = Moves.of(task, rows, bank.verified(task, rows, NEAR_ROWS), bank.typical)
         few = THOROUGH.run(task, rows, moves, task.allowance.max_changes)
         solved = _solve_together(task, few[rows[:0]], few).feasible
         solved = Candidates.concat(known, solved[_within(task, solved)]).unique().cheapest(LIMITED)
-        return Candidates.concat(final, put_on_grid(task, solved).feasible.cheapest(keep))
+        return Candidates.concat(final, put_on_grid(task, solved).feasible.cheapest(keep)), beyond
 
     def _sparse(self, task: SearchTask, pool: Candidates, combined: Candidates, count: int) -> Candidates:
         """Return answers on the grid: the cheapest ones, and ones with fewer changes."""

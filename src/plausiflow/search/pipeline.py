@@ -15,6 +15,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from plausiflow.constraints import MaxChanges
 from plausiflow.core import Targets
 from plausiflow.densities import row_scores
 from plausiflow.errors import InvalidInputError
@@ -150,9 +151,11 @@ def search_rows(
     status[already] = "already"
     rows = torch.from_numpy((usable & ~already).nonzero()[0])
     parts: list[Answers] = []
+    beyond: dict[int, int] = {}
     status[rows.numpy()] = "not_reached"
     for some in request.in_time(rows):
-        found = _search(engine, encoder, request, some, margin=request.second_opinion)
+        found, limited = _search(engine, encoder, request, some, margin=request.second_opinion)
+        beyond |= limited
         status[some.numpy()] = "infeasible"
         status[found.of.numpy()] = "found"
         parts.append(found)
@@ -161,7 +164,7 @@ def search_rows(
     answers = Answers.concat(encoder, request.frame, parts)
     short = searched[torch.bincount(answers.of, minlength=n)[searched] < request.k]
     again = request.in_time(short) if request.second_opinion else []
-    more = [_search(engine, encoder, request, some, margin=False, quick=True) for some in again]
+    more = [_search(engine, encoder, request, some, margin=False, quick=True)[0] for some in again]
     if more:
         both = Answers.concat(encoder, request.frame, [answers, *more]).unique(request.k)
         gained = torch.bincount(both.of, minlength=n) > torch.bincount(answers.of, minlength=n)
@@ -172,7 +175,7 @@ def search_rows(
     left = left if reasons else left[:0]
     if request.diagnose:
         reason[left.numpy()] = "no answer was found; the time was over before the reason was looked for"
-        found_now = [diagnose_rows(engine, encoder, request, some) for some in request.in_time(left)]
+        found_now = [diagnose_rows(engine, encoder, request, some, beyond) for some in request.in_time(left)]
         misses = Answers.concat(encoder, request.frame, [diagnosis.misses for diagnosis in found_now])
         for diagnosis in found_now:
             for row, text in diagnosis.reasons.items():
@@ -211,15 +214,25 @@ def _search(
     *,
     margin: bool,
     quick: bool = False,
-) -> Answers:
+) -> tuple[Answers, dict[int, int]]:
+    """Return the answers of some rows, and the limit on changes that alone blocks a row, by its number.
+
+    The proof is an answer that breaks this limit and nothing else.
+    """
+    limits = {str(rule): i for i, rule in enumerate(engine.rules.constraints) if isinstance(rule, MaxChanges)}
     x, targets, frame, locked = request.part(rows)
     scores = None if margin else row_scores(engine.plausibility, x, targets.y, with_margin=False)
     task = engine.task(x, targets, frame=frame, locked=locked, scores=scores)
     found = engine.search(task, request.k, wider=not margin, quick=quick)
-    verified = verify_candidates(engine, encoder, request, found, rows).answers
-    place = torch.searchsorted(rows, verified.of)
-    holds = (verified.score >= task.scores.margin[place]).nonzero()[:, 0]
-    return verified.select(holds[cheapest(verified.of[holds], verified.cost[holds], request.k)])
+    verified = verify_candidates(engine, encoder, request, found, rows, frozenset(limits))
+    answers, place = verified.answers, torch.searchsorted(rows, verified.answers.of)
+    plausible = answers.score >= task.scores.margin[place]
+    broken = torch.from_numpy(verified.broken.to_numpy(bool, copy=True))
+    holds = (plausible & ~broken.any(dim=1)).nonzero()[:, 0]
+    alone = (plausible & (broken.sum(dim=1) == 1)).nonzero()[:, 0].tolist()
+    names = [limits[str(name)] for name in verified.broken.columns]
+    beyond = {int(answers.of[i]): names[int(broken[i].long().argmax())] for i in alone}
+    return answers.select(holds[cheapest(answers.of[holds], answers.cost[holds], request.k)]), beyond
 
 
 def _without_reasons(

@@ -30,7 +30,6 @@ from plausiflow.constraints import Increasing, Linear, MaxChanges, Range, Rule
 from plausiflow.datasets import table_names
 from plausiflow.explainer import Explainer
 from plausiflow.explanations import Explanations
-from plausiflow.search import MixedSearch
 from plausiflow_bench.harness.pages import describe_runs, write_section
 from plausiflow_bench.harness.printing import markdown
 from plausiflow_bench.harness.rows import CpuTimer, Row
@@ -213,8 +212,7 @@ def _with_extra_cost(case: Case, max_extra_cost: float) -> Explainer:
     Assigning the setting of the explainer would calibrate the margins again.
     """
     explainer, strategy = copy(case.explainer), case.engine.strategy
-    assert isinstance(strategy, MixedSearch)
-    explainer.engine_ = replace(case.engine, strategy=replace(strategy, max_extra_cost=max_extra_cost))
+    explainer.engine_ = replace(case.engine, strategy=strategy.with_extra_cost(max_extra_cost))
     return explainer
 
 
