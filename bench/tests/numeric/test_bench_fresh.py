@@ -21,6 +21,19 @@ def test_means_are_over_the_cases_of_a_data_set_and_then_over_data_sets():
     ]
     first, second, mean = fresh.average_rows(rows)
     assert first["judged"] == pytest.approx(0.75)
-    assert first["ratio"] == pytest.approx(0.75)
-    assert second["ratio"] == pytest.approx(0.5)
+    assert first["l2_ratio"] == pytest.approx(0.75)
+    assert second["l2_ratio"] == pytest.approx(0.5)
     assert mean["judged"] == pytest.approx(0.875)
+    assert first["lowest"] == 0.5
+
+
+def test_the_page_gets_the_means_and_the_commit(tmp_path):
+    case = {"found": 1.0, "judged": 0.9, "judged_worst": 0.8, "judged_paper": 0.5, "l2": 1.0, "l2_paper": 2.0}
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{fresh.MARK}\nearlier\n<!-- end -->\nafter\n")
+    named = {"dataset": "a", "classifier": "lr", "fold": 2, "seed": 0, "commit": "abc"}
+    fresh.write_page([named | case], page)
+    text = page.read_text()
+    assert "| a | 1.000 | 0.900 | 0.900 | 0.800 | 0.500 |" in text
+    assert "classifier lr; seed 0; commit abc." in text
+    assert "earlier" not in text

@@ -34,6 +34,16 @@ def test_real_rows_are_a_control(case):
     assert row["auc_spread"] < 0.06
 
 
+def test_matched_rows_are_plausible_real_rows_as_narrowly_decided(case):
+    outcomes = np.repeat([0, 1], 30)
+    narrow = measures.judge_matched_rows(case, np.full(60, 0.5), outcomes)
+    assert narrow["compared"] == 60
+    assert 0.5 < narrow["auc"] <= 1
+    # Only rows that are certain enough are left, and each is used once.
+    certain = measures.judge_matched_rows(case, np.full(60, 1.0), outcomes)
+    assert certain["compared"] < 60
+
+
 def test_rows_that_break_a_truth_or_a_grid_are_counted(case):
     before = case.test.x.iloc[:50]
     after = before.assign(total=before["total"] + 1.0)
@@ -103,8 +113,8 @@ def test_the_command_prints_and_writes_rows_and_continues(small, tmp_path):
     done = invoke(*arguments)
     assert done.exit_code == 0, done.output
     rows = pd.DataFrame(read_json(tmp_path / "rows.json")).set_index("method")
-    assert list(rows.index) == ["real", "plausiflow"]
+    assert list(rows.index) == ["real", "real_matched", "plausiflow"]
     assert rows.loc["plausiflow", "rules_broken"] == 0
     assert 0 <= rows.loc["plausiflow", "auc"] <= 1
     assert "| contacts | mlp | plausiflow |" in page.read_text()
-    assert "2 finished earlier" in invoke(*arguments).output
+    assert "3 finished earlier" in invoke(*arguments).output

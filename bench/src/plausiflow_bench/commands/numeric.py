@@ -127,6 +127,8 @@ def benchmark_judged(
         cases = read_json(*reuse) if reuse else fresh_judges.run(selection)
         kept = report(cases, fresh_judges.COLUMNS, "Six fresh judges", json)
         print_table(fresh_judges.average_rows(kept), fresh_judges.COLUMNS, "Means over folds and classifiers")
+        if page is not None:
+            fresh_judges.write_page(kept, page)
         return
     rows_ = read_json(*reuse) if reuse else judged.run(selection)
     kept = report(rows_, judged.COLUMNS, "Judged plausibility", json)

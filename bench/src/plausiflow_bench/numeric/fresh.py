@@ -3,7 +3,7 @@
 The judges have seeds that nothing else uses, and no constant of the library was settled with them or on folds
 2 to 4. ``judged`` is the share of the counterfactuals that they accept, in the mean over the judges, and
 ``judged_worst`` that of the strictest one. ``l2`` and ``l2_paper`` are mean distances over the rows where the
-paper's Adam, with one flow, is feasible, and ``ratio`` is their quotient.
+paper's Adam, with one flow, is feasible, and ``l2_ratio`` is their quotient.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 from plausiflow.core import Context, Counterfactuals, evaluate, l2_distance
 from plausiflow.methods import PPCEF
 from plausiflow.solvers import PenaltyAdam
-from plausiflow_bench.harness.rows import Row
+from plausiflow_bench.harness.pages import write_section
+from plausiflow_bench.harness.printing import markdown
+from plausiflow_bench.harness.rows import Row, provenance
 from plausiflow_bench.harness.selection import (
     Selection,
     fit_classifier,
@@ -28,9 +31,21 @@ from plausiflow_bench.numeric.judged import fit_ensemble, fit_judges, fit_single
 JUDGES, SEED = 6, 31_337_000
 COLUMNS = (
     "dataset", "classifier", "fold", "rows", "found", "judged", "judged_worst", "judged_paper", "l2",
-    "l2_paper", "ratio",
+    "l2_paper", "l2_ratio",
 )  # fmt: skip
 MEANS = COLUMNS[4:-1]
+PAGE_COLUMNS = (
+    "dataset",
+    "found",
+    "judged",
+    "lowest",
+    "judged_worst",
+    "judged_paper",
+    "l2",
+    "l2_paper",
+    "l2_ratio",
+)
+MARK = "<!-- written by `plausiflow benchmark judged --fresh --page` -->"
 
 
 def run(selection: Selection) -> Iterator[Row]:
@@ -65,7 +80,7 @@ def _case(selection: Selection, dataset: str, kind: str, fold: int) -> Iterator[
         "judged_paper": evaluate(paper[paper.feasible], context, names=("judged",))["judged"],
         "l2": ours,
         "l2_paper": theirs,
-        "ratio": ours / theirs,
+        "l2_ratio": ours / theirs,
     }
 
 
@@ -79,6 +94,14 @@ def average_rows(rows: list[Row]) -> list[Row]:
     for dataset in dict.fromkeys(row["dataset"] for row in rows):
         own = [row for row in rows if row["dataset"] == dataset]
         mean: Row = {name: sum(float(row[name]) for row in own) / len(own) for name in MEANS}
-        means.append({"dataset": dataset, **mean, "ratio": float(mean["l2"]) / float(mean["l2_paper"])})
+        mean["lowest"] = min(float(row["judged"]) for row in own)
+        means.append({"dataset": dataset, **mean, "l2_ratio": float(mean["l2"]) / float(mean["l2_paper"])})
     every: Row = {name: sum(float(row[name]) for row in means) / len(means) for name in ("judged", "found")}
     return [*means, {"dataset": "mean", **every}]
+
+
+def write_page(rows: list[Row], path: Path) -> None:
+    """Write the means into their section of a page."""
+    cases = provenance(rows, ("fold", "classifier", "seed", "commit"))
+    table = markdown(average_rows(rows), PAGE_COLUMNS)
+    write_section(path, MARK, f"{table}\n\nMeans over the cases: {cases}.")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from statistics import fmean, pstdev
+from statistics import fmean
 
 import numpy as np
 import pandas as pd
@@ -100,10 +100,33 @@ def judge(case: RealismCase, frame: pd.DataFrame, outcomes: IntArray) -> Row:
     areas = [case.judge.two_sample_auc(frame, outcomes, random_state=seed) for seed in AUC_SEEDS]
     return {
         "auc": fmean(areas),
-        "auc_spread": pstdev(areas),
+        "auc_spread": float(np.std(areas)),
         "outliers": _mean(case.judge.outliers(frame, outcomes)),
         "compared": len(frame),
     }
+
+
+def judge_matched_rows(case: RealismCase, probability: FloatArray, outcomes: IntArray) -> Row:
+    """Return what the judges say of real rows that meet what answers must meet.
+
+    For each answer, given by the probability and index of its outcome, it is the plausible training row with
+    this label whose probability is nearest, each row once. The other training rows are the real ones.
+    """
+    classes = case.classes(case.train.y)
+    labels = [case.labels[k] for k in classes.tolist()]
+    proba = case.explainer.predict_proba(case.train.x)[list(case.labels)].to_numpy(np.float64)
+    own = proba[np.arange(len(classes)), classes]
+    free = (case.explainer.score(case.train.x, labels) >= 0) & (own >= probability.min(initial=1.0))
+    chosen: list[int] = []
+    for value, outcome in zip(probability.tolist(), outcomes.tolist(), strict=True):
+        left = np.flatnonzero(free & (classes == outcome))
+        if len(left):
+            nearest = int(left[np.abs(own[left] - value).argmin()])
+            free[nearest] = False
+            chosen.append(nearest)
+    others = np.setdiff1d(np.arange(len(classes)), chosen)
+    rest = replace(case.train, x=case.train.x.iloc[others], y=case.train.y.iloc[others])
+    return judge(replace(case, train=rest), case.train.x.iloc[chosen], classes[chosen])
 
 
 def truths_broken(truths: tuple[Truth, ...], before: pd.DataFrame, after: pd.DataFrame) -> Mask:

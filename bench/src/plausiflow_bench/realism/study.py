@@ -4,7 +4,8 @@ For each table an MLP and boosted trees are explained. The measures come from ju
 the densities (:mod:`plausiflow.explanations.realism`), from rules, and from the truths that are planted in
 generated tables. NICE and DiCE get the MLP, the same rows and the same targets; they support few rules, so
 they are compared on the rows where their answers obey the rules, and ``auc_ours`` is ours on the same rows.
-``real`` is a control: test rows under their own label.
+``real`` is a control: test rows under their own label. ``real_matched`` is another one: real rows that meet
+what every answer must meet, as dense and as narrowly decided as our answers.
 
 A task is one row of the table. Finished tasks are stored, so a run that was stopped continues.
 """
@@ -35,7 +36,14 @@ from plausiflow_bench.harness.printing import markdown
 from plausiflow_bench.harness.rows import Row, environment
 from plausiflow_bench.harness.runner import StudyTask
 from plausiflow_bench.harness.selection import ignore_plausibility_warnings
-from plausiflow_bench.realism.measures import RealismCase, judge, measure, recovered_truths, rules_on_noise
+from plausiflow_bench.realism.measures import (
+    RealismCase,
+    judge,
+    judge_matched_rows,
+    measure,
+    recovered_truths,
+    rules_on_noise,
+)
 from plausiflow_bench.tables import peers
 from plausiflow_bench.tables.cases import TableSelection, first_rows, fit_case, table_rules
 
@@ -82,7 +90,7 @@ class RealismSelection(TableSelection):
             StudyTask(study="realism", dataset=name, classifier=model, method=method, fold=0, seed=self.seed)
             for name in self.tables
             for model in self.models
-            for method in ("real", "plausiflow", *(others if model == "mlp" else ()))
+            for method in ("real", "real_matched", "plausiflow", *(others if model == "mlp" else ()))
         ]
 
 
@@ -104,6 +112,8 @@ class RealismWork:
             row = judge(case, case.test.x, case.classes(case.test.y))
         elif task.method == "plausiflow":
             row = _measure_ours(case)
+        elif task.method == "real_matched":
+            row = _measure_matched(case)
         else:
             row = _measure_peer(case, task, selection)
         sizes: Row = {"rows": len(case.test.x), "training_rows": len(case.train.x), "seed": task.seed}
@@ -161,6 +171,14 @@ def _measure_ours(case: RealismCase) -> Row:
     if case.train.truths:
         extra["truths_recovered"] = recovered_truths(case)
     return row | extra
+
+
+def _measure_matched(case: RealismCase) -> Row:
+    result = _explain(case)
+    best = result.best[result.is_found]
+    targets = _targets(result)[result.of[best]]
+    proba = case.explainer.predict_proba(result.answers.iloc[best])[list(case.labels)].to_numpy(np.float64)
+    return judge_matched_rows(case, proba[np.arange(len(best)), targets], targets)
 
 
 def _measure_peer(case: RealismCase, task: StudyTask, selection: RealismSelection) -> Row:
