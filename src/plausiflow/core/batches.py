@@ -18,8 +18,8 @@ TABLE_ROWS, TABLE_ROWS_ON_GPU = 256, 16_384
 """Rows of a table that one search takes at once: each has dozens of candidates."""
 BLACK_BOX_ROWS = 1024
 """Rows that a model without gradients is asked about together: a call costs more than a row."""
-TIMED_ROWS = 64
-"""Rows between two looks at the clock."""
+FIRST_TIMED_ROWS, TIMED_ROWS = 4, 64
+"""Rows that are searched together under a time limit: first, and after doubling a few times."""
 CANDIDATES = 6000
 """Candidates that are solved or checked at once."""
 PAIRS = 16_384

@@ -36,8 +36,10 @@ from plausiflow.explanations import (
 from plausiflow.models import (
     DecisionThreshold,
     LabelSource,
+    ModelCalls,
     ModelType,
     TableModel,
+    count_model_calls,
     pair_outcomes,
     resolve_model,
 )
@@ -254,7 +256,7 @@ class Explainer:
             min_probability: Minimum probability of the target outcome; by default it must win.
             k: Number of counterfactuals for each row, different from each other; at most 48.
             locked: Features that keep their value: names for all rows, for each row, or a table of booleans.
-            time_limit: Seconds after which no further rows are searched; they are ``not_reached``.
+            time_limit: Seconds after which the search ends; rows that it had no time for are ``not_reached``.
             relaxed: Whether a row without an answer gets its nearest, less plausible miss.
             constraints: More rules for this call, such as ``Range("income", 0, 5000)``.
             second_opinion: Whether answers keep the margin that ``confidence`` asks for.
@@ -262,32 +264,31 @@ class Explainer:
             device: Device of the search; ``auto`` is CUDA for many rows of a model with gradients.
         """
         encoder, model, engine = self._fitted()
-        calls, asked = model.n_calls, model.n_rows_asked
-        request, choices, before = prepare_request(
-            encoder,
-            model,
-            self.criterion_,
-            rows,
-            target,
-            min_probability=min_probability,
-            k=k,
-            locked=locked,
-            time_limit=time_limit,
-            relaxed=relaxed,
-            second_opinion=second_opinion,
-            diagnose=diagnose,
-            device=device,
-        )
-        if constraints or str(device) != engine.device:
-            engine = replace(engine.with_rules(constraints), device=str(device))
-        request, found = search_targets(engine, encoder, request, choices)
-        return self._explanations(engine, request, found, (before, calls, asked))
+        with count_model_calls() as counted:
+            request, choices, read = prepare_request(
+                encoder,
+                model,
+                self.criterion_,
+                rows,
+                target,
+                min_probability=min_probability,
+                k=k,
+                locked=locked,
+                time_limit=time_limit,
+                relaxed=relaxed,
+                second_opinion=second_opinion,
+                diagnose=diagnose,
+                device=device,
+            )
+            if constraints or str(device) != engine.device:
+                engine = replace(engine.with_rules(constraints), device=str(device))
+            request, found = search_targets(engine, encoder, request, choices)
+            return self._explanations(engine, request, found, read, counted)
 
     def _explanations(
-        self, engine: Engine, request: SearchRequest, found: SearchResult, before: tuple[ReadRows, int, int]
+        self, engine: Engine, request: SearchRequest, found: SearchResult, read: ReadRows, counted: ModelCalls
     ) -> Explanations:
-        """Return the result; ``before``: the model's predictions for the rows, its calls and rows by then."""
-        (read, calls, asked), (encoder, model, fitted) = before, self._fitted()
+        encoder, model, fitted = self._fitted()
         figures = measure_counterfactuals(request, found, model, engine, self.judges_)
         found, figures = drop_unsteady(found, figures, relaxed=request.relaxed)
         return Explanations(
@@ -308,8 +309,8 @@ class Explainer:
             realism=realism_judge(encoder, self.context_, fitted.rules, self.constraints),
             held_out=held_out_percentiles(engine.plausibility),
             learned_rules=self.learned_rules,
-            model_calls=model.n_calls - calls,
-            model_rows=model.n_rows_asked - asked,
+            model_calls=counted.calls,
+            model_rows=counted.rows,
         )
 
     switch_off, switch_on = switch_off, switch_on
@@ -318,10 +319,7 @@ class Explainer:
         """Return the model's probabilities, one column per label; NaN for a row that cannot be read."""
         encoder, model, _ = self._fitted()
         if not model.labels:
-            raise InvalidInputError(
-                "`predict_proba` needs a model that decides between outcomes; this one predicts a number. "
-                "Use `predict`."
-            )
+            raise InvalidInputError("`predict_proba` needs outcomes; this model has numbers. Use `predict`.")
         read = read_rows(encoder, model, rows)
         values = read.shown.exp().numpy()
         values[~read.encoded.usable] = np.nan

@@ -9,6 +9,7 @@ from plausiflow.models.decision import (
     parse_cutoffs,
     stated_cutoffs,
 )
+from plausiflow.models.model_calls import ModelCalls, count_model_calls
 from plausiflow.models.networks import LinearClassifier, MLPClassifier, NetworkClassifier
 from plausiflow.models.node import NODE
 from plausiflow.models.outcomes import encode_labels, is_continuous, pair_outcomes
@@ -29,11 +30,11 @@ from plausiflow.models.trees.forest import Forest
 
 __all__ = [
     "NODE", "BlackBox", "ConvertedClassifier", "ConvertedRegressor", "Decision", "DecisionThreshold",
-    "DecisionWarning", "EncodedModel", "Fitted", "Forest",
-    "InputFormat", "LabelSource", "LinearClassifier", "MLPClassifier", "ModelType", "NetworkClassifier",
-    "OutputKind", "Predictor", "Surrogate", "TableModel", "TableModule", "TorchClassifier",
-    "UnsupportedModelError", "convert_classifier", "convert_regressor", "encode_labels", "is_continuous",
-    "is_decision_threshold", "outputs_differ", "pair_outcomes", "parse_cutoffs", "resolve_model",
-    "restore_predictor", "restore_relaxed_trees", "restore_trained_surrogate", "stated_cutoffs",
-    "torch_classifier", "torch_regressor",
+    "DecisionWarning", "EncodedModel", "Fitted", "Forest", "InputFormat", "LabelSource", "LinearClassifier",
+    "MLPClassifier", "ModelCalls", "ModelType", "NetworkClassifier", "OutputKind", "Predictor", "Surrogate",
+    "TableModel", "TableModule", "TorchClassifier", "UnsupportedModelError", "convert_classifier",
+    "convert_regressor", "count_model_calls", "encode_labels", "is_continuous", "is_decision_threshold",
+    "outputs_differ", "pair_outcomes", "parse_cutoffs", "resolve_model", "restore_predictor",
+    "restore_relaxed_trees", "restore_trained_surrogate", "stated_cutoffs", "torch_classifier",
+    "torch_regressor",
 ]  # fmt: skip

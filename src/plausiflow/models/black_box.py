@@ -16,7 +16,7 @@ from torch import Tensor
 
 from plausiflow.core import Classifier
 from plausiflow.models.decision import Decision, deciding_classifier
-from plausiflow.models.model_rows import decode_rows, with_training_dtypes
+from plausiflow.models.model_rows import decode_probe, decode_rows, with_training_dtypes
 from plausiflow.models.predictor import Predictor
 from plausiflow.models.sklearn.columns import UnsupportedModelError
 from plausiflow.models.surrogate import Surrogate, relax_trees, train_surrogate
@@ -56,16 +56,6 @@ class BlackBox:
         return len(self.labels)
 
     @property
-    def n_calls(self) -> int:
-        """How often the user's model has been called."""
-        return sum(own.n_calls for own in (self.predictor, *self.decision.predictors))
-
-    @property
-    def n_rows_asked(self) -> int:
-        """Total number of rows in these calls."""
-        return sum(own.n_rows for own in (self.predictor, *self.decision.predictors))
-
-    @property
     def classifier(self) -> Classifier | None:
         """The black box itself, with its largest logit as the decision; None for a regressor."""
         own = self if self.labels and isinstance(self, Classifier) else None
@@ -95,6 +85,12 @@ class BlackBox:
     def predict_outputs(self, x: Tensor, frame: pd.DataFrame | None = None) -> Tensor:
         """Return :meth:`true_outputs` of encoded rows, which are decoded if ``frame`` is None."""
         return self.true_outputs(decode_rows(self.encoder, x, self.sample) if frame is None else frame)
+
+    def set_probe(self, x: Tensor) -> None:
+        """Keep an encoded row ``(1, width)`` that the model predicts, to tell its failures from bad rows."""
+        frame = decode_probe(self.encoder, x, self.sample)
+        for predictor in (self.predictor, *self.decision.predictors):
+            predictor.probe = frame
 
     def decide(self, outputs: Tensor, x: Tensor, frame: pd.DataFrame | None = None) -> Tensor:
         """Return the classes that the user's model decides for, -1 for none, shape ``(n,)``."""

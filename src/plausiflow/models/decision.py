@@ -237,7 +237,6 @@ def predict_method(model: Fitted, guide: Predictor, rows: pd.DataFrame) -> Predi
         predict._outputs(rows, strict=True)
     except ModelError:
         return None
-    predict.n_calls = predict.n_rows = 0
     return predict
 
 

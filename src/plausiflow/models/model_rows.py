@@ -30,3 +30,14 @@ def decode_rows(encoder: Encoder, x: Tensor, sample: pd.DataFrame) -> pd.DataFra
         if feature.kind == "identifier":
             frame[feature.name] = sample[feature.name].iloc[[0] * len(frame)].set_axis(frame.index)
     return frame[sample.columns]
+
+
+def decode_probe(encoder: Encoder, x: Tensor, sample: pd.DataFrame | None) -> pd.DataFrame | None:
+    """Return an encoded row as a model takes it; None if it has identifiers that no sample shows."""
+    if sample is None:
+        if any(feature.kind == "identifier" for feature in encoder.schema.features):
+            return None
+        frame = encoder.decode(x)[list(encoder.schema.names)]
+    else:
+        frame = decode_rows(encoder, x, sample)
+    return with_training_dtypes(encoder, frame)

@@ -25,6 +25,7 @@ from sklearn.base import BaseEstimator, RegressorMixin, is_regressor
 from torch import Tensor
 
 from plausiflow.errors import InvalidInputError, ModelError
+from plausiflow.models.model_calls import add_model_call
 from plausiflow.models.outcomes import reorder_classes
 from plausiflow.models.sklearn.columns import Array, Fitted, InputFormat, UnsupportedModelError
 from plausiflow.tables import to_python
@@ -41,13 +42,16 @@ _NAME_ATTRIBUTES = {"catboost": "feature_names_", "xgboost": "feature_names", "l
 OutputKind: TypeAlias = Literal["probabilities", "scores", "labels", "values"]
 
 
+PROBE_FAILED = "The model fails for a row that it predicted before, so the rows are not at fault."
+
+
 class ModelCallError(ModelError):
     """The user's model raised an exception."""
 
 
 @dataclass(eq=False, repr=False)
 class Predictor:
-    """The user's own model on rows of the table. It counts its calls."""
+    """The user's own model on rows of the table."""
 
     name: str  # Name in messages.
     output_kind: OutputKind  # A single score is positive where it predicts the second outcome.
@@ -55,28 +59,46 @@ class Predictor:
     function: Callable[[Any], object]
     input_format: InputFormat | None = None  # The columns that it takes; None for the whole table.
     method: str = ""  # Name of the method; empty if the model itself is called.
-    n_calls: int = 0
-    n_rows: int = 0  # Total number of rows in all calls.
+    probe: pd.DataFrame | None = None  # A row that the model predicted before; see :meth:`outputs`.
 
     def outputs(self, frame: pd.DataFrame) -> Tensor:
         """Return the model's probabilities ``(n, k)`` or values ``(n,)`` for rows of the table, double.
 
         Labels become one-hot probabilities, scores their softmax, a single one that of ``(0, score)``. A row
-        is NaN where the model raises or returns an invalid prediction: a batch that raises is halved, with up
+        is NaN where the model raises or returns an invalid prediction: a batch that fails is halved, with up
         to 64 more calls, to find these rows.
+
+        Raises:
+            ModelError: The model fails for the probe, too: this is no fault of the rows. Without a probe, it
+                returned something that is not a prediction.
         """
         shape = (len(frame), len(self.labels)) if self.labels else (len(frame),)
         outputs = torch.full(shape, torch.nan, dtype=torch.float64)
-        pending = deque([(0, len(frame))] if len(frame) else [])
-        max_calls = self.n_calls + 1 + _EXTRA_CALLS
-        while pending and self.n_calls < max_calls:
+        pending, calls = deque([(0, len(frame))] if len(frame) else []), 0
+        while pending and calls <= _EXTRA_CALLS:
             start, stop = pending.popleft()
+            calls += 1
             try:
                 outputs[start:stop] = self._outputs(frame.iloc[start:stop])
-            except ModelCallError:
+            except ModelError as error:
+                if self.probe is None and not isinstance(error, ModelCallError):
+                    raise
+                if calls == 1:
+                    self._check_probe()
                 middle = (start + stop) // 2
                 pending.extend([(start, middle), (middle, stop)] if stop - start > 1 else [])
+        if calls == 1 and bool(outputs.isnan().any()):
+            self._check_probe()
         return outputs
+
+    def _check_probe(self) -> None:
+        """Raise if the model fails for a row that it predicted before."""
+        if self.probe is None:
+            return
+        try:
+            self._outputs(self.probe, strict=True)
+        except ModelError as error:
+            raise ModelError(f"{PROBE_FAILED} {error}") from error
 
     def __repr__(self) -> str:
         kind = f"{len(self.labels)} classes; {self.output_kind}" if self.labels else self.output_kind
@@ -98,7 +120,7 @@ class Predictor:
 
     def _call(self, frame: pd.DataFrame) -> object:
         """Call the model on a copy of rows; turn its exceptions into a :class:`ModelCallError`."""
-        self.n_calls, self.n_rows = self.n_calls + 1, self.n_rows + len(frame)
+        add_model_call(len(frame))
         rows: Any = frame.copy()
         rows.index = pd.RangeIndex(len(rows))
         with warnings.catch_warnings():
@@ -224,7 +246,6 @@ def make_predictor(model: object, frame: pd.DataFrame, labels: tuple[Any, ...] |
 def check_predictor(predictor: Predictor, frame: pd.DataFrame) -> Predictor:
     """Return a predictor that predicts training rows, the same in every call and batch; else raise."""
     predictor._check(_checked_rows(frame))
-    predictor.n_calls = predictor.n_rows = 0
     return predictor
 
 

@@ -15,8 +15,9 @@ from torch import Tensor
 from plausiflow.core import Classifier, HasValueAndGrad, Pullback, Regressor
 from plausiflow.errors import InvalidInputError, ModelError, PlausiflowError
 from plausiflow.models.decision import Decision, deciding_classifier
-from plausiflow.models.model_rows import with_training_dtypes
+from plausiflow.models.model_rows import decode_probe, with_training_dtypes
 from plausiflow.models.networks import NetworkClassifier
+from plausiflow.models.predictor import PROBE_FAILED
 from plausiflow.tables import Encoder
 
 _BATCH = 65_536
@@ -37,16 +38,6 @@ class TableModel(Protocol):
     @property
     def description(self) -> str:
         """What the model is and how it is used, in words."""
-        ...
-
-    @property
-    def n_calls(self) -> int:
-        """How often the user's model has been called; of an exact model only its ``predict`` is."""
-        ...
-
-    @property
-    def n_rows_asked(self) -> int:
-        """Total number of rows in these calls."""
         ...
 
     @property
@@ -87,7 +78,14 @@ class TableModel(Protocol):
 
         Returns:
             Log-probabilities ``(n, k)`` or values ``(n,)``; NaN where the model has no prediction.
+
+        Raises:
+            ModelError: The model fails, also for the row of :meth:`set_probe`.
         """
+        ...
+
+    def set_probe(self, x: Tensor) -> None:
+        """Keep an encoded row ``(1, width)`` that the model predicts, to tell its failures from bad rows."""
         ...
 
     def decide(self, outputs: Tensor, x: Tensor, frame: pd.DataFrame | None = None) -> Tensor:
@@ -108,7 +106,7 @@ class TableModel(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class EncodedModel:
     """A model that is evaluated exactly, with gradients, on encoded rows; see :class:`TableModel`.
 
@@ -120,18 +118,9 @@ class EncodedModel:
     description: str = ""  # What the user's model is, in words.
     decision: Decision = field(default_factory=Decision)  # How the model decides, or predicts a number.
     encoder: Encoder | None = None  # Encoder of the table, for rows that ``predict`` is asked about.
+    probe: Tensor | None = None  # An encoded row that the model predicted before, shape ``(1, width)``.
 
     true_outputs = None
-
-    @property
-    def n_calls(self) -> int:
-        """How often ``predict`` of the user's model has been called."""
-        return sum(own.n_calls for own in self.decision.predictors)
-
-    @property
-    def n_rows_asked(self) -> int:
-        """Total number of rows in these calls."""
-        return sum(own.n_rows for own in self.decision.predictors)
 
     @property
     def classifier(self) -> Classifier | None:
@@ -161,7 +150,26 @@ class EncodedModel:
         """
         if not self.labels and self.decision.predict is not None and frame is not None:
             return self.decision.predict.outputs(self._rows(frame))
-        return torch.cat([self._predict_batch(batch) for batch in x.double().split(_BATCH)])
+        outputs = torch.cat([self._predict_batch(batch) for batch in x.double().split(_BATCH)])
+        if self.probe is not None and bool(outputs.isnan().any()):
+            self._check_probe(self.probe)
+        return outputs
+
+    def set_probe(self, x: Tensor) -> None:
+        """Keep an encoded row ``(1, width)`` that the model predicts, to tell its failures from bad rows."""
+        self.probe = x.clone()
+        frame = None if self.encoder is None else decode_probe(self.encoder, x, None)
+        for predictor in self.decision.predictors:
+            predictor.probe = frame
+
+    def _check_probe(self, probe: Tensor) -> None:
+        """Raise if the model fails for a row that it predicted before."""
+        try:
+            outputs = self.outputs(probe)
+        except ModelError as error:
+            raise ModelError(f"{PROBE_FAILED} {error}") from error
+        if not bool(outputs.isfinite().all()):
+            raise ModelError(f"{PROBE_FAILED} Its outputs must be finite; got {outputs[0].tolist()}.")
 
     def decide(self, outputs: Tensor, x: Tensor, frame: pd.DataFrame | None = None) -> Tensor:
         """Return the classes that the user's model decides for, -1 for none, shape ``(n,)``."""

@@ -8,11 +8,13 @@ those kept, or else the one that is farthest from them.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from plausiflow.core import DeadlineError
 from plausiflow.search.bank import MORE, Bank
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.mixed import SearchStrategy
@@ -28,15 +30,18 @@ def search_diverse(task: SearchTask, bank: Bank, strategy: SearchStrategy, k: in
     pool = strategy.wider(k).run(task, bank, keep=3 * k)
     spent = _spent(task, pool.cheapest(1))
     order = spent.argsort(dim=1, descending=True, stable=True)
-    for turn in range(min(k - 1, len(task.layout.blocks))):
-        forbidden = torch.zeros_like(spent, dtype=torch.bool)
-        forbidden.scatter_(1, order[:, turn : turn + 1], True)
-        forbidden &= spent > 0
-        more = strategy.run(_restrict(task, forbidden), bank, keep=2)
-        pool = Candidates.concat(pool, task.check(more).feasible).unique()
     everyone = torch.arange(len(task), device=task.x.device)
-    real = task.check(bank.verified(task, everyone, POOL * k, among=MORE)).feasible
-    return _choose(task, Candidates.concat(pool, real).unique(), k)
+    # What was found before a deadline is enough to choose from.
+    with suppress(DeadlineError):
+        for turn in range(min(k - 1, len(task.layout.blocks))):
+            forbidden = torch.zeros_like(spent, dtype=torch.bool)
+            forbidden.scatter_(1, order[:, turn : turn + 1], True)
+            forbidden &= spent > 0
+            more = strategy.run(_restrict(task, forbidden), bank, keep=2)
+            pool = Candidates.concat(pool, task.check(more).feasible).unique()
+        real = task.check(bank.verified(task, everyone, POOL * k, among=MORE)).feasible
+        pool = Candidates.concat(pool, real).unique()
+    return _choose(task, pool, k)
 
 
 def _spent(task: SearchTask, answers: Candidates) -> Tensor:

@@ -206,6 +206,7 @@ def build_engine(rows: TrainingRows, context: SearchContext) -> Engine:
         for with_margin in (True, False)
     )
     engine = replace(engine, bank=bank, wider_bank=wider)
+    _set_probe(context.model, wider)
     return _with_method(engine, context, rows.x, rows.classes)
 
 
@@ -235,11 +236,19 @@ def restore_engine(
     )
     partners = check_partners(state["partners"], context.rules.layout)
     engine = replace(_engine(bank, context), wider_bank=wider, partners=partners)
+    _set_probe(context.model, wider)
     if context.settings.method is not None and training is None:
         raise InvalidInputError(
             "An explainer with a `method` needs its training rows. Save it with `training_rows=True`."
         )
     return engine if training is None else _with_method(engine, context, *training)
+
+
+def _set_probe(model: TableModel, bank: Bank) -> None:
+    """Give the model a training row that it has decided for."""
+    known = next((rows for rows in bank.rows.values() if len(rows)), None)
+    if known is not None:
+        model.set_probe(known[:1])
 
 
 def _engine(bank: Bank, context: SearchContext) -> Engine:

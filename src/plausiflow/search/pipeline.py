@@ -8,6 +8,7 @@ not reached in time or has no answer gets a verdict that says so, and why.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -153,8 +154,10 @@ def search_rows(
     parts: list[Answers] = []
     beyond: dict[int, int] = {}
     status[rows.numpy()] = "not_reached"
-    for some in request.in_time(rows):
-        found, limited = _search(engine, encoder, request, some, margin=request.second_opinion)
+    search = partial(_search, engine, encoder, request)
+    for some, (found, limited) in request.search_in_time(
+        rows, partial(search, margin=request.second_opinion)
+    ):
         beyond |= limited
         status[some.numpy()] = "infeasible"
         status[found.of.numpy()] = "found"
@@ -163,8 +166,10 @@ def search_rows(
     searched = torch.from_numpy(np.isin(status, ("found", "infeasible")).nonzero()[0])
     answers = Answers.concat(encoder, request.frame, parts)
     short = searched[torch.bincount(answers.of, minlength=n)[searched] < request.k]
-    again = request.in_time(short) if request.second_opinion else []
-    more = [_search(engine, encoder, request, some, margin=False, quick=True)[0] for some in again]
+    again = short if request.second_opinion else short[:0]
+    more = [
+        found for _, (found, _) in request.search_in_time(again, partial(search, margin=False, quick=True))
+    ]
     if more:
         both = Answers.concat(encoder, request.frame, [answers, *more]).unique(request.k)
         gained = torch.bincount(both.of, minlength=n) > torch.bincount(answers.of, minlength=n)
@@ -175,7 +180,8 @@ def search_rows(
     left = left if reasons else left[:0]
     if request.diagnose:
         reason[left.numpy()] = "no answer was found; the time was over before the reason was looked for"
-        found_now = [diagnose_rows(engine, encoder, request, some, beyond) for some in request.in_time(left)]
+        diagnose = partial(diagnose_rows, engine, encoder, request, known=beyond)
+        found_now = [diagnosis for _, diagnosis in request.search_in_time(left, diagnose)]
         misses = Answers.concat(encoder, request.frame, [diagnosis.misses for diagnosis in found_now])
         for diagnosis in found_now:
             for row, text in diagnosis.reasons.items():
@@ -242,8 +248,8 @@ def _without_reasons(
     reason[left.numpy()] = NOT_ASKED
     if not request.relaxed:
         return Answers.concat(encoder, request.frame, [])
-    missed = [find_misses(engine, encoder, request, some) for some in request.in_time(left)]
-    return Answers.concat(encoder, request.frame, missed)
+    missed = request.search_in_time(left, partial(find_misses, engine, encoder, request))
+    return Answers.concat(encoder, request.frame, [misses for _, misses in missed])
 
 
 def _cheapest_choice(result: SearchResult, n: int, count: int) -> Tensor:

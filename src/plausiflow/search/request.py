@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -13,13 +14,22 @@ import torch
 from torch import Tensor
 
 from plausiflow.constraints import LockedFeatures, locked_mask
-from plausiflow.core import TIMED_ROWS, TargetCriterion, Targets
+from plausiflow.core import (
+    FIRST_TIMED_ROWS,
+    TIMED_ROWS,
+    DeadlineError,
+    TargetCriterion,
+    Targets,
+    deadline,
+)
 from plausiflow.errors import InvalidInputError
 from plausiflow.models import TableModel, is_decision_threshold
 from plausiflow.search.costs import DISTANCES
 from plausiflow.search.targets import Target, parse_target
 from plausiflow.tables import Encoded, Encoder, Mask
 from plausiflow.validation import is_whole, raise_unless, to_float
+
+Found = TypeVar("Found")
 
 MOST_ANSWERS = 48
 SMALLEST_LOG_PROB = -745.0
@@ -62,11 +72,22 @@ class SearchRequest:
         return self.deadline is not None and time.monotonic() >= self.deadline
 
     def in_time(self, rows: Tensor) -> Iterator[Tensor]:
-        """Yield all rows at once, or with a deadline a few at a time until it has passed."""
-        for some in rows.split(max(1, len(rows)) if self.deadline is None else TIMED_ROWS):
-            if len(some) == 0 or self.late:
-                return
-            yield some
+        """Yield all rows at once, or with a deadline few and then more at a time until it has passed.
+
+        Rows that are interrupted have no answer, so the first ones are few.
+        """
+        size = len(rows) if self.deadline is None else FIRST_TIMED_ROWS
+        while len(rows) and not self.late:
+            yield rows[:size]
+            rows, size = rows[size:], min(2 * size, TIMED_ROWS)
+
+    def search_in_time(self, rows: Tensor, search: Callable[[Tensor], Found]) -> list[tuple[Tensor, Found]]:
+        """Search rows until the deadline; return each part that was finished, with its result."""
+        finished = []
+        with suppress(DeadlineError), deadline(self.deadline):
+            for some in self.in_time(rows):
+                finished.append((some, search(some)))
+        return finished
 
     def part(self, rows: Tensor) -> tuple[Tensor, Targets, pd.DataFrame, Mask | None]:
         """Return encoded rows, targets, rows of the table and locked features of some rows."""

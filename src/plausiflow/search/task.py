@@ -20,6 +20,8 @@ from plausiflow.core import (
     Solver,
     Targets,
     ValidityConstraint,
+    blocks,
+    check_deadline,
 )
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.costs import CostModel, state_changes
@@ -38,8 +40,11 @@ MOST_CLAUSES = 4
 
 
 def _in_blocks(check: Callable[[Tensor, Tensor], Tensor], x: Tensor, rows: Tensor) -> Tensor:
-    parts = [check(x[i : i + CANDIDATES], rows[i : i + CANDIDATES]) for i in range(0, len(x), CANDIDATES)]
-    return torch.cat(parts) if len(x) else torch.zeros(0, dtype=torch.bool, device=x.device)
+    parts = [torch.zeros(0, dtype=torch.bool, device=x.device)]
+    for block in blocks(x, rows, size=CANDIDATES):
+        check_deadline()
+        parts.append(check(*block))
+    return torch.cat(parts)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -193,7 +198,8 @@ class SearchTask:
     def constraint_values(self, x_cf: Tensor, rows: Tensor) -> Tensor:
         """Return validity, plausibility and linear rules, ``(p, 2 + m)``; at least zero if satisfied."""
         parts = []
-        for own, chosen in zip(x_cf.split(CANDIDATES), rows.split(CANDIDATES), strict=True):
+        for own, chosen in blocks(x_cf, rows, size=CANDIDATES):
+            check_deadline()
             values = [self.validity(own, self.targets, chosen), self.scores.score(own, chosen)]
             rules = self.allowance.clause_values(own, chosen) if self.allowance.clauses else own[:, :0]
             parts.append(torch.cat([torch.stack(values, 1), rules], 1))

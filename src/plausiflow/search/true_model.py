@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.core import TargetCriterion, Targets
+from plausiflow.core import TargetCriterion, Targets, check_deadline
 from plausiflow.search.row_random import row_keys, signs
 from plausiflow.tables import Encoder
 
@@ -75,6 +75,7 @@ class Oracle:
             rows: Their rows, shape ``(m,)``.
             without_margin: Candidates that need no margin, shape ``(m,)`` bool.
         """
+        check_deadline()
         valid = torch.zeros(len(x_cf), dtype=torch.bool)
         asked = self._within_budget(rows).nonzero()[:, 0]
         if len(asked):
