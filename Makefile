@@ -33,7 +33,7 @@ BENCH_DATA := moons,wine
 BENCH := --datasets $(BENCH_DATA) --folds 0 --seed 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo browser test test-slow lint types docs bench clean distclean
+.PHONY: help setup demo browser test test-slow lint types docs bench soak clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,10 @@ bench: $(READY)  ## the benchmarks on two small data sets, results in out/
 	$(BIN)/plausiflow benchmark published $(BENCH) --json out/published.json
 	$(BIN)/plausiflow benchmark solvers $(BENCH) --classifiers lr,mlp --json out/solvers.json
 	$(BIN)/plausiflow benchmark densities $(BENCH) --json out/densities.json
+
+soak: $(READY)  ## 20 minutes of bad clients, kills, damaged files and odd tables
+	@mkdir -p out
+	OMP_NUM_THREADS=1 $(BIN)/plausiflow benchmark soak --json out/soak.json
 
 clean:  ## remove results, builds and caches
 	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -322,7 +322,7 @@ def _calibrate(
 
     def search(x: Tensor, y_target: Tensor, scores: RowScores, bank: dict[int, Tensor]) -> Tensor:
         task = engine.task(x, engine.validity.criterion.of_class(y_target), scores=scores)
-        found = light.run(task, replace(engine.bank, rows=bank))
+        found = light.run(task, replace(engine.bank, rows=bank)).feasible
         x_cf = torch.full_like(x, torch.nan)
         x_cf[found.rows] = found.x
         return x_cf
