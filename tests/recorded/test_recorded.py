@@ -1,4 +1,4 @@
-"""The answers of the engine are those that were recorded before it became one."""
+"""The answers of the engine are those that were recorded."""
 
 import json
 from pathlib import Path
