@@ -1,8 +1,8 @@
 """What the engine answers on fixed rows, as a compact record: row numbers, changed values, costs, hashes.
 
-The first record was made with commit fe6cd94, before the engines for tensors and for tables became one. Special
-values, learned rules, sparser searches and the calibration of now change answers of tables on purpose, so it
-was recorded again after these. It holds no copy of the data: only what an answer changes.
+The first record was made with commit fe6cd94, before the engines for tensors and for tables became one.
+Special values, learned rules, sparser searches and another calibration changed answers of tables on purpose,
+so it was recorded again after them. It holds no copy of the data: only what an answer changes.
 
     python tests/recorded/recording.py --out tests/recorded/answers.json     # record
     python tests/recorded/recording.py --compare tests/recorded/answers.json # table of differences
