@@ -9,11 +9,12 @@ from typer.testing import CliRunner
 
 pytest.importorskip("pyarrow")
 
-from batches import GRANTED, answers, parts
-from plausiflow import Range
+from batches import GRANTED, answers, failures, parts
+from plausiflow import Explainer, Range
 from plausiflow.batch import RowFilter, RowSelection, unit_explainer
 from plausiflow.cli import app
 from plausiflow.cli import batch as batch_command
+from plausiflow.errors import ModelError
 from plausiflow.workers import Inline
 
 
@@ -75,6 +76,50 @@ def test_a_model_that_is_given_makes_another_run(portfolio, tmp_path, folder):
 def test_the_command_has_the_units_of_the_library():
     option = inspect.signature(batch_command.batch).parameters["rows_per_unit"]
     assert option.default == RowSelection().rows_per_unit
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_model_that_fails_makes_units_fail_until_it_works_again(
+    run, portfolio, tmp_path, folder, monkeypatch
+):
+    run(portfolio, tmp_path / "whole")
+    out, explain, calls = tmp_path / "out", Explainer.explain, []
+    command = (folder, portfolio, out, "--target", "granted", "--rows-per-unit", 10)
+
+    def failing(self, rows, *arguments, **named):
+        calls.append(len(rows))
+        if len(rows) and len(calls) > 3:  # the model breaks when the run has begun
+            raise ModelError("The model raised ConnectionError: no route to host. Check the model.")
+        return explain(self, rows, *arguments, **named)
+
+    monkeypatch.setattr(Explainer, "explain", failing)
+    code, told = batch(*command)
+    assert code == 3
+    assert "; 4 units failed" in told
+    assert "c.csv, rows 1 to 10: The model raised ConnectionError: no route to host. Check the model." in told
+    assert len(failures(out)) == 4
+    assert all("no route to host" in record["reason"] for record in failures(out))
+    assert not (out / "_SUCCESS").exists()
+    assert len(parts(out)) == 2
+    assert "invalid_input" not in set(answers(out)["status"])
+    code, _ = batch(*command, "--resume")
+    assert code == 3, "the model still fails, and units are tried again"
+    monkeypatch.setattr(Explainer, "explain", explain)
+    code, told = batch(*command, "--resume")
+    assert code == 0, told
+    assert failures(out) == []
+    assert parts(out) == parts(tmp_path / "whole")
+    assert (out / "_SUCCESS").read_bytes() == (tmp_path / "whole" / "_SUCCESS").read_bytes()
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_damaged_part_is_told(portfolio, tmp_path, folder):
+    out = tmp_path / "out"
+    batch(folder, portfolio, out, "--target", "granted")
+    min(out.glob("part-*")).write_bytes(b"")
+    code, told = batch(folder, portfolio, out, "--target", "granted", "--resume")
+    assert code == 0
+    assert "its part was damaged (it has no checksum), and the unit was tried again" in told
 
 
 @pytest.mark.usefixtures("inline")

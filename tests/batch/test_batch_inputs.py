@@ -17,7 +17,7 @@ pq = pytest.importorskip("pyarrow.parquet")
 from batches import FEATURES, applicants  # noqa: E402
 from plausiflow.batch import RowFilter, RowSelection  # noqa: E402
 from plausiflow.batch.csv_files import csv_slices, read_header, read_records  # noqa: E402
-from plausiflow.batch.input_files import FileSlice, find_input_files  # noqa: E402
+from plausiflow.batch.input_files import find_input_files  # noqa: E402
 from plausiflow.batch.input_rows import read_unit  # noqa: E402
 from plausiflow.batch.parquet_files import parquet_slices, read_parquet  # noqa: E402
 from plausiflow.batch.plan import make_plan  # noqa: E402
@@ -130,7 +130,7 @@ def test_what_cannot_be_compared_is_told(text, told):
 
 
 def records_of(path: Path, most: int, separator: str = ",") -> list[list[list[str]]]:
-    return [read_records(path, own, separator, "utf-8") for own in csv_slices(path, separator, most)]
+    return [read_records(path, own, separator, "utf-8")[0] for own in csv_slices(path, separator, most)]
 
 
 @given(
@@ -163,25 +163,6 @@ def test_blank_lines_are_no_rows_and_a_last_line_needs_no_end(tmp_path):
     assert [(own.first_row, own.n_rows) for own in csv_slices(path, ",", 2)] == [(1, 2), (3, 1)]
 
 
-def test_a_record_that_cannot_be_read_spoils_its_own_range_alone(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text('one,two\n1,a\n2,"b"x\n3,c\n4,d\n')
-    first, second = csv_slices(path, ",", 2)
-    with pytest.raises(InvalidInputError, match=r"row 2 cannot be read: .* unclosed double quote"):
-        read_records(path, first, ",", "utf-8")
-    assert read_records(path, second, ",", "utf-8") == [["3", "c"], ["4", "d"]]
-
-
-def test_a_byte_of_another_encoding_spoils_its_own_range_alone(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_bytes(b"one,two\n1,\xfc\n2,b\n")
-    first, second = csv_slices(path, ",", 1)
-    with pytest.raises(InvalidInputError, match=r"row 1 cannot be read: .*not utf-8"):
-        read_records(path, first, ",", "utf-8")
-    assert read_records(path, first, ",", "latin-1") == [["1", "ü"]]
-    assert read_records(path, second, ",", "utf-8") == [["2", "b"]]
-
-
 @pytest.mark.parametrize(
     ("header", "told"),
     [
@@ -189,6 +170,8 @@ def test_a_byte_of_another_encoding_spoils_its_own_range_alone(tmp_path):
         ("a,,b\n", "a column has no name"),
         ("a;b\n", "separated by ';'"),
         ('"a\n', "its header cannot be read"),
+        ("", "it is empty; a header and rows are expected"),
+        ("\n\n", "it is empty"),
     ],
 )
 def test_a_header_that_cannot_be_used_is_told(tmp_path, header, told):
@@ -337,10 +320,14 @@ def test_a_file_that_was_changed_meanwhile_is_not_read(tmp_path):
         source.check_unchanged(root)
 
 
-def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("plausiflow.batch.csv_files.MAX_LINE_BYTES", 50)
+def test_a_file_with_new_content_and_the_old_size_and_time_is_not_read(tmp_path):
     path = tmp_path / "a.csv"
-    path.write_text("a,b\n1,2\n" + "x" * 100)
-    assert next(csv_slices(path, ",", 1)) == FileSlice(first_row=1, n_rows=1, start=4, stop=8)
-    with pytest.raises(InvalidInputError, match="more than 50 bytes"):
-        list(csv_slices(path, ",", 1))
+    path.write_text("a\n1\n")
+    root, (source,) = find_input_files(tmp_path)
+    source = source.with_digest(root)
+    path.chmod(0o600)
+    assert source.check_unchanged(root) == path
+    path.write_text("a\n2\n")
+    os.utime(path, ns=(source.modified, source.modified))
+    with pytest.raises(InvalidInputError, match="was changed after the run began"):
+        source.check_unchanged(root)

@@ -73,10 +73,10 @@ def test_a_run_that_is_killed_at_any_moment_is_resumed(run, tmp_path):
 def test_ctrl_c_keeps_complete_parts(run, portfolio, tmp_path, monkeypatch):
     out, write = tmp_path / "out", output_folder.OutputFolder.write_part
 
-    def interrupted(self, name, table):
+    def interrupted(self, unit, name, table):
         if len(parts(out)) == 2:
             raise KeyboardInterrupt
-        write(self, name, table)
+        write(self, unit, name, table)
 
     monkeypatch.setattr(output_folder.OutputFolder, "write_part", interrupted)
     with pytest.raises(KeyboardInterrupt):

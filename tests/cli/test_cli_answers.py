@@ -1,5 +1,6 @@
 """``plausiflow explain`` writes a line for every row with its verdict, in CSV and in Parquet."""
 
+import csv
 import json
 
 import numpy as np
@@ -9,7 +10,7 @@ from pandas.testing import assert_frame_equal
 
 from commanding import DIALECT, LEVELS, NUMBERS, QUICK, done, refused
 from plausiflow import Explainer
-from plausiflow.cli.table_files import read_table, write_table
+from plausiflow.cli.table_files import escape_formulas, read_table, write_table
 
 pytest.importorskip("pyarrow")
 
@@ -144,6 +145,39 @@ def test_missing_cells_stay_missing_and_whole_numbers_whole(folder, tmp_path, br
         features = answers.reset_index(drop=True)[list(own.columns.drop("loan"))]
         assert (features.isna() == own.drop(columns="loan").isna()).all(axis=None)
         assert not features["income"].dropna().str.contains(".", regex=False).any()
+
+
+def test_formulas_are_escaped_on_request(folder, explainer, tmp_path):
+    texts = ["=HYPERLINK(1)", "-12.50", "@a", "ok\r=1+1"]
+    rows = pd.read_csv(folder / "rows.csv", dtype=str).assign(note=texts, balance=["-1", "+2", "3", "-.5"])
+    rows.rename(columns={"customer": "=customer"}).to_csv(
+        tmp_path / "rows.csv", index=False, quoting=csv.QUOTE_ALL
+    )
+    command = ("explain", explainer, tmp_path / "rows.csv")
+    done(*command, "--out", tmp_path / "plain.csv")
+    done(*command, "--out", tmp_path / "safe.csv", "--escape-formulas")
+    plain = pd.read_csv(tmp_path / "plain.csv", nrows=3, dtype=str)
+    assert plain["note"].tolist() == texts[:3]
+    assert "=customer" in plain
+    safe = read_table(tmp_path / "safe.csv", DIALECT)
+    assert safe["note"].tolist() == ["'=HYPERLINK(1)", "-12.50", "'@a", "ok\r=1+1"]
+    assert safe["balance"].tolist() == ["-1", "+2", "3", "-.5"]
+    assert "'=customer" in safe
+    assert safe["cost"].tolist()[:3] == pytest.approx(plain["cost"].astype(float).tolist(), nan_ok=True)
+    for target in ((), ("--out", tmp_path / "a.parquet")):
+        told = refused(*command, *target, "--escape-formulas")
+        assert "--escape-formulas needs --out with a .csv file" in told
+
+
+@pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t", "\r"])
+def test_text_that_begins_like_a_formula_gets_an_apostrophe(first):
+    cells = [f"{first}a", f"a{first}", f"{first}1+1", "", None]
+    for dtype in ("str", "object", "category"):
+        frame = pd.DataFrame({"text": pd.Series(cells, dtype=dtype), "number": [-1.5, 2, -3, None, 0]})
+        escaped = escape_formulas(frame)
+        assert escaped["text"].tolist()[:4] == [f"'{first}a", f"a{first}", f"'{first}1+1", ""]
+        assert escaped["text"].isna().tolist() == [False] * 4 + [True]
+        assert escaped["number"].equals(frame["number"])
 
 
 def test_a_table_survives_writing_and_reading(tmp_path):

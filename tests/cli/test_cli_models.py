@@ -36,7 +36,7 @@ def test_a_pickle_is_never_read_whatever_it_is_called(folder, tmp_path, monkeypa
         ("model.json", b"{}", "KeyError: 'learner'"),
         ("model.json", b"[1", "JSONDecodeError"),
         ("model.json", b'{"learner": {"objective": {"name": "rank:ndcg"}}}', "its objective is 'rank:ndcg'"),
-        ("model.ubj", b"no booster", "XGBoost cannot read it"),
+        ("model.ubj", b"no booster", "XGBoost cannot read model.ubj: JSONDecodeError"),
         ("model.txt", b"tree", "it was not written by `booster.save_model` of LightGBM"),
         ("model.txt", b"objective=lambdarank\nfeature_names=a\n", "its objective is 'lambdarank'"),
         ("model.txt", b"objective=multiclass num_class:3\nfeature_names=a\n", "the table has 2"),

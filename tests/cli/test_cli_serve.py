@@ -12,7 +12,8 @@ from commanding import LEVELS, NUMBERS, done, recorded, refused
 def test_serve_passes_on_explainers_rows_token_and_limits(folder, explainer, tmp_path, monkeypatch):
     calls = recorded(monkeypatch)
     (tmp_path / "token").write_text("  0123456789abcdef\n")
-    limits = ("--max-rows", 7, "--queue-rows", 20, "--time-limit", 2.5)
+    limits = ("--max-rows", 7, "--queue-rows", 20, "--time-limit", 2.5, "--max-counterfactuals", 30,
+              "--header-timeout", 3, "--body-timeout", 4, "--max-connections", 50)  # fmt: skip
     finished = done("serve", explainer, "--rows", folder / "rows.csv", "--token-file", tmp_path / "token",
                 "--port", 9, "--host", "0.0.0.0", *limits)  # fmt: skip
     (call,) = calls
@@ -20,6 +21,8 @@ def test_serve_passes_on_explainers_rows_token_and_limits(folder, explainer, tmp
     assert (call["host"], call["port"], call["token"]) == ("0.0.0.0", 9, "0123456789abcdef")
     settings = call["settings"]
     assert (settings.max_rows, settings.queue_rows, settings.time_limit) == (7, 20, 2.5)
+    assert (settings.max_counterfactuals, settings.max_connections) == (30, 50)
+    assert (settings.header_timeout, settings.body_timeout) == (3.0, 4.0)
     rows = pd.read_csv(folder / "rows.csv")[[*NUMBERS, *LEVELS]]
     assert_frame_equal(call["rows"]["credit"].reset_index(drop=True), rows, check_dtype=False)
     assert "Serving credit at http://127.0.0.1:8080/" in finished.stdout

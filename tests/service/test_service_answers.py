@@ -74,7 +74,7 @@ def test_requests_of_many_clients_that_run_together_get_the_same_answers_as_alon
     bodies[7] = {"instances": [{**rows[7], "job": "astronaut"}], "target": "no"}
     monkeypatch.setattr(batching, "WAIT_SHARE", 1e9)
     with Client(settings=ServiceSettings(batch_wait_ms=1000)) as client:
-        client.post(f"{AT}:predict", {"instances": rows[:1]})
+        client.explain(rows[:1])
         answers = client.together([("POST", f"{AT}:explain", {"json": body}) for body in bodies])
         together = client.get("/metrics").text
     assert [answer.status_code for answer in answers] == [200] * 12

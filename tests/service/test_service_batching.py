@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from plausiflow.errors import ModelError
 from plausiflow.service import batching
 from plausiflow.service.batching import Batcher, JobsRejected
 from processes import wait_for
@@ -169,3 +170,25 @@ def test_the_duration_of_the_current_batch_is_known(batcher, recorder):
     occupy(batcher, recorder)
     time.sleep(0.01)
     assert batcher.busy_seconds() >= 0.01
+
+
+def test_jobs_with_little_time_left_run_apart_and_the_others_keep_their_time(batcher, recorder):
+    occupy(batcher, recorder)
+    futures = [batcher.submit([recorder.job(n)], s)[0] for n, s in ((1, 10), (2, 2), (3, 8), (4, 1.5))]
+    recorder.gate.set()
+    assert [future.result(10)[0] for future in futures] == [1, 2, 3, 4]
+    assert recorder.calls[1:] == [[4, 2], [3, 1]]
+    assert recorder.seconds[1] < 1.5, "the time of the job that has the least"
+    assert 6 < recorder.seconds[2] < 8
+
+
+def test_a_model_that_fails_is_called_once_for_a_batch(batcher, recorder):
+    def fail(jobs, seconds):
+        recorder(jobs, seconds)
+        raise ModelError("it is down")
+
+    occupy(batcher, recorder)
+    futures = batcher.submit([NumberedJob(fail, n) for n in range(1, 6)], 10)
+    recorder.gate.set()
+    assert {type(future.exception(10)) for future in futures} == {ModelError}
+    assert recorder.calls == [[0], [1, 2, 3, 4, 5]]

@@ -132,6 +132,7 @@ def test_too_many_rows_and_too_large_bodies_are_refused_also_in_chunks(rows):
     assert "content-length" not in chunked.request.headers
     assert [answer.status_code for answer in (many, large, chunked, fits)] == [413, 413, 413, 200]
     assert "3 rows; got 4" in many.json()["error"]
+    assert many.json()["code"] == "too_large"
     assert "2000 bytes" in chunked.json()["error"]
 
 
@@ -159,10 +160,15 @@ def test_unknown_addresses_models_and_methods_are_refused_as_json(client):
         ("GET", f"{AT}:explain", 405),
         ("DELETE", AT, 405),
         ("POST", "/v1/models", 405),
+        ("GET", "/v1/models/", 404),
+        ("GET", "/healthz/", 404),
+        ("POST", f"{AT}:explain/", 404),
+        ("GET", "/v2/models/other", 404),
     ):
         answer = client.request(method, path)
         assert answer.status_code == status, path
         assert len(answer.json()["error"]) > 20
+        assert answer.json()["code"] == ("not_found" if status == 404 else "method_not_allowed")
         assert status != 405 or answer.headers["allow"] in ("GET", "POST")
 
 
@@ -184,6 +190,8 @@ def test_a_token_is_needed_for_models_but_not_for_health(rows):
                 ("GET", "/v1/models", {}),
                 ("POST", f"{AT}:predict", body),
                 ("GET", "/v1/x", {}),
+                ("GET", "/v2/models/people", {}),
+                ("GET", "/v2/models/people/ready", {}),
                 ("GET", "/openapi.json", {}),
             ):
                 answer = client.request(method, path, headers=headers, **options)

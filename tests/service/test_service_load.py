@@ -84,7 +84,7 @@ def test_at_overload_requests_are_refused_at_once_and_accepted_again_afterwards(
 
 
 def test_clients_that_disconnect_or_send_no_body_do_not_delay_others(tmp_path, served, bodies):
-    with running(tmp_path, served, settings=ServiceSettings(time_limit=3)) as server:
+    with running(tmp_path, served, settings=ServiceSettings(body_timeout=3)) as server:
         host, port = server.address.removeprefix("http://").rstrip("/").split(":")
         body = json.dumps(bodies[0]).encode()
         first = f"POST /v1/models/{NAME}:explain HTTP/1.1"

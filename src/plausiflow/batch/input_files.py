@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -25,7 +28,9 @@ class InputFile:
 
     path: str  # Path below the input directory, with slashes.
     size: int  # Size in bytes.
-    modified: int  # Time of the last change in nanoseconds.
+    modified: int  # Time of the last change of the content in nanoseconds, which programs can set.
+    changed: int = 0  # Time of the last change of any kind in nanoseconds, as the system records it.
+    digest: str = ""  # Hash of the content; empty if the file was not opened.
 
     @property
     def is_csv(self) -> bool:
@@ -38,10 +43,22 @@ class InputFile:
         parts = (part.partition("=") for part in self.path.split("/")[:-1] if "=" in part)
         return {name: unquote(value) for name, _, value in parts if name}
 
+    def with_digest(self, root: Path) -> InputFile:
+        """Return this file with the hash of its content, which is read in chunks."""
+        return replace(self, digest=_hash_file(root / self.path))
+
     def check_unchanged(self, root: Path) -> Path:
-        """Return the full path; raise if the file is gone or was changed since the run began."""
+        """Return the full path; raise if the file is gone or was changed since the run began.
+
+        The content is read only if the system recorded a change, such as new permissions or a new content
+        with the old size and time.
+        """
         path = root / self.path
-        if _inspect(path, self.path) != self:
+        now = _inspect(path, self.path)
+        is_same = (now.size, now.modified) == (self.size, self.modified)
+        if is_same and now.changed != self.changed and self.digest:
+            is_same = _digest_now(path, now.size, now.modified, now.changed) == self.digest
+        if not is_same:
             raise InvalidInputError(
                 f"{path} was changed after the run began. Start a new run in another directory"
             )
@@ -58,6 +75,7 @@ class FileSlice:
     number: int = 0  # Number of the slice in its row group or CSV file.
     start: int = 0  # First row in the row group, or first byte of the CSV file.
     stop: int = 0  # End of the slice, exclusive.
+    separate_until: int = 0  # Lines of the CSV file that begin before this byte are records of their own.
 
 
 def find_input_files(data: Path) -> tuple[Path, list[InputFile]]:
@@ -80,6 +98,14 @@ def find_input_files(data: Path) -> tuple[Path, list[InputFile]]:
             f"{data} contains no file that ends in {suffixes}. Use a directory with such files."
         )
     return data, [_inspect(data / path, path) for path in paths]
+
+
+def check_unique(names: Iterable[str]) -> None:
+    """Raise if two columns of a file have the same name."""
+    duplicates = sorted(name for name, count in Counter(names).items() if count > 1)
+    if duplicates:
+        listed = ", ".join(map(repr, duplicates[:10])) + (" and more" if len(duplicates) > 10 else "")
+        raise InvalidInputError(f"it has more than one column named {listed}")
 
 
 def partition_type(text: str) -> pa.DataType:
@@ -110,4 +136,18 @@ def _inspect(path: Path, name: str) -> InputFile:
         state = path.stat()
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be read: {error.strerror}") from error
-    return InputFile(path=name, size=state.st_size, modified=state.st_mtime_ns)
+    return InputFile(path=name, size=state.st_size, modified=state.st_mtime_ns, changed=state.st_ctime_ns)
+
+
+def _hash_file(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be read: {error.strerror}") from error
+
+
+@lru_cache(maxsize=64)
+def _digest_now(path: Path, size: int, modified: int, changed: int) -> str:
+    """Return the hash of a file in this state; each worker needs it once for all units of a file."""
+    return _hash_file(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from plausiflow.batch.csv_files import read_header, read_records
 from plausiflow.batch.input_files import MISSING_PARTITION, InputFile, partition_column
-from plausiflow.batch.parquet_files import read_parquet
+from plausiflow.batch.parquet_files import read_parquet, without_invalid_text
 from plausiflow.batch.plan import Unit
 from plausiflow.batch.request import RowSelection
 from plausiflow.errors import InvalidInputError
@@ -29,15 +30,16 @@ class InputRows:
     numbers: IntArray  # Numbers of the rows in their file, from 1, increasing, shape ``(n,)``.
     frame: pd.DataFrame  # The features, and other columns that a filter needs.
     stored: pa.Table  # Columns to copy to the output, with their stored types.
-    problems: Mapping[int, str]  # Why a row cannot be read, by its position.
+    problems: Mapping[int, str]  # Why rows cannot be read, by position, increasing.
 
     def select(self, selection: RowSelection) -> InputRows:
-        """Return the rows for which the filter is true; rows that cannot be read are dropped."""
+        """Return the rows for which the filter is true, and those that cannot be read."""
         if selection.where is None:
             return self
-        mask = selection.where.mask(self.frame)
-        mask[list(self.problems)] = False
-        return self._subset(mask, {})
+        unreadable = self._has_problem()
+        mask = selection.where.mask(self.frame) | unreadable
+        positions = np.flatnonzero(unreadable[mask]).tolist()
+        return self._subset(mask, dict(zip(positions, self.problems.values(), strict=True)))
 
     def readable(self) -> InputRows:
         """Return the rows that can be read."""
@@ -79,7 +81,8 @@ def stored_columns(schema: Schema, selection: RowSelection) -> list[str]:
     A selection that names a feature that answers may change raises an :class:`InvalidInputError`.
     """
     fixed = [feature.name for feature in schema.features if feature.kind in FIXED_KINDS]
-    wrong = [name for name in selection.copied_columns if name in schema.names and name not in fixed]
+    changing = {*schema.names}.difference(fixed)
+    wrong = [name for name in selection.copied_columns if name in changing]
     if wrong:
         option = "key" if selection.key in wrong else "columns"
         raise InvalidInputError(
@@ -92,26 +95,29 @@ def stored_columns(schema: Schema, selection: RowSelection) -> list[str]:
 def read_unit(root: Path, unit: Unit, schema: Schema, selection: RowSelection) -> InputRows:
     """Read the rows of a unit."""
     path = unit.file.check_unchanged(root)
-    return (_read_csv_rows if unit.file.is_csv else _read_parquet_rows)(path, unit, schema, selection)
+    rows = (_read_csv_rows if unit.file.is_csv else _read_parquet_rows)(path, unit, schema, selection)
+    unit.file.check_unchanged(root)  # a program may have replaced it while it was read
+    return rows
 
 
 def _read_csv_rows(path: Path, unit: Unit, schema: Schema, selection: RowSelection) -> InputRows:
-    columns, n = required_columns(schema, selection), unit.rows.n_rows
-    header = read_header(path, selection.separator, selection.encoding)
-    records = read_records(path, unit.rows, selection.separator, selection.encoding)[:n]  # a limit may cut it
+    columns, n = {*required_columns(schema, selection)}, unit.rows.n_rows
+    header = _csv_header(path, unit.file, selection.separator, selection.encoding)
+    records, unreadable = read_records(path, unit.rows, selection.separator, selection.encoding)
+    records = records[:n]  # a limit may cut it
     if len(records) != n:
         first = unit.rows.first_row
         raise InvalidInputError(f"{n} rows are expected from row {first} on; got {len(records)}")
     problems = {
-        position: f"it has {len(cells)} cells, and the header {len(header)}"
+        position: unreadable.get(position, f"it has {len(cells)} cells, and the header {len(header)}")
         for position, cells in enumerate(records)
-        if len(cells) != len(header)
+        if len(cells) != len(header) or position in unreadable
     }
     for position in problems:
         records[position] = [""] * len(header)
     texts = {name: [cells[i] for cells in records] for i, name in enumerate(header) if name in columns}
     for name, value in unit.file.partition.items():
-        if name in columns and name not in header:
+        if name in columns and name not in texts:
             texts[name] = _partition_cells(value, n)
     numbers = _row_numbers(unit)
     stored = stored_columns(schema, selection)
@@ -123,10 +129,18 @@ def _read_csv_rows(path: Path, unit: Unit, schema: Schema, selection: RowSelecti
     )
 
 
+@lru_cache(maxsize=8)
+def _csv_header(path: Path, file: InputFile, separator: str, encoding: str) -> tuple[str, ...]:
+    """Return the names of the columns; a worker reads them once for all units of a file."""
+    return tuple(read_header(path, separator, encoding))
+
+
 def _read_parquet_rows(path: Path, unit: Unit, schema: Schema, selection: RowSelection) -> InputRows:
     columns = required_columns(schema, selection)
-    table = read_parquet(path, unit.rows, [name for name in columns if name not in unit.file.partition])
-    for name, value in unit.file.partition.items():
+    partition = unit.file.partition
+    table = read_parquet(path, unit.rows, [name for name in columns if name not in partition])
+    table, problems = without_invalid_text(table)
+    for name, value in partition.items():
         if name in columns:
             table = table.append_column(name, partition_column(value, unit.rows.n_rows))
     numbers = _row_numbers(unit)
@@ -134,7 +148,7 @@ def _read_parquet_rows(path: Path, unit: Unit, schema: Schema, selection: RowSel
         numbers=numbers,
         frame=_to_frame(table, schema, unit.file, numbers),
         stored=table.select(stored_columns(schema, selection)),
-        problems={},
+        problems=problems,
     )
 
 

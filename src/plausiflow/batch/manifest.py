@@ -35,7 +35,7 @@ def build_manifest(
         "question": request.to_dict(),
         "rows": selection.to_dict(),
         "versions": {**versions, "precision": str(torch.get_default_dtype())},
-        "files": [[file.path, file.size, file.modified] for file in plan.files],
+        "files": [[file.path, file.size, file.modified, file.digest] for file in plan.files],
     }
     text = json.dumps(run, sort_keys=True)
     fingerprint = hashlib.sha256(text.encode()).hexdigest()

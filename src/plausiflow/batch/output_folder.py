@@ -20,10 +20,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from plausiflow.atomic import atomic_path, remove_leftovers, write_atomically
+from plausiflow.batch.part_files import part_identity, part_problem, write_part
+from plausiflow.batch.plan import Unit
 from plausiflow.errors import InvalidInputError
 
 MANIFEST, SUCCESS, FAILED, LOCK, LOG = "_manifest.json", "_SUCCESS", "_failed", "_lock", "_workers.log"
-KIND, FORMAT = "plausiflow batch", 1
+KIND, FORMAT = "plausiflow batch", 2
 _PART = re.compile(r"part-[0-9a-f]{32}\.parquet")
 
 
@@ -37,10 +39,19 @@ class OutputFolder:
         """Return the path of a unit's output."""
         return self.path / f"{name}.parquet"
 
-    def write_part(self, name: str, table: pa.Table) -> None:
+    def write_part(self, unit: Unit, name: str, table: pa.Table) -> None:
         """Write the answers of a unit."""
-        with atomic_path(self.part(name)) as temporary, temporary.open("wb") as file:
-            pq.write_table(table, file, compression="zstd")
+        with atomic_path(self.part(name)) as temporary, temporary.open("w+b") as file:
+            write_part(file, table, part_identity(unit, name))
+
+    def part_problem(self, unit: Unit, name: str) -> str:
+        """Return why the part of a unit is not the one that was written; an empty text if it is."""
+        return part_problem(self.part(name), part_identity(unit, name))
+
+    def remove_part(self, name: str) -> None:
+        """Remove a part; the run is then not complete."""
+        self.clear_success()
+        self.part(name).unlink(missing_ok=True)
 
     def open(self, manifest: Mapping[str, Any], *, resume: bool) -> None:
         """Start a run in this directory or, with ``resume``, continue the one with the same fingerprint."""
@@ -80,6 +91,10 @@ class OutputFolder:
     def mark_success(self, counts: Mapping[str, Any]) -> None:
         """Record that every part is written; this is the last file of a run."""
         write_atomically(self.path / SUCCESS, _to_json(counts))
+
+    def clear_success(self) -> None:
+        """Remove the mark of success."""
+        (self.path / SUCCESS).unlink(missing_ok=True)
 
     def _names(self) -> list[str]:
         return sorted(os.listdir(self.path)) if self.path.is_dir() else []
@@ -148,5 +163,8 @@ def _differences(existing: Mapping[str, Any], manifest: Mapping[str, Any]) -> li
             if old.get(name) != new.get(name):
                 texts.append(f"{name} was {old.get(name)!r}, and is now {new.get(name)!r}")
     texts += ["the explainer is another one"] * (existing.get("explainer") != manifest.get("explainer"))
+    texts += [f"its format was {existing.get('format')}, and is now {FORMAT}"] * (
+        existing.get("format") != FORMAT
+    )
     texts += ["the input files have changed"] * (existing.get("files") != manifest.get("files"))
     return texts

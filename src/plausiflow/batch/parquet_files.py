@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from plausiflow.batch.input_files import FileSlice
+from plausiflow.batch.input_files import FileSlice, check_unique
 from plausiflow.errors import InvalidInputError
 
 _BUFFER_BYTES, _BATCH_ROWS = 1 << 20, 1 << 14
@@ -21,9 +21,7 @@ _READ_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError, TypeError)
 def read_schema(path: Path) -> pa.Schema:
     """Return the columns of a file, whose names must differ."""
     schema: pa.Schema = _open(path, lambda file: file.schema_arrow)
-    duplicates = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    if duplicates:
-        raise InvalidInputError(f"it has more than one column named {', '.join(map(repr, duplicates))}")
+    check_unique(schema.names)
     return schema
 
 
@@ -43,7 +41,8 @@ def parquet_slices(path: Path, max_rows: int) -> Iterator[FileSlice]:
 def read_parquet(path: Path, rows: FileSlice, columns: Sequence[str]) -> pa.Table:
     """Read a slice of a file; of a large row group, only one batch at a time is in memory."""
     with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file:
-        schema = pa.schema([file.schema_arrow.field(name) for name in columns])
+        stored = file.schema_arrow
+        schema = pa.schema([stored.field(name) for name in columns])
         batches = file.iter_batches(
             batch_size=_BATCH_ROWS, row_groups=[rows.group], columns=list(columns), use_threads=False
         )
@@ -53,7 +52,7 @@ def read_parquet(path: Path, rows: FileSlice, columns: Sequence[str]) -> pa.Tabl
             position += len(batch)
             if position >= rows.stop:
                 break
-        metadata = _without_index(file.schema_arrow.metadata or {})
+        metadata = _without_index(stored.metadata or {})
     table = pa.Table.from_batches(kept, schema=kept[0].schema if kept else schema)
     if len(table) != rows.n_rows:
         raise InvalidInputError(
@@ -61,6 +60,36 @@ def read_parquet(path: Path, rows: FileSlice, columns: Sequence[str]) -> pa.Tabl
             f"{rows.n_rows}"
         )
     return table.select(list(columns)).replace_schema_metadata(metadata)
+
+
+def without_invalid_text(table: pa.Table) -> tuple[pa.Table, dict[int, str]]:
+    """Return a table whose texts can be decoded, and which rows had one that cannot, with the reason.
+
+    Such a text is replaced by a missing value.
+    """
+    problems: dict[int, str] = {}
+    for number, field in enumerate(table.schema):
+        if not (pa.types.is_string(field.type) or pa.types.is_large_string(field.type)):
+            continue
+        try:
+            table.column(number).validate(full=True)
+        except pa.ArrowInvalid:
+            cells = table.column(number).cast(pa.large_binary()).to_pylist()
+            wrong = [row for row, cell in enumerate(cells) if cell is not None and not _is_text(cell)]
+            problems |= dict.fromkeys(wrong, f"column {field.name!r} is not UTF-8 text")
+            for row in wrong:
+                cells[row] = None
+            column = pa.array(cells, pa.large_binary()).cast(field.type)
+            table = table.set_column(number, field.with_nullable(True), column)
+    return table, dict(sorted(problems.items()))
+
+
+def _is_text(cell: bytes) -> bool:
+    try:
+        cell.decode()
+    except UnicodeError:
+        return False
+    return True
 
 
 def _open(path: Path, read: Callable[[Any], Any]) -> Any:  # noqa: ANN401

@@ -76,24 +76,25 @@ def make_plan(
     *,
     progress: bool = True,
 ) -> BatchPlan:
-    """Inspect every file: its columns and its slices. Files beyond the limit are not opened.
+    """Inspect every file: its content, its columns and its slices. Files beyond the limit are not opened.
 
     A file that lacks one of the ``required`` columns becomes a unit with a problem. Raises if no file can be
     used.
     """
     units: list[Unit] = []
+    hashed = list(files)
     schemas: dict[InputFile, pa.Schema] = {}
     any_usable = False
     left = float("inf") if selection.limit is None else selection.limit
     with progress_bar("Files", len(files), show=progress) as advance:
-        for file in files:
+        for number, file in enumerate(files):
             if left <= 0:
                 break
             path = root / file.path
             try:
+                file = hashed[number] = file.with_digest(root)
                 schema = _read_columns(path, file, selection)
-                if file.size or not file.is_csv:
-                    _require_columns(required, schema.names)
+                _require_columns(required, schema.names)
                 any_usable = True
                 for rows in _limit_rows(file, _slices(path, file, selection), left):
                     units.append(Unit(file=file, rows=rows))
@@ -106,7 +107,7 @@ def make_plan(
     unusable = [unit for unit in units if unit.problem]
     if unusable and not any_usable:
         raise InvalidInputError(f"{root / unusable[0].file.path} cannot be used: {unusable[0].problem}.")
-    return BatchPlan(root=root, files=files, units=units, schemas=list(schemas.values()))
+    return BatchPlan(root=root, files=hashed, units=units, schemas=list(schemas.values()))
 
 
 def _read_columns(path: Path, file: InputFile, selection: RowSelection) -> pa.Schema:
@@ -116,8 +117,11 @@ def _read_columns(path: Path, file: InputFile, selection: RowSelection) -> pa.Sc
         schema = pa.schema([(name, pa.string()) for name in header if name])
     else:
         schema = read_schema(path)
-    partition = [pa.field(name, partition_type(value)) for name, value in file.partition.items()]
-    return pa.schema([*schema, *(field for field in partition if field.name not in schema.names)])
+    names = {*schema.names}
+    partition = [
+        pa.field(name, partition_type(value)) for name, value in file.partition.items() if name not in names
+    ]
+    return pa.schema([*schema, *partition])
 
 
 def _slices(path: Path, file: InputFile, selection: RowSelection) -> Iterator[FileSlice]:
@@ -138,7 +142,9 @@ def _limit_rows(file: InputFile, slices: Iterator[FileSlice], limit: float) -> I
 
 
 def _require_columns(required: Sequence[str], names: Sequence[str]) -> None:
-    missing = [name for name in required if name not in names]
+    present = {*names}
+    missing = [name for name in required if name not in present]
     if missing:
         known = ", ".join(names[:30]) + (" and more" if len(names) > 30 else "")
-        raise InvalidInputError(f"it has no column {', '.join(map(repr, missing))}; its columns are {known}")
+        listed = ", ".join(map(repr, missing[:10])) + (" and more" if len(missing) > 10 else "")
+        raise InvalidInputError(f"it has no column {listed}; its columns are {known}")

@@ -1,7 +1,7 @@
 """A batch run: every row of the input exactly once in the output, however often the run is stopped.
 
 The manifest is written first and lists all units. Each finished unit has its part, which is written
-atomically. A resumed run does the units without a part, and ``_SUCCESS`` is written last.
+atomically. A resumed run checks the parts, explains the units without a part, and writes ``_SUCCESS`` last.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from plausiflow.batch.input_files import find_input_files
 from plausiflow.batch.input_rows import required_columns
 from plausiflow.batch.manifest import build_manifest
 from plausiflow.batch.output_columns import output_columns
-from plausiflow.batch.output_folder import LOCK, LOG, SUCCESS, OutputFolder, RowCounts, count_rows
+from plausiflow.batch.output_folder import LOCK, LOG, OutputFolder, RowCounts, count_rows
 from plausiflow.batch.plan import BatchPlan, Unit, make_plan
 from plausiflow.batch.request import BatchRequest, ExplainerLocation, RowSelection
 from plausiflow.batch.summary import BatchSummary, unit_progress
@@ -81,6 +81,7 @@ def run_batch(
     del loaded
     with _only_run(out):
         work.folder.open(manifest, resume=resume)
+        damaged = _remove_damaged_parts(work, plan)
         left = _unfinished_units(work, plan)
         executor = executor or Processes(workers=1, log=out / LOG)
         results = _explain_units(work, left, executor, plan, progress=progress)
@@ -91,6 +92,7 @@ def run_batch(
         units_before=len(plan.units) - len(left),
         new_rows=results.rows,
         failed={str(unit): reason for unit, reason in results.failed.items()},
+        damaged={str(unit): reason for unit, reason in damaged.items()},
         seconds=time.monotonic() - start,
         memory=(results.peak_memory, results.memory_beyond),
     )
@@ -124,16 +126,30 @@ def _only_run(out: Path) -> Iterator[None]:
         ) from error
 
 
-def _unfinished_units(work: UnitExplainer, plan: BatchPlan) -> list[Unit]:
+def _remove_damaged_parts(work: UnitExplainer, plan: BatchPlan) -> dict[Unit, str]:
+    """Check all existing parts, and remove those that are not as they were written; return them."""
+    folder = work.folder
     units = {unit.name(work.fingerprint): unit for unit in plan.units}
-    finished = work.folder.finished()
+    finished = folder.finished()
     foreign = finished - set(units)
     if foreign:
         raise InvalidInputError(
-            f"{work.folder.path} contains {min(foreign)}.parquet, which is not part of this run. Use another "
+            f"{folder.path} contains {min(foreign)}.parquet, which is not part of this run. Use another "
             "directory."
         )
-    return [unit for name, unit in units.items() if name not in finished]
+    problems = {name: folder.part_problem(units[name], name) for name in units if name in finished}
+    damaged = {name: problem for name, problem in problems.items() if problem}
+    for name in damaged:
+        folder.remove_part(name)
+    return {units[name]: problem for name, problem in damaged.items()}
+
+
+def _unfinished_units(work: UnitExplainer, plan: BatchPlan) -> list[Unit]:
+    finished = work.folder.finished()
+    left = [unit for unit in plan.units if unit.name(work.fingerprint) not in finished]
+    if left:
+        work.folder.clear_success()
+    return left
 
 
 @dataclass
@@ -199,7 +215,7 @@ def _finish(work: UnitExplainer, plan: BatchPlan, failed: dict[Unit, str]) -> Ro
         folder.record_failure(unit.name(work.fingerprint), str(unit), failed[unit])
         path.unlink(missing_ok=True)
     if failed:
-        (folder.path / SUCCESS).unlink(missing_ok=True)
+        folder.clear_success()
     else:
         folder.mark_success({"fingerprint": work.fingerprint, "units": len(plan.units)} | asdict(counts))
     return counts

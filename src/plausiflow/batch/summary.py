@@ -22,6 +22,7 @@ class BatchSummary:
         units_before: Number of units that were finished before this run.
         new_rows: Rows in the parts that this run wrote.
         failed: Why units have no part, by unit.
+        damaged: Units whose part was not as it was written, with the reason; they were tried again.
         seconds: Duration of this run.
         memory: Peak memory of a worker in bytes, and how much of it came after the explainer was loaded.
     """
@@ -31,6 +32,7 @@ class BatchSummary:
     units_before: int
     new_rows: int
     failed: Mapping[str, str] = field(default_factory=dict)
+    damaged: Mapping[str, str] = field(default_factory=dict)
     seconds: float
     memory: tuple[int, int] = (0, 0)
 

@@ -65,7 +65,7 @@ class UnitExplainer:
         except Exception as error:  # a damaged file, or a model that raises: the other units go on
             return UnitReport(problem=_one_line(error))
         try:
-            self.folder.write_part(unit.name(self.fingerprint), table)
+            self.folder.write_part(unit, unit.name(self.fingerprint), table)
         except OSError as error:
             return UnitReport(problem=f"the part cannot be written: {_one_line(error)}", fatal=True)
         return UnitReport(rows=n, memory=(memory_used()[0], loaded_memory))

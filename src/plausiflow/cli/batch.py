@@ -147,6 +147,8 @@ def batch(
 
 def _print_summary(summary: BatchSummary, out: Path) -> None:
     typer.echo(str(summary))
+    for unit, reason in list(summary.damaged.items())[:MAX_FAILURES_SHOWN]:
+        print_note(f"{unit}: its part was damaged ({reason}), and the unit was tried again.")
     for unit, reason in list(summary.failed.items())[:MAX_FAILURES_SHOWN]:
         print_note(f"{unit}: {reason}.")
     if len(summary.failed) > MAX_FAILURES_SHOWN:

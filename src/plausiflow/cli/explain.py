@@ -76,6 +76,13 @@ def explain(
     model: ModelFile = None,
     separator: Separator = ",",
     encoding: Encoding = "utf-8",
+    escape_formulas: Annotated[
+        bool,
+        typer.Option(
+            "--escape-formulas",
+            help="In --out answers.csv, put ' before text that a spreadsheet program may run as a formula.",
+        ),
+    ] = False,
     force: Force = False,
 ) -> None:
     """Find for every row of a file the closest plausible row with the wanted outcome.
@@ -88,6 +95,10 @@ def explain(
     check_files(outputs, inputs={"the file of rows": rows, "the model": model}, force=force)
     if out is not None:
         check_suffix(out)
+    if escape_formulas and (out is None or out.suffix != ".csv"):
+        raise InvalidInputError(
+            f"--escape-formulas needs --out with a .csv file; got {out}. Other files do not need it."
+        )
     dialect = Dialect(separator=separator, encoding=encoding)
     constraints = [parse_range(text) for text in ranges or ()]
     loaded = load_explainer(explainer, model)
@@ -111,7 +122,7 @@ def explain(
             diagnose=reasons,
         )
     _print_summary(result, time.monotonic() - start)
-    _write_outputs(result, extra, key, outputs, dialect)
+    _write_outputs(result, extra, key, outputs, dialect, escape_formulas)
 
 
 def load_explainer(folder: Path, model: Path | None) -> Explainer:
@@ -134,9 +145,10 @@ def _split_columns(
     """Return the features, and the other columns to copy to the output."""
     columns = list(frame.columns)
     require_columns(schema.names, columns, str(path))
-    features = [name for name in columns if name in schema.names]
-    others = [name for name in columns if name not in schema.names and name != outcome]
-    if outcome in columns and outcome not in schema.names:
+    known = {*schema.names}
+    features = [name for name in columns if name in known]
+    others = [name for name in columns if name not in known and name != outcome]
+    if outcome in columns and outcome not in known:
         print_note(f"the column `{outcome}` is what the model decides, and is not used.")
     if others:
         print_note(f"not features, copied to --out: {', '.join(others)}.")
@@ -157,6 +169,7 @@ def _write_outputs(
     key: str | None,
     outputs: dict[str, Path | None],
     dialect: Dialect,
+    formulas_escaped: bool,
 ) -> None:
     """Write the files, and print their paths."""
     out, report, json = outputs.values()
@@ -164,7 +177,7 @@ def _write_outputs(
         table = answer_table(result, extra, key)
         if out.suffix == ".csv":
             table = whole_floats_to_integers(table, result.features)
-        write_table(table, out, dialect)
+        write_table(table, out, dialect, formulas_escaped=formulas_escaped)
     for path, write in ((report, result.to_html), (json, result.to_json)):
         if path is not None:
             with atomic_path(path) as temporary:

@@ -45,6 +45,9 @@ def serve(
     max_rows: Annotated[
         int, typer.Option("--max-rows", help="Maximum rows of one request.")
     ] = DEFAULTS.max_rows,
+    max_counterfactuals: Annotated[
+        int, typer.Option("--max-counterfactuals", help="Maximum counterfactuals of one request, rows × k.")
+    ] = DEFAULTS.max_counterfactuals,
     max_body: Annotated[
         int, typer.Option("--max-body", help="Maximum bytes of one request.")
     ] = DEFAULTS.max_body,
@@ -55,8 +58,18 @@ def serve(
         int, typer.Option("--batch-rows", help="Maximum rows that are explained together.")
     ] = DEFAULTS.batch_rows,
     time_limit: Annotated[
-        float, typer.Option("--time-limit", help="Seconds after which a request is cancelled.")
+        float,
+        typer.Option("--time-limit", help="Seconds of a request; rows without an answer are not_reached."),
     ] = DEFAULTS.time_limit,
+    header_timeout: Annotated[
+        float, typer.Option("--header-timeout", help="Seconds for the headers of a request to arrive.")
+    ] = DEFAULTS.header_timeout,
+    body_timeout: Annotated[
+        float, typer.Option("--body-timeout", help="Seconds for the body of a request to arrive.")
+    ] = DEFAULTS.body_timeout,
+    max_connections: Annotated[
+        int, typer.Option("--max-connections", help="Maximum connections with requests.")
+    ] = DEFAULTS.max_connections,
     separator: Separator = ",",
     encoding: Encoding = "utf-8",
 ) -> None:
@@ -67,10 +80,14 @@ def serve(
     run, check_address = _import_server()
     settings = ServiceSettings(
         max_rows=max_rows,
+        max_counterfactuals=max_counterfactuals,
         max_body=max_body,
         queue_rows=queue_rows,
         batch_rows=batch_rows,
         time_limit=time_limit,
+        header_timeout=header_timeout,
+        body_timeout=body_timeout,
+        max_connections=max_connections,
         allow_remote=allow_remote,
     )
     dialect, token = Dialect(separator=separator, encoding=encoding), _read_token(token_file)

@@ -9,17 +9,22 @@ from __future__ import annotations
 import csv
 import difflib
 import io
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+from pandas.api.types import is_string_dtype
 
 from plausiflow.atomic import atomic_path
 from plausiflow.errors import InvalidInputError, MissingExtraError
 from plausiflow.tables import Schema, frame_problems, parse_column, parse_column_as, text_column
 
 SUFFIXES = (".csv", ".parquet")
+_FORMULA = re.compile(r"(?![+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z)[=+\-@\t\r]")
+"""Begins a text that a spreadsheet program may run as a formula; a number does not match."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,16 +75,51 @@ def read_table(path: Path, dialect: Dialect, schema: Schema | None = None) -> pd
     return frame
 
 
-def write_table(frame: pd.DataFrame, path: Path, dialect: Dialect) -> None:
-    """Write a table without its index, completely or not at all."""
+def write_table(frame: pd.DataFrame, path: Path, dialect: Dialect, *, formulas_escaped: bool = False) -> None:
+    """Write a table without its index, completely or not at all; formulas are escaped in CSV files only."""
     with atomic_path(path) as temporary:
         if path.suffix == ".csv":
-            frame.to_csv(temporary, index=False, sep=dialect.character, errors="backslashreplace")
+            frame = escape_formulas(frame) if formulas_escaped else frame
+            # Without quotes, a carriage return would begin a line, and its text could be a formula.
+            frame.to_csv(
+                temporary,
+                index=False,
+                sep=dialect.character,
+                quoting=csv.QUOTE_NONNUMERIC if formulas_escaped else csv.QUOTE_MINIMAL,
+                errors="backslashreplace",
+            )
             return
         try:
             _with_single_types(frame).to_parquet(temporary, index=False)
         except ImportError as error:
             raise MissingExtraError("pyarrow", "files", "Writing Parquet files") from error
+
+
+def escape_formulas(frame: pd.DataFrame) -> pd.DataFrame:
+    """Put an apostrophe before every text and column name that a spreadsheet program may run as a formula.
+
+    These are texts that begin with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return. Numbers are kept,
+    also those that are stored as text.
+
+    Example:
+        >>> escape_formulas(pd.DataFrame({"note": ["=1+1", "-2.5", "-a", "a-b"], "debt": [-1, 2, 3, 4]}))
+            note  debt
+        0  '=1+1    -1
+        1   -2.5     2
+        2    '-a     3
+        3    a-b     4
+    """
+
+    def escape(cell: object) -> object:
+        return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
+
+    columns = {
+        name: pd.Series([escape(cell) for cell in column], column.index, dtype=object)
+        if isinstance(column.dtype, pd.CategoricalDtype) or is_string_dtype(column.dtype)
+        else column
+        for name, column in frame.items()
+    }
+    return pd.DataFrame(columns, index=frame.index).rename(columns=escape)
 
 
 def check_suffix(path: Path) -> None:
@@ -94,8 +134,9 @@ def check_suffix(path: Path) -> None:
 def require_columns(names: Iterable[str], known: Sequence[str], where: str) -> None:
     """Raise unless all names are columns; the error suggests similar names."""
     problems = []
+    present = {*known}
     for name in dict.fromkeys(names):
-        if name not in known:
+        if name not in present:
             close = difflib.get_close_matches(name, known, n=1)
             problems.append(f"no column {name!r}{f' (did you mean {close[0]!r}?)' if close else ''}")
     if problems:
@@ -120,7 +161,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 def _read_csv(path: Path, dialect: Dialect, schema: Schema | None) -> pd.DataFrame:
     header, rows = _read_cells(path, dialect)
-    duplicates = sorted({name for name in header if header.count(name) > 1 and name})
+    duplicates = sorted(name for name, count in Counter(header).items() if count > 1 and name)
     if duplicates:
         listed = ", ".join(map(repr, duplicates))
         raise InvalidInputError(f"{path} has more than one column named {listed}. Rename or delete them.")

@@ -1,9 +1,9 @@
-"""The service: saved explainers over HTTP with the addresses of KServe's version 1, and the what-if page.
+"""The service: saved explainers over HTTP with the addresses of KServe, and the what-if page.
 
 A request passes :mod:`~plausiflow.service.app` (routes, validation by the pydantic models of
-:mod:`~plausiflow.service.schemas`), becomes jobs in :mod:`~plausiflow.service.requests`, and waits in the
-queue of :mod:`~plausiflow.service.batching`, whose thread runs the jobs of many clients together. ``serve``
-and ``check_address`` are imported when they are first used, because they need the extra ``serve``.
+:mod:`~plausiflow.service.schemas`), becomes jobs in :mod:`~plausiflow.service.jobs`, and waits in a queue of
+:mod:`~plausiflow.service.batching`, whose threads run the jobs of many clients together. ``serve`` and
+``check_address`` are imported when they are first used, because they need the extra ``serve``.
 """
 
 from importlib import import_module

@@ -6,7 +6,7 @@ model has its own routes, so that the document describes its features.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from fastapi.responses import FileResponse
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
+from plausiflow import __version__
 from plausiflow.explainer import Explainer
 from plausiflow.service import middleware, schemas
 from plausiflow.service.errors import CLIENT_CLOSED, RequestError, format_value
@@ -46,11 +47,11 @@ def create_app(
     rows: Mapping[str, pd.DataFrame] | None = None,
     hosts: frozenset[str] | None = None,
 ) -> FastAPI:
-    """Return the application; its worker thread starts and ends with it.
+    """Return the application; its worker threads start and end with it.
 
     Args:
         explainers: Fitted explainers, by the names that clients use.
-        token: Token that clients must send for ``/v1`` and ``/openapi.json``; None if they need none.
+        token: Token that clients must send for models and ``/openapi.json``; None if they need none.
         settings: Limits.
         rows: Example rows for the what-if page, by the name of the explainer.
         hosts: Host names under which clients may call the service; None for any name.
@@ -63,16 +64,18 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        service.batcher.start()
+        service.start()
         yield
-        await asyncio.to_thread(service.batcher.close, service.settings.time_limit)
+        await asyncio.to_thread(service.close)
 
     app = FastAPI(
         title="plausiflow",
         version="1",
-        description="Plausible counterfactual explanations, with the addresses of KServe's version 1.",
+        description="Plausible counterfactual explanations, with the addresses of KServe's version 1, and "
+        "health and metadata of version 2.",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         lifespan=lifespan,
         responses=_responses(405, 421),
     )
@@ -87,6 +90,7 @@ def create_app(
     # The middleware checks the token; this dependency describes it in the OpenAPI document.
     security = [] if token is None else [Security(HTTPBearer(scheme_name="token", auto_error=False))]
     _add_models(app, service, security)
+    _add_version_2(app, service, security)
     return app
 
 
@@ -139,10 +143,10 @@ async def _read_body(request: Request, settings: ServiceSettings) -> bytes:
         came = format_value(media_type)
         raise RequestError(415, f"The body must be JSON with the header `Content-Type: {JSON}`; got {came}.")
     try:
-        async with asyncio.timeout(settings.time_limit):
+        async with asyncio.timeout(settings.body_timeout):
             body, complete = await _receive(request, settings.max_body)
     except TimeoutError:
-        raise RequestError(408, f"The body must arrive within {settings.time_limit:g} s.", _CLOSE) from None
+        raise RequestError(408, f"The body must arrive within {settings.body_timeout:g} s.", _CLOSE) from None
     if len(body) > settings.max_body or not complete:
         text = f"A body may have {settings.max_body} bytes; this one has more. Send fewer rows at once."
         raise RequestError(413, text, {} if complete else _CLOSE)
@@ -180,21 +184,68 @@ def _add_pages(app: FastAPI, service: Service) -> None:
     async def page() -> Response:
         return await static("index.html")
 
-    @app.get("/healthz", response_model=schemas.StatusBody)
     async def health() -> Response:
         return _json({"status": "alive"})
 
-    @app.get("/readyz", response_model=schemas.StatusBody, responses=_responses(503))
     async def readiness() -> Response:
-        if service.is_ready:
-            return _json({"status": "ready"})
-        return _json({"error": "The service is starting, shutting down, or stuck in a request."}, 503)
+        await service.check_ready()
+        return _json({"status": "ready"})
 
+    _add_health(app, "/healthz", health, schemas.StatusBody)
+    _add_health(app, "/readyz", readiness, schemas.StatusBody, (503,))
     text: dict[int | str, Any] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
     @app.get("/metrics", response_class=Response, responses=text)
     async def metrics() -> Response:
         return Response(service.metrics.render(), media_type=CONTENT_TYPE)
+
+
+def _add_health(
+    app: FastAPI,
+    path: str,
+    endpoint: Callable[[], Coroutine[Any, Any, Response]],
+    body: Any,  # noqa: ANN401
+    statuses: Sequence[int] = (),
+    security: Sequence[Any] = (),
+) -> None:
+    """Add an address for GET and HEAD, with its response and the statuses of its errors."""
+    options: dict[str, Any] = {"response_model": body, "responses": _responses(*statuses)}
+    app.add_api_route(path, endpoint, methods=["GET"], dependencies=security, **options)
+    app.add_api_route(path, endpoint, methods=["HEAD"], include_in_schema=False)
+
+
+def _add_version_2(app: FastAPI, service: Service, security: list[Any]) -> None:
+    """Add health and metadata of KServe's version 2; predictions and explanations are those of version 1."""
+
+    async def live() -> Response:
+        return _json({"live": True})
+
+    async def ready() -> Response:
+        await service.check_ready()
+        return _json({"live": True, "ready": True})
+
+    async def server() -> Response:
+        return _json({"name": app.title, "version": __version__, "extensions": []})
+
+    _add_health(app, "/v2", server, schemas.ServerMetadata)
+    _add_health(app, "/v2/health/live", live, schemas.ServerLive)
+    _add_health(app, "/v2/health/ready", ready, schemas.ServerReady, (503,))
+    for served in service.models.values():
+        _add_version_2_of(app, service, served, security)
+
+
+def _add_version_2_of(app: FastAPI, service: Service, served: ServedModel, security: list[Any]) -> None:
+    at, name = f"/v2/models/{served.name}", served.name
+
+    async def metadata() -> Response:
+        return _json(served.metadata)
+
+    async def ready() -> Response:
+        await service.check_ready([name])
+        return _json({"name": name, "ready": True})
+
+    _add_health(app, at, metadata, schemas.ModelMetadata, (401,), security)
+    _add_health(app, f"{at}/ready", ready, schemas.ModelReady, (401, 503), security)
 
 
 def _add_models(app: FastAPI, service: Service, security: list[Any]) -> None:
@@ -218,7 +269,7 @@ def _add_model(app: FastAPI, service: Service, served: ServedModel, security: li
 
     @get(at, summary="Model and features", response_model=dict[str, Any])
     async def describe() -> Response:
-        return _json(served.description)
+        return _json(served.description | {"ready": not service.health[served.name].is_failing})
 
     @get(f"{at}/rows", summary="Example rows", response_model=types.examples)
     async def examples() -> Response:
@@ -230,6 +281,7 @@ def _add_model(app: FastAPI, service: Service, served: ServedModel, security: li
 
     @post(f"{at}:explain", summary="Explain rows", response_model=schemas.ExplainResponse)
     async def explain(body: types.explain, request: Request) -> Response:  # type: ignore[name-defined]
+        schemas.check_counterfactuals(body, service.settings.max_counterfactuals)
         return await _answer(service, request, explain_jobs(served, body), "explanations")
 
     @post(f"{at}:map", summary="Draw a map around a row", response_model=schemas.MapResponse)
@@ -261,11 +313,13 @@ async def _handle_error(request: Request, error: Exception) -> Response:
     if isinstance(error, RequestValidationError):
         error = schemas.describe_errors(error.errors())
     if isinstance(error, RequestError):
-        return _json({"error": error.text}, error.status, error.headers)
+        return _json(error.body, error.status, error.headers)
     status, headers = getattr(error, "status_code", 404), getattr(error, "headers", None)
     text = "This address does not support this method; /openapi.json lists all addresses and methods."
     if status == 404:
-        models = ", ".join(request.app.state.service.models) if request.url.path.startswith("/v1") else ""
+        models = (
+            ", ".join(request.app.state.service.models) if request.url.path.startswith(("/v1", "/v2")) else ""
+        )
         text = "There is no such address; /openapi.json lists all addresses."
         text += f" The models are: {models}." if models else ""
-    return _json({"error": text}, status, headers)
+    return _json(RequestError(status, text).body, status, headers)

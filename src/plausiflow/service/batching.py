@@ -2,7 +2,10 @@
 
 Jobs wait in a queue of limited length; a request that does not fit is refused at once. The thread takes
 waiting jobs up to the size of a batch, and waits while more keep arriving. Jobs with the same key run
-together. If they fail, each half runs alone, so that a job that fails does not affect the others.
+together. If they fail, each half runs alone, so that a job that fails does not affect the others; if the
+model itself fails, all of them do.
+
+Explanations and predictions have a batcher each, so that predictions do not wait behind explanations.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from plausiflow.errors import ModelError
 from plausiflow.progress import hide_progress
 from plausiflow.service.jobs import Job, JobResult
 
@@ -24,12 +28,20 @@ WAIT_SHARE, PAUSE_SHARE = 0.1, 0.2
 """Longest wait for more jobs as a share of the last batch's duration, and the pause without a new job that
 ends the wait, as a share of the wait: clients with an answer need a moment to send their next request."""
 
+TIME_SHARE = 0.5
+"""Jobs run together if each has at least this share of the time that the others have left: one that waited
+long must not shorten the search of the others."""
+
 MIN_BATCH = 8
 """A slow batch is not made smaller than this number of rows: fewer rows hardly take less time."""
 
 
 class JobsRejected(Exception):
     """The jobs of a request are not accepted; the message says why."""
+
+
+class DeadlinePassed(TimeoutError):
+    """The time of a job was over before it started."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +56,8 @@ class Batcher:
 
     At most ``queue_rows`` rows are in the queue. At most ``batch_rows`` rows run together, unless a single
     job has more. After a batch that took longer than ``slow`` seconds, batches are halved; they grow again
-    after fast ones. ``wait`` is the longest wait for more jobs, in seconds; ``observe`` is called with the
-    number of rows after each batch.
+    after fast ones. ``wait`` is the longest wait for more jobs, in seconds; ``observe`` is called after each
+    batch, with its jobs and their results or the error.
     """
 
     def __init__(
@@ -55,7 +67,7 @@ class Batcher:
         batch_rows: int,
         slow: float,
         wait: float,
-        observe: Callable[[int], None] = lambda rows: None,
+        observe: Callable[[Sequence[Job], list[JobResult] | Exception], None] = lambda jobs, outcome: None,
     ) -> None:
         self._observe = observe
         self._queue_rows, self._max_batch_rows, self._batch_rows = queue_rows, batch_rows, batch_rows
@@ -94,7 +106,7 @@ class Batcher:
         return 0.0 if since is None else time.monotonic() - since
 
     def submit(self, jobs: Sequence[Job], seconds: float) -> list[Future[JobResult]]:
-        """Add all jobs to the queue, or none of them; after ``seconds`` seconds they fail with a timeout.
+        """Add all jobs to the queue, or none of them; after ``seconds`` seconds DeadlinePassed is raised.
 
         A future that is cancelled before its job has started removes the job. Raises JobsRejected if the
         queue has no space for all of them, or the batcher is closed.
@@ -125,7 +137,9 @@ class Batcher:
                 for entry in batch:
                     groups.setdefault(entry.job.key, []).append(entry)
                 for group in groups.values():
-                    self._run_group([entry for entry in group if entry.future.set_running_or_notify_cancel()])
+                    for part in _split_by_time_left(group):
+                        started = [entry for entry in part if entry.future.set_running_or_notify_cancel()]
+                        self._run_group(started)
 
     def _take(self) -> list[_QueuedJob]:
         """Return the next batch; an empty one after the last job."""
@@ -158,34 +172,52 @@ class Batcher:
         now = time.monotonic()
         for entry in group:
             if entry.deadline <= now:
-                entry.future.set_exception(TimeoutError())
+                entry.future.set_exception(DeadlinePassed())
         group = [entry for entry in group if entry.deadline > now]
         if not group:
             return
+        jobs = [entry.job for entry in group]
         self._busy_since = now
         try:
-            left = max(entry.deadline for entry in group) - now
-            results = group[0].job.run([entry.job for entry in group], SEARCH_SHARE * left)
+            left = min(entry.deadline for entry in group) - now
+            results = jobs[0].run(jobs, SEARCH_SHARE * left)
             pairs = list(zip(group, results, strict=True))
         except BaseException as error:  # the thread must survive whatever a user's model raises
-            if len(group) > 1:
-                half = len(group) // 2
-                self._run_group(group[:half])
-                self._run_group(group[half:])
-            else:
-                known = error if isinstance(error, Exception) else RuntimeError(repr(error))
-                group[0].future.set_exception(known)
+            known = error if isinstance(error, Exception) else RuntimeError(repr(error))
+            self._fail(group, known)
             return
         finally:
             self._last_duration, self._busy_since = time.monotonic() - now, None
-        self._adapt(sum(entry.job.size for entry in group))
+        self._adapt(sum(job.size for job in jobs))
+        self._observe(jobs, results)
         for entry, result in pairs:
             entry.future.set_result(result)
 
+    def _fail(self, group: Sequence[_QueuedJob], error: Exception) -> None:
+        """Run each half of a group alone, unless there is only one job or the model failed for all."""
+        if len(group) > 1 and not isinstance(error, ModelError):
+            half = len(group) // 2
+            self._run_group(group[:half])
+            self._run_group(group[half:])
+            return
+        self._observe([entry.job for entry in group], error)
+        for entry in group:
+            entry.future.set_exception(error)
+
     def _adapt(self, rows: int) -> None:
         """Make batches smaller after a slow one, and larger after a fast one."""
-        self._observe(rows)
         if self._last_duration > self._slow:
             self._batch_rows = min(self._batch_rows, max(MIN_BATCH, rows // 2))
         elif self._last_duration < self._slow / 4:
             self._batch_rows = min(self._max_batch_rows, 2 * self._batch_rows)
+
+
+def _split_by_time_left(group: Sequence[_QueuedJob]) -> list[list[_QueuedJob]]:
+    """Return jobs that have about the same time left; those with the least time first."""
+    now, parts = time.monotonic(), list[list[_QueuedJob]]()
+    for entry in sorted(group, key=lambda entry: entry.deadline, reverse=True):
+        if parts and entry.deadline - now >= TIME_SHARE * (parts[-1][0].deadline - now):
+            parts[-1].append(entry)
+        else:
+            parts.append([entry])
+    return [sorted(part, key=lambda entry: entry.deadline) for part in reversed(parts)]

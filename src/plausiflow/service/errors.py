@@ -11,6 +11,22 @@ from plausiflow.errors import PlausiflowError
 MAX_LENGTH = 80
 CLIENT_CLOSED = 499
 """Status in the log when the client closed the connection; it is never sent."""
+CODES = {
+    400: "invalid_json",
+    401: "unauthorized",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "timeout",
+    413: "too_large",
+    415: "unsupported_media_type",
+    421: "wrong_host",
+    422: "invalid_request",
+    CLIENT_CLOSED: "client_closed",
+    500: "internal_error",
+    503: "overloaded",
+    504: "timeout",
+}
+"""Error codes in the JSON of a response, by status."""
 
 
 @dataclass(eq=False)
@@ -20,6 +36,12 @@ class RequestError(PlausiflowError):
     status: int
     text: str
     headers: Mapping[str, str] = field(default_factory=dict)
+    code: str = ""  # for programs; by default that of the status
+
+    @property
+    def body(self) -> dict[str, str]:
+        """The JSON of the response."""
+        return {"error": self.text, "code": self.code or CODES[self.status]}
 
     def __str__(self) -> str:
         return self.text

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,8 @@ from plausiflow.service.rows import JsonRow
 from plausiflow.service.schemas import ExplainRequest, MapRequest, PredictRequest, parse_bounds
 from plausiflow.service.served_model import ServedModel
 
+RunJobs: TypeAlias = "Callable[[Sequence[Job], float], list[JobResult]]"
+
 
 @dataclass(frozen=True)
 class JobResult:
@@ -30,6 +32,7 @@ class JobResult:
     texts: list[str]  # JSON of each row, or of the map
     statuses: list[str]  # status of each explained row
     batch_rows: int  # number of rows that ran together, including those of other clients
+    evaluated: bool = True  # whether the model could be asked about a row
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,13 +42,15 @@ class Job:
     ``run`` returns the results of jobs with the same key, in about the given number of seconds.
     """
 
-    run: Callable[[Sequence[Job], float], list[JobResult]]
+    run: RunJobs
     key: Hashable
     served: ServedModel
     request: Any  # body of the request
     positions: tuple[int, ...] = (0,)  # positions of the rows in the request
     rows: tuple[JsonRow, ...] = ()
     targets: str | tuple[Any, ...] = ()  # the name of a policy, or the target of each row
+    if_late: RunJobs | None = None  # runs instead of ``run`` after the time limit
+    is_prediction: bool = False  # whether it only needs predictions, which do not wait behind searches
 
     @property
     def size(self) -> int:
@@ -55,14 +60,21 @@ class Job:
 
 def predict_jobs(served: ServedModel, request: PredictRequest) -> list[Job]:
     """Return the jobs of ``:predict``."""
-    return _split_rows(run_predict, served, request)
+    return [replace(job, is_prediction=True) for job in _split_rows(run_predict, served, request)]
 
 
 def explain_jobs(served: ServedModel, request: ExplainRequest) -> list[Job]:
     """Return the jobs of ``:explain``."""
     targets = _parse_targets(served, request.target, len(request.instances))
     options = request.parameters.model_dump_json(exclude={"locked"})
-    return _split_rows(run_explain, served, request, targets, options)
+    jobs = _split_rows(run_explain, served, request, targets, options)
+    return [replace(job, if_late=run_unreached) for job in jobs]
+
+
+def late_job(job: Job) -> Job:
+    """Return the job that answers instead of one whose time is over."""
+    assert job.if_late is not None
+    return replace(job, run=job.if_late, key=("late", job.key), if_late=None, is_prediction=True)
 
 
 def map_jobs(served: ServedModel, request: MapRequest) -> list[Job]:
@@ -74,7 +86,7 @@ def map_jobs(served: ServedModel, request: MapRequest) -> list[Job]:
 
 
 def _split_rows(
-    run: Callable[[Sequence[Job], float], list[JobResult]],
+    run: RunJobs,
     served: ServedModel,
     request: PredictRequest,
     targets: str | tuple[Any, ...] = (),
@@ -145,7 +157,8 @@ def run_predict(jobs: Sequence[Job], seconds: float) -> list[JobResult]:
     decided = explainer.predict(frame)
     outputs = explainer.predict_proba(frame) if served.labels else decided
     triples = zip(outputs.to_numpy(), decided, problems, strict=True)
-    return _share(jobs, [json.dumps(_prediction(served, *own), allow_nan=False) for own in triples], [])
+    texts = [json.dumps(_prediction(served, *own), allow_nan=False) for own in triples]
+    return _share(jobs, texts, [], evaluated=None in problems)
 
 
 def _prediction(
@@ -169,6 +182,15 @@ def _prediction(
 
 def run_explain(jobs: Sequence[Job], seconds: float) -> list[JobResult]:
     """Return the JSON that the library writes for each row."""
+    return _explain(jobs, seconds)
+
+
+def run_unreached(jobs: Sequence[Job], seconds: float) -> list[JobResult]:
+    """Return the JSON of rows that are not searched: the model's prediction, and why there is no answer."""
+    return _explain(jobs, 0.0)
+
+
+def _explain(jobs: Sequence[Job], seconds: float) -> list[JobResult]:
     parameters, policy = jobs[0].request.parameters, jobs[0].targets
     ranges = sorted(parameters.ranges.items())
     locked = [sorted(set(job.request.parameters.locked)) for job in jobs for _ in job.rows]
@@ -185,7 +207,9 @@ def run_explain(jobs: Sequence[Job], seconds: float) -> list[JobResult]:
         diagnose=parameters.diagnose,
     )
     _, *rows, _ = json_parts(result)
-    return _share(jobs, [row.removeprefix(", ") for row in rows], result.verdicts["status"].tolist())
+    statuses = result.verdicts["status"].tolist()
+    evaluated = any(status != "invalid_input" for status in statuses)
+    return _share(jobs, [row.removeprefix(", ") for row in rows], statuses, evaluated)
 
 
 def run_map(jobs: Sequence[Job], seconds: float) -> list[JobResult]:
@@ -201,11 +225,11 @@ def _make_frame(jobs: Sequence[Job]) -> pd.DataFrame:
     return jobs[0].served.reader.frame(rows, [position for job in jobs for position in job.positions])
 
 
-def _share(jobs: Sequence[Job], texts: list[str], statuses: list[str]) -> list[JobResult]:
+def _share(jobs: Sequence[Job], texts: list[str], statuses: list[str], evaluated: bool) -> list[JobResult]:
     """Return each job's part of the results of all rows."""
     results, start = [], 0
     for job in jobs:
         part = slice(start, start + job.size)
-        results.append(JobResult(texts[part], statuses[part], len(texts)))
+        results.append(JobResult(texts[part], statuses[part], len(texts), evaluated))
         start += job.size
     return results

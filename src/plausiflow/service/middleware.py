@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from plausiflow.errors import ModelError
 from plausiflow.service.errors import CLIENT_CLOSED, RequestError
-from plausiflow.service.logs import describe_error, log
+from plausiflow.service.logs import REQUEST, describe_error, log
 from plausiflow.service.metrics import Metrics
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -30,7 +31,7 @@ SECURITY_HEADERS = {
     "referrer-policy": "no-referrer",
     "cross-origin-resource-policy": "same-origin",
 }
-PROTECTED = ("/v1", "/openapi.json")
+PROTECTED = ("/v1", "/v2/models", "/openapi.json")
 """Addresses that need the token, because they use or describe models."""
 
 
@@ -77,11 +78,14 @@ class RequestMiddleware:
                 text = "This service needs a token: send the header `Authorization: Bearer <token>`."
                 await send_error(send_with_headers, RequestError(401, text, {"WWW-Authenticate": "Bearer"}))
         except Exception as error:
-            log("error", {"id": record.id, **describe_error(error)}, logging.ERROR)
+            failed, code = (
+                ("model", "model_error") if isinstance(error, ModelError) else ("service", "internal_error")
+            )
+            log("error", {"id": record.id, "code": code, **describe_error(error)}, logging.ERROR)
             if started:
                 raise
-            text = f"The service failed; its log has the details under the id {record.id}."
-            await send_error(send_with_headers, RequestError(500, text))
+            text = f"The {failed} failed; the log of the service has the details under the id {record.id}."
+            await send_error(send_with_headers, RequestError(500, text, code=code))
         finally:
             self._record(scope, record, time.perf_counter() - start)
 
@@ -95,7 +99,7 @@ class RequestMiddleware:
 
     def _record(self, scope: Scope, record: RequestRecord, seconds: float) -> None:
         path = getattr(scope.get("route"), "path", "unknown")
-        route = re.sub("^/v1/models/[^/:]+", "/v1/models/{model}", path)
+        route = re.sub("^/(v[12])/models/[^/:]+", r"/\1/models/{model}", path)
         self.metrics.count_request(route, record.status, seconds, record.rows)
         line = {
             "id": record.id,
@@ -106,12 +110,12 @@ class RequestMiddleware:
             "rows": record.rows,
             "batch": record.batch_rows,
         }
-        log("request", line)
+        log(REQUEST, line)
 
 
 async def send_error(send: Send, error: RequestError) -> None:
     """Send a response with an error."""
-    body = json.dumps({"error": error.text}).encode()
+    body = json.dumps(error.body).encode()
     headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), **error.headers}
     await send({"type": "http.response.start", "status": error.status, "headers": _encode(headers)})
     await send({"type": "http.response.body", "body": body})

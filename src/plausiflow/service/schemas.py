@@ -152,9 +152,15 @@ Cell: Any = Annotated[
 Number: Any = float | None
 Row, Grid, List = dict[str, Cell], list[list[Number]], list.__class_getitem__
 
-ErrorBody = _schema("Error", error=Annotated[str, Field(min_length=1)])
+_Text = Annotated[str, Field(min_length=1)]
+ErrorBody = _schema("Error", error=_Text, code=_Text)
 StatusBody = _schema("Status", status=Literal["alive", "ready"])
 ModelNames = _schema("Models", models=list[str])
+ServerLive, ServerReady = _schema("ServerLive", live=bool), _schema("ServerReady", live=bool, ready=bool)
+ModelReady = _schema("ModelReady", name=str, ready=bool)
+ServerMetadata = _schema("ServerMetadata", name=str, version=str, extensions=list[str])
+_Tensor = _schema("TensorMetadata", name=str, datatype=str, shape=list[int])
+ModelMetadata = _schema("ModelMetadata", name=str, platform=str, inputs=List(_Tensor), outputs=List(_Tensor))
 _Probabilities = dict[str, Annotated[float, Field(ge=0, le=1 + 1e-6)]] | None
 _Class = _schema("ClassPrediction", outcome=Cell, probabilities=_Probabilities, problem=str | None)
 _Value = _schema("NumberPrediction", value=Number, problem=str | None)
@@ -260,6 +266,14 @@ def _parameter_schema(served: ServedModel) -> type[ExplainParameters]:
         "min_probability": (probability, None),
     }
     return create_model(f"{served.name}_parameters", __base__=ExplainParameters, **fields)
+
+
+def check_counterfactuals(request: ExplainRequest, limit: int) -> None:
+    """Raise a RequestError if a request asks for more counterfactuals than allowed."""
+    rows, k = len(request.instances), request.parameters.k
+    if rows * k > limit:
+        text = f"A request may ask for {limit} counterfactuals, rows × `k`; got {rows} × {k} = {rows * k}. "
+        raise RequestError(413, text + "Send fewer rows at once, or a smaller `k`.")
 
 
 def describe_errors(errors: Sequence[Mapping[str, Any]]) -> RequestError:

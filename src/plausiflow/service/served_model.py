@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
-from pandas.api.types import is_datetime64_any_dtype, is_integer_dtype
+from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_float_dtype, is_integer_dtype
 
 from plausiflow.constraints import Immutable
 from plausiflow.errors import InvalidInputError, NotFittedError
@@ -16,7 +17,7 @@ from plausiflow.explainer import Explainer
 from plausiflow.explanations import json_column, json_value
 from plausiflow.models import TableModel
 from plausiflow.service.rows import RowReader
-from plausiflow.tables import Encoder, Feature, Schema
+from plausiflow.tables import Dtype, Encoder, Feature, Schema
 
 MAX_EXAMPLES = 200
 POLICIES = ("opposite", "runner_up", "other")
@@ -83,6 +84,25 @@ class ServedModel:
         return tuple(name for name in names if name not in self.labels)
 
     @cached_property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata of KServe's version 2: the features, and what ``:predict`` of version 1 returns."""
+        inputs = [
+            {"name": f.name, "datatype": _datatype(f.dtype), "shape": [-1]} for f in self.schema.features
+        ]
+        if self.labels:
+            outcome = _datatype(np.asarray(self.labels).dtype)
+            outputs = [("outcome", outcome, [-1]), ("probabilities", "FP64", [-1, len(self.labels)])]
+        else:
+            outputs = [("value", "FP64", [-1])]
+        names = ("name", "datatype", "shape")
+        return {
+            "name": self.name,
+            "platform": "plausiflow",
+            "inputs": inputs,
+            "outputs": [dict(zip(names, output, strict=True)) for output in outputs],
+        }
+
+    @cached_property
     def description(self) -> dict[str, Any]:
         """The description for clients, as JSON values."""
         rules, features = self.explainer.constraints, self.schema.features
@@ -122,6 +142,17 @@ class ServedModel:
         rows, names = self.rows.head(MAX_EXAMPLES), self.schema.names
         columns = [json_column(rows[name]) for name in names]
         return [dict(zip(names, cells, strict=True)) for cells in zip(*columns, strict=True)]
+
+
+def _datatype(dtype: Dtype) -> str:
+    """Return the name of a dtype in KServe's version 2; anything but numbers and booleans is bytes."""
+    if isinstance(dtype, pd.CategoricalDtype):
+        dtype = dtype.categories.dtype
+    if is_bool_dtype(dtype):
+        return "BOOL"
+    if is_integer_dtype(dtype):
+        return "INT64"
+    return "FP64" if is_float_dtype(dtype) else "BYTES"
 
 
 def _kind(feature: Feature) -> str:
