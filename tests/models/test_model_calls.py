@@ -133,3 +133,13 @@ def test_counts_are_those_of_the_innermost_block(fitted):
             explainer.predict(table()[0].iloc[:3])
         assert (inner.calls, inner.rows) == (1, 3)
     assert outer.calls == 0
+
+
+def test_a_whole_number_beyond_every_dtype_is_a_verdict():
+    x, y = table()
+    x["n"] = np.arange(len(x)) % 53
+    explainer = Explainer(LinearClassifier(), density=KDE(), confidence=None, judges=0).fit(x, y)
+    rows = x.iloc[:2].astype({"n": object})
+    rows.iloc[0, 2] = 10**30
+    assert len(explainer.explain(rows).status) == 2
+    assert len(explainer.predict(rows)) == 2

@@ -17,7 +17,7 @@ def with_training_dtypes(encoder: Encoder, frame: pd.DataFrame) -> pd.DataFrame:
         column = frame[feature.name]
         if column.dtype == object and feature.dtype != object:
             for dtype in (feature.dtype, "float64"):
-                with suppress(TypeError, ValueError):
+                with suppress(TypeError, ValueError, OverflowError):
                     columns[feature.name] = column.astype(dtype)
                     break
     return frame.assign(**columns) if columns else frame

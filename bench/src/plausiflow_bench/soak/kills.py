@@ -12,7 +12,7 @@ from pathlib import Path
 
 from plausiflow_bench.soak.outcomes import Countdown, Outcomes
 
-MOST_KILLS = 6
+MOST_KILLS, ROWS_PER_UNIT = 6, 20
 FIRST_SECONDS, LAST_SECONDS = 0.5, 12.0
 _PROGRAM = "from plausiflow.cli import app; app()"
 
@@ -61,7 +61,7 @@ def _run_with_kills(
 
 def _start(explainer: Path, data: Path, out: Path, *, resume: bool) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", _PROGRAM, "batch", str(explainer), str(data), str(out)]
-    command += ["--resume"] if resume else []
+    command += ["--rows-per-unit", str(ROWS_PER_UNIT), *(["--resume"] if resume else [])]
     quiet = subprocess.DEVNULL
     return subprocess.Popen(command, stdout=quiet, stderr=quiet)
 

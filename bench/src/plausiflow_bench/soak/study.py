@@ -31,7 +31,7 @@ from plausiflow_bench.soak.kills import soak_batches
 from plausiflow_bench.soak.mutations import soak_files
 from plausiflow_bench.soak.outcomes import Countdown, Outcomes
 
-MINUTES, CLIENTS, TRAINING, ROWS, BATCH_ROWS = 20.0, 64, 600, 100, 20_000
+MINUTES, CLIENTS, TRAINING, ROWS, BATCH_ROWS = 20.0, 64, 600, 100, 300
 HEADER_SECONDS = "5"
 PARTS = {"service": 0.35, "batch": 0.25, "files": 0.25, "tables": 0.15}
 """The parts, and their shares of the time."""
