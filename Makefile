@@ -27,7 +27,7 @@ endif
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 PARALLEL := -n 2 --dist worksteal
 
-PYTHON_FILES := src bench tests conftest.py docs/conf.py docs/_ext docs/figures docs/gallery
+PYTHON_FILES := src bench tests tools conftest.py docs/conf.py docs/_ext docs/figures docs/gallery
 
 BENCH_DATA := moons,wine
 BENCH := --datasets $(BENCH_DATA) --folds 0 --seed 0
@@ -40,13 +40,14 @@ help:  ## list the targets
 
 setup: $(READY)  ## make the virtual environment and install everything
 
-$(READY): pyproject.toml bench/pyproject.toml constraints.txt
+$(READY): pyproject.toml bench/pyproject.toml constraints.txt wheels.sha256
 	@test -n "$(PYTHON)" && $(PYTHON) $(IS_NEW_ENOUGH) || { \
 		echo "plausiflow needs Python 3.11 or newer; found: $$($(or $(PYTHON),python3) --version 2>&1)." \
 			"Install it, or name one: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing plausiflow[$(EXTRAS)], plausiflow-bench and the pinned versions of constraints.txt"
-	@$(BIN)/python -m pip install -qq --editable ".[$(EXTRAS)]" --editable ./bench
+	@$(BIN)/python -m pip install -qq --report $(VENV)/installed.json --editable ".[$(EXTRAS)]" --editable ./bench
+	@$(PYTHON) tools/check_wheels.py $(VENV)/installed.json wheels.sha256
 	@touch $@
 
 demo: $(READY)  ## explain a bundled example: prints a table, writes out/

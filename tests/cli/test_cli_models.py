@@ -1,5 +1,7 @@
 """Model files that cannot or must not be read: one line on standard error, and no code is run."""
 
+import json
+import os
 import pickle
 from pathlib import Path
 
@@ -7,8 +9,11 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
 
 from commanding import refused
+from plausiflow.persistence import ubjson
+from processes import forked
 
 skops_io = pytest.importorskip("skops.io")
 
@@ -51,6 +56,37 @@ def test_a_model_that_cannot_be_read_is_one_line(folder, tmp_path, name, content
     )
     assert remedy in line
     assert str(tmp_path / name) in line
+
+
+@pytest.mark.parametrize("name", ["model.json", "model.ubj"])
+def test_a_booster_that_makes_its_library_crash_is_one_line(folder, tmp_path, name):
+    model = json.loads((folder / "model.json").read_text())
+    tree = model["learner"]["gradient_booster"]["model"]["trees"][0]
+    tree["tree_param"]["size_leaf_vector"] = "-1"
+    content = ubjson.encode(model) if name == "model.ubj" else json.dumps(model).encode()
+    (tmp_path / name).write_bytes(content)
+
+    def fit():
+        threadpool_limits(4)  # an exception in a thread of a library ends the process
+        line = refused("fit", folder / "numbers.csv", "--target", "paid", "--model", tmp_path / name,
+                       "--out", tmp_path / "o")  # fmt: skip
+        assert "'-1' must be a number" in line
+
+    assert os.waitstatus_to_exitcode(os.waitpid(forked(fit), 0)[1]) == 0
+
+
+def test_a_model_that_does_not_fit_into_memory_is_one_line(folder, tmp_path, monkeypatch):
+    read = Path.read_bytes
+
+    def read_tables_only(path):
+        if path.name == "model.json":
+            raise MemoryError
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_tables_only)
+    line = refused("fit", folder / "numbers.csv", "--target", "paid", "--model", folder / "model.json",
+                   "--out", tmp_path / "o")  # fmt: skip
+    assert "cannot be read: MemoryError" in line
 
 
 def test_a_model_of_types_that_are_not_trusted_is_not_read(folder, tmp_path):

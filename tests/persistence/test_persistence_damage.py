@@ -93,6 +93,33 @@ def test_tensors_that_do_not_fit_are_refused(name, copied):
         Explainer.load(folder)
 
 
+WEIGHTS = {
+    "judges": ("judges", "0.numbers.flow.mean", "judgements"),
+    "levels of judges": ("judges", "0.levels.net.first.weight", "judgements"),
+    "thresholds of judges": ("judges", "log_delta", "judgements"),
+    "densities": ("plausibility", "1.numbers.flow.mean", "scores"),
+    "network": ("network", "0.weight", "outputs"),
+    "deviations": ("bank", "deviations", ""),
+}
+"""Weights, and the outputs for synthetic rows that they change."""
+
+
+@pytest.mark.filterwarnings("ignore")  # NaN may be computed with
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights_that_are_not_finite_are_refused(name, value, copied):
+    folder = copied()
+    file, key, output = WEIGHTS[name]
+    if key == "log_delta":
+        value = torch.nan
+    changed_tensors(folder, f"{file}.safetensors", lambda t: t[key].fill_(value))
+    if output:  # as an attacker would, write what the changed weights give
+        undefined = False if output == "judgements" else torch.nan
+        changed_tensors(folder, "synthetic_rows.safetensors", lambda t: t[output].fill_(undefined))
+    with pytest.raises(ArtefactError, match=rf"of the weights `{key}` of the {file} are NaN or infinite"):
+        Explainer.load(folder)
+
+
 @pytest.mark.parametrize("node", ["feature", "left", "root", "levels", "threshold"])
 def test_trees_that_lead_nowhere_are_refused(node, copied, fitted):
     folder = copied("function")

@@ -5,7 +5,6 @@ The content is checked like the model of a saved explainer: :mod:`plausiflow.per
 
 from __future__ import annotations
 
-import json
 import re
 import zipfile
 import zlib
@@ -18,12 +17,18 @@ import numpy as np
 
 from plausiflow.errors import InvalidInputError, MissingExtraError, PlausiflowError
 from plausiflow.explainer import Explainer
-from plausiflow.persistence import StoredEstimator, restore_estimator, strip_lightgbm_parameters
+from plausiflow.persistence import (
+    StoredEstimator,
+    restore_estimator,
+    strip_lightgbm_parameters,
+    xgboost_objective,
+)
 
+MAX_BYTES = 8 << 30
 PICKLES = (".pkl", ".pickle", ".joblib", ".sav", ".dill", ".cloudpickle")
 _READ_ERRORS = (
     LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError, AssertionError,
-    MemoryError, zipfile.BadZipFile, zlib.error,
+    MemoryError, OSError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 """Errors that libraries raise for files with other content than their name says."""
 _FORMS = "a .skops file, XGBoost's .json or .ubj, LightGBM's .txt, or the directory of a saved explainer"
@@ -46,12 +51,13 @@ def read_model(path: Path, labels: Sequence[Any]) -> Any:  # noqa: ANN401  (what
         raise InvalidInputError(f"There is no model {path}. Give {_FORMS}.")
     readers: dict[str, Callable[[bytes], Any]] = {
         ".skops": lambda content: restore_estimator(StoredEstimator(file="model.skops", content=content)),
-        ".json": _read_xgboost,
-        ".ubj": lambda content: _read_xgboost(_to_json(content)),
+        ".json": lambda content: _read_xgboost(content, path.name),
+        ".ubj": lambda content: _read_xgboost(content, path.name),
         ".txt": lambda content: _read_lightgbm(content.decode(), labels),
     }
-    content = path.read_bytes()
-    if path.suffix.lower() in PICKLES or content[:1] == b"\x80":
+    with path.open("rb") as file:
+        first = file.read(1)
+    if path.suffix.lower() in PICKLES or first == b"\x80":
         raise InvalidInputError(
             f"{path} is a pickle, which runs code when it is read, so it is not read. If you trust it, load "
             "it in Python and save it with skops: `import skops.io; skops.io.dump(model, "
@@ -63,7 +69,9 @@ def read_model(path: Path, labels: Sequence[Any]) -> Any:  # noqa: ANN401  (what
             "Python: `Explainer(model).fit(x, y)`."
         )
     with _reading(path):
-        return readers[path.suffix](content)
+        if path.stat().st_size > MAX_BYTES:
+            raise InvalidInputError(f"it has {path.stat().st_size} bytes, more than {MAX_BYTES}")
+        return readers[path.suffix](path.read_bytes())
 
 
 @contextmanager
@@ -82,20 +90,8 @@ def _reading(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _to_json(content: bytes) -> bytes:
-    """Convert XGBoost's binary format to its JSON, without predicting."""
-    try:
-        import xgboost
-    except ImportError as error:
-        raise MissingExtraError("xgboost", "trees", "Loading a model of XGBoost") from error
-    try:
-        return bytes(xgboost.Booster(model_file=bytearray(content)).save_raw(raw_format="json"))
-    except xgboost.core.XGBoostError as error:
-        raise InvalidInputError(f"XGBoost cannot read it: {str(error)[:200]}") from error
-
-
-def _read_xgboost(content: bytes) -> Any:  # noqa: ANN401
-    objective = str(json.loads(content)["learner"]["objective"]["name"])
+def _read_xgboost(content: bytes, name: str) -> Any:  # noqa: ANN401
+    objective = xgboost_objective(content, name)
     if objective in _XGBOOST_CLASSIFIERS:
         kind = "XGBClassifier"
     elif objective.startswith(_XGBOOST_REGRESSORS):

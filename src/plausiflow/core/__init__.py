@@ -20,7 +20,7 @@ from plausiflow.core.criterion import (
     ValidityLoss,
     plausibility_constraint,
 )
-from plausiflow.core.deadlines import DeadlineError, check_deadline, deadline
+from plausiflow.core.deadlines import DEADLINE, DeadlineError, check_deadline, deadline
 from plausiflow.core.evaluation import Evaluated, Evaluation
 from plausiflow.core.frozen import Frozen
 from plausiflow.core.losses import (
@@ -64,15 +64,15 @@ from plausiflow.core.training import Training, check_classes, check_query, check
 from plausiflow.core.verification import Verification, verify, verify_counterfactuals
 
 __all__ = [
-    "CANDIDATES", "CPU_ROWS", "FEW_ROWS", "FIRST_TIMED_ROWS", "METRICS", "PAIRS", "TIMED_ROWS", "Classifier",
-    "Constraint", "Context", "Counterfactuals", "DeadlineError", "Density", "Evaluated", "Evaluation",
-    "Frozen", "HasValueAndGrad", "ImprovingSolver", "MovingColumns", "Plausibility", "PreparesRows",
-    "Problem", "Pullback", "Regressor", "RowFunction", "RowScores", "RowValueAndGrad", "Solution", "Solver",
-    "Starts", "TargetCriterion", "Targets", "Training", "ValidityConstraint", "ValidityLoss", "Variant",
-    "Verification", "blocks", "check_classes", "check_deadline", "check_query", "check_rows", "concatenate",
-    "cross_entropy", "deadline", "evaluate", "l1_distance", "l2_distance", "local_seed",
-    "multiclass_validity_hinge", "negative_log_likelihood", "penalised", "plausibility_constraint",
-    "plausibility_hinge", "plausibility_value", "predict", "predict_proba", "published_logit_hinge",
-    "real_rows", "rows_per_search", "search_device", "table_rows_per_search", "train", "validity_hinge",
-    "validity_value", "value_and_grad", "verify", "verify_counterfactuals",
+    "CANDIDATES", "CPU_ROWS", "DEADLINE", "FEW_ROWS", "FIRST_TIMED_ROWS", "METRICS", "PAIRS", "TIMED_ROWS",
+    "Classifier", "Constraint", "Context", "Counterfactuals", "DeadlineError", "Density", "Evaluated",
+    "Evaluation", "Frozen", "HasValueAndGrad", "ImprovingSolver", "MovingColumns", "Plausibility",
+    "PreparesRows", "Problem", "Pullback", "Regressor", "RowFunction", "RowScores", "RowValueAndGrad",
+    "Solution", "Solver", "Starts", "TargetCriterion", "Targets", "Training", "ValidityConstraint",
+    "ValidityLoss", "Variant", "Verification", "blocks", "check_classes", "check_deadline", "check_query",
+    "check_rows", "concatenate", "cross_entropy", "deadline", "evaluate", "l1_distance", "l2_distance",
+    "local_seed", "multiclass_validity_hinge", "negative_log_likelihood", "penalised",
+    "plausibility_constraint", "plausibility_hinge", "plausibility_value", "predict", "predict_proba",
+    "published_logit_hinge", "real_rows", "rows_per_search", "search_device", "table_rows_per_search",
+    "train", "validity_hinge", "validity_value", "value_and_grad", "verify", "verify_counterfactuals",
 ]  # fmt: skip

@@ -14,7 +14,8 @@ from contextvars import ContextVar
 
 from plausiflow.errors import PlausiflowError
 
-_DEADLINE: ContextVar[float | None] = ContextVar("deadline", default=None)
+DEADLINE: ContextVar[float | None] = ContextVar("deadline", default=None)
+"""The time of the monotonic clock at which a search ends, None for never. Inner loops look at it first."""
 
 
 class DeadlineError(PlausiflowError):
@@ -24,11 +25,11 @@ class DeadlineError(PlausiflowError):
 @contextmanager
 def deadline(at: float | None) -> Iterator[None]:
     """Let :func:`check_deadline` raise within this block after a time of the monotonic clock; None: never."""
-    token = _DEADLINE.set(at)
+    token = DEADLINE.set(at)
     try:
         yield
     finally:
-        _DEADLINE.reset(token)
+        DEADLINE.reset(token)
 
 
 def check_deadline() -> None:
@@ -41,6 +42,6 @@ def check_deadline() -> None:
         Traceback (most recent call last):
         plausiflow.core.deadlines.DeadlineError: The time limit of this search is over.
     """
-    at = _DEADLINE.get()
+    at = DEADLINE.get()
     if at is not None and time.monotonic() >= at:
         raise DeadlineError("The time limit of this search is over.")

@@ -319,7 +319,7 @@ class Explainer:
         """Return the model's probabilities, one column per label; NaN for a row that cannot be read."""
         encoder, model, _ = self._fitted()
         if not model.labels:
-            raise InvalidInputError("`predict_proba` needs outcomes; this model has numbers. Use `predict`.")
+            raise InvalidInputError("No model with probabilities; this one predicts a number. Use `predict`.")
         read = read_rows(encoder, model, rows)
         values = read.shown.exp().numpy()
         values[~read.encoded.usable] = np.nan

@@ -128,9 +128,8 @@ class NetworkClassifier(ABC):
             n_features, n_classes = self._sizes(state)
         except (KeyError, IndexError) as error:
             raise _wrong_state(self, [f"{error} cannot be read"]) from error
-        like = next(iter(state.values()))
-        with local_seed(self.random_state, like.device):
-            module = self._build(n_features, n_classes).to(dtype=like.dtype, device=like.device)
+        with torch.device("meta"):  # shapes without memory, which a wrong state could ask for
+            module = self._build(n_features, n_classes)
         expected = {name: tuple(value.shape) for name, value in module.state_dict().items()}
         problems = [f"`{name}` is missing" for name in expected if name not in state]
         problems += [f"`{name}` is not known" for name in state if name not in expected]
@@ -141,6 +140,9 @@ class NetworkClassifier(ABC):
         ]
         if problems:
             raise _wrong_state(self, problems)
+        like = next(iter(state.values()))
+        with local_seed(self.random_state, like.device):
+            module = self._build(n_features, n_classes).to(dtype=like.dtype, device=like.device)
         module.load_state_dict(state)
         return self._adopt(module, n_features, n_classes)
 

@@ -2,15 +2,14 @@
 
 scikit-learn models are written by skops, which builds only objects of types that it knows to be safe and of
 the types in ``TRUSTED``. XGBoost and LightGBM write their own formats; the few other attributes of their
-estimators are stored beside them. Trees are checked before they are used.
+estimators are stored beside them. Sizes and trees are checked before a library reads them, and boosters that
+this process did not write are loaded in a child process first.
 """
 
 from __future__ import annotations
 
-import io
 import math
 import tempfile
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,12 +19,14 @@ import numpy as np
 
 from plausiflow.errors import InvalidInputError, MissingExtraError
 from plausiflow.models import Fitted
+from plausiflow.persistence.limits import check_archive, check_json
 from plausiflow.persistence.tree_checks import (
     check_lightgbm,
     check_sklearn_trees,
-    check_xgboost,
     strip_lightgbm_parameters,
 )
+from plausiflow.persistence.trial_load import try_in_child
+from plausiflow.persistence.xgboost_files import read_xgboost, to_xgboost
 
 TRUSTED = frozenset(
     {
@@ -44,7 +45,6 @@ TRUSTED = frozenset(
 """Types that a stored scikit-learn model may contain, besides scikit-learn estimators, plain values, arrays,
 and functions of NumPy and SciPy on arrays."""
 _ESTIMATORS = {"xgboost": ("XGBClassifier", "XGBRegressor"), "lightgbm": ("LGBMClassifier", "LGBMRegressor")}
-_MAX_ENTRIES, _MAX_BYTES = 200_000, 8 << 30
 
 
 class NotStorableError(Exception):
@@ -70,14 +70,16 @@ def store_estimator(model: Fitted) -> StoredEstimator:
     return _store_xgboost(model, kind) if library == "xgboost" else _store_lightgbm(model, kind)
 
 
-def restore_estimator(stored: StoredEstimator) -> Fitted:
+def restore_estimator(stored: StoredEstimator, *, known: bool = False) -> Fitted:
     """Return the estimator that :func:`store_estimator` wrote.
 
-    Bytes that contain types that are not trusted, or invalid trees, raise an :class:`InvalidInputError`.
+    Bytes that contain types that are not trusted, or invalid trees, raise an :class:`InvalidInputError`. If
+    ``known``, this process wrote the bytes, and a booster is not tried in a child process.
     """
     if stored.file == "model.skops":
         return _restore_sklearn(stored.content)
-    return _restore_xgboost(stored) if stored.file == "model.json" else _restore_lightgbm(stored)
+    restore = _restore_xgboost if stored.file == "model.json" else _restore_lightgbm
+    return restore(stored, known=known)
 
 
 def _store_sklearn(model: Fitted) -> StoredEstimator:
@@ -100,10 +102,7 @@ def _restore_sklearn(content: bytes) -> Fitted:
         from skops import io as skops
     except ImportError as error:
         raise MissingExtraError("skops", "files", "Loading a scikit-learn model") from error
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        entries = archive.infolist()
-    if len(entries) > _MAX_ENTRIES or sum(entry.file_size for entry in entries) > _MAX_BYTES:
-        raise InvalidInputError(f"model.skops is larger than {_MAX_BYTES} bytes when unpacked.")
+    check_archive(content, "model.skops")
     unknown = sorted(set(skops.get_untrusted_types(data=content)) - TRUSTED)
     if unknown:
         raise InvalidInputError(f"model.skops contains types that are not trusted: {', '.join(unknown[:5])}.")
@@ -122,17 +121,18 @@ def _store_xgboost(model: Fitted, kind: str) -> StoredEstimator:
     return StoredEstimator(file="model.json", content=content, attributes={"class": kind, **settings})
 
 
-def _restore_xgboost(stored: StoredEstimator) -> Fitted:
+def _restore_xgboost(stored: StoredEstimator, *, known: bool) -> Fitted:
     try:
         import xgboost
     except ImportError as error:
         raise MissingExtraError("xgboost", "trees", "Loading an XGBoost model") from error
     kind, missing = _kind("xgboost", stored), stored.attributes["missing"]
-    check_xgboost(stored.content)
+    content = to_xgboost(read_xgboost(stored.content))
+    try_in_child("XGBoost", str(xgboost.build_info()["libxgboost"]), content, known=known)
     missing = math.nan if missing is None else float(missing)
     estimator = getattr(xgboost, kind)(missing=missing, n_jobs=_n_jobs(stored))
     try:
-        estimator.load_model(bytearray(stored.content))
+        estimator.load_model(bytearray(content))
     except xgboost.core.XGBoostError as error:
         raise InvalidInputError(f"XGBoost cannot read model.json: {str(error)[:200]}") from error
     return estimator
@@ -161,16 +161,18 @@ def _store_lightgbm(model: Fitted, kind: str) -> StoredEstimator:
     )
 
 
-def _restore_lightgbm(stored: StoredEstimator) -> Fitted:
+def _restore_lightgbm(stored: StoredEstimator, *, known: bool) -> Fitted:
     """Build an estimator around a booster, which LightGBM itself cannot do."""
     try:
         import lightgbm
     except ImportError as error:
         raise MissingExtraError("lightgbm", "trees", "Loading a LightGBM model") from error
-    attributes, text = stored.attributes, stored.content.decode()
-    check_lightgbm(text)
+    attributes = stored.attributes
+    check_lightgbm(stored.content)
+    check_json(stored.content.rpartition(b"\npandas_categorical:")[2], "pandas_categorical of model.txt")
+    try_in_child("LightGBM", str(lightgbm.libpath._LIB._name), stored.content, known=known)
     try:
-        booster = lightgbm.Booster(model_str=text)
+        booster = lightgbm.Booster(model_str=stored.content.decode())
     except lightgbm.basic.LightGBMError as error:
         raise InvalidInputError(f"LightGBM cannot read model.txt: {str(error)[:200]}") from error
     estimator = getattr(lightgbm, _kind("lightgbm", stored))(n_jobs=_n_jobs(stored), verbose=-1)

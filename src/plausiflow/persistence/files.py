@@ -2,27 +2,38 @@
 
 Only known file names are read, only regular files, only up to fixed sizes, and only if the hash of their
 bytes is the one in ``explainer.json``. The hash finds damage, not malice: whoever can write the directory can
-write the hash, so every value is checked again where it is used.
+write the hash, so every value is checked again where it is used. No file is held in memory before its size,
+its header and its hash are right.
+
+One process at a time writes a directory; others wait. A process that reads it sees the old explainer or the
+new one: all files are opened in one directory, and if that one was replaced meanwhile, reading starts again.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
 import os
 import stat
-from collections.abc import Mapping
+import time
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import save
 
-from plausiflow.atomic import atomic_path
+from plausiflow.atomic import atomic_path, leftovers, recover
 from plausiflow.errors import InvalidInputError, PlausiflowError
+from plausiflow.persistence.limits import check_json
 from plausiflow.persistence.states import TensorDict, to_json_bytes
+from plausiflow.persistence.tensor_files import check_header, parse_tensors
+from plausiflow.workers import LockedError, hold_lock
 
 FORMAT = 2
 """The version of the format, the only one that can be read."""
@@ -32,7 +43,14 @@ TENSORS = ("plausibility", "judges", "bank", "surrogate", "synthetic_rows", "net
 """Names of files with the suffix ``.safetensors``."""
 MODELS = ("model.skops", "model.json", "model.txt")
 NAMES = (*(f"{name}.safetensors" for name in TENSORS), *MODELS)
-MAX_DOCUMENT_BYTES, MAX_FILE_BYTES, MAX_HEADER_BYTES = 32 << 20, 8 << 30, 16 << 20
+MAX_DOCUMENT_BYTES, MAX_FILE_BYTES = 32 << 20, 8 << 30
+VALUE_ERRORS = (
+    LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError, AssertionError,
+    MemoryError, OSError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""Errors that unexpected values in a file can raise, those of recursion and overflow included."""
+_CHUNK_BYTES, _MAX_HOLES, _MAX_PARTS = 1 << 20, 64 << 20, 10_000
+_ATTEMPTS, _PAUSE = 50, 0.02  # of reading a directory that is replaced meanwhile, and seconds between them
 
 
 class ArtefactError(PlausiflowError, ValueError):
@@ -44,12 +62,44 @@ class FolderContents:
     """The contents of a directory."""
 
     document: Mapping[str, Any]  # The JSON document.
-    tensors: Mapping[str, TensorDict]  # Tensors by file, one of ``TENSORS``.
-    models: Mapping[str, bytes]  # Bytes by file, one of ``MODELS``.
+    tensors: dict[str, TensorDict]  # Tensors by file, one of ``TENSORS``.
+    models: dict[str, bytes]  # Bytes by file, one of ``MODELS``.
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """An open directory, which stays the same if another one takes its name."""
+
+    path: Path
+    descriptor: int
+
+    def is_current(self) -> bool:
+        """Return whether the name still leads to this directory."""
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self.descriptor))
+        except OSError:
+            return False
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[BinaryIO]:
+        """Open a regular file; links are not followed."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            descriptor = os.open(name, flags, dir_fd=self.descriptor)
+        except OSError as error:
+            raise damaged(self.path, f"{name} cannot be opened ({error.strerror})") from error
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise damaged(self.path, f"{name} is not a regular file")
+        with open(descriptor, "rb") as file:
+            yield file
 
 
 def write_folder(folder: Path, contents: FolderContents) -> None:
-    """Write a directory atomically; a saved explainer that is there is replaced, and nothing else."""
+    """Write a directory atomically; a saved explainer that is there is replaced, and nothing else.
+
+    If another process is writing it, this one waits.
+    """
     folder = folder.resolve()
     _check_replaceable(folder)
     files = dict(contents.models)
@@ -60,33 +110,49 @@ def write_folder(folder: Path, contents: FolderContents) -> None:
     document = {"kind": KIND, "format": FORMAT, **contents.document, "files": sizes}
     document["checksum"] = _hash(to_json_bytes(document))
     text = json.dumps(document, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n"
-    with atomic_path(folder) as temporary:
-        temporary.mkdir()
-        for name, content in (files | {DOCUMENT: text}).items():
-            (temporary / name).write_bytes(content)
+    with _only_writer(folder):
+        _check_replaceable(folder)
+        with atomic_path(folder) as temporary:
+            temporary.mkdir()
+            for name, content in (files | {DOCUMENT: text}).items():
+                (temporary / name).write_bytes(content)
 
 
 def read_folder(folder: Path) -> FolderContents:
     """Read a directory; the size of each file is checked before it is read."""
-    if not folder.is_dir():
-        raise ArtefactError(
-            f"`folder` must be the directory of a saved explainer; {folder} is not a directory. Save one "
-            "first: `explainer.save(folder)`."
-        )
-    document = _read_document(folder)
-    files = document.get("files")
-    if not isinstance(files, dict) or not set(files) <= set(NAMES):
-        raise damaged(folder, f"`files` may only name {', '.join(NAMES)}")
-    content = {name: _read_checked(folder, name, entry) for name, entry in files.items()}
-    return FolderContents(
-        document=document,
-        tensors={
-            name: _parse_tensors(folder, f"{name}.safetensors", content[f"{name}.safetensors"])
-            for name in TENSORS
-            if f"{name}.safetensors" in content
-        },
-        models={name: content[name] for name in MODELS if name in content},
+    _remove_leftovers(folder.resolve())
+    with as_artefact_error(folder):
+        for _ in range(_ATTEMPTS):
+            contents = _read_if_current(folder)
+            if contents is not None:
+                return contents
+            time.sleep(_PAUSE)
+    raise ArtefactError(
+        f"The explainer in {folder} was replaced again and again while it was read. Load it when no process "
+        "saves it."
     )
+
+
+@contextmanager
+def as_artefact_error(folder: Path) -> Iterator[None]:
+    """Raise errors that values in a file cause as :class:`ArtefactError`."""
+    try:
+        yield
+    except PlausiflowError:
+        raise
+    except ImportError as error:
+        raise ArtefactError(
+            f"The explainer saved in {folder} needs a package that is not installed: {error}. Install it; "
+            "`versions` in explainer.json has the versions that were in use."
+        ) from error
+    except MemoryError as error:
+        raise ArtefactError(
+            f"The explainer saved in {folder} needs more memory than there is. Load it on a machine with "
+            "more memory, or fit and save it again with fewer training rows."
+        ) from error
+    except VALUE_ERRORS as error:
+        text = " ".join(str(error).split())[:300]
+        raise damaged(folder, f"its parts do not fit ({type(error).__name__}: {text})") from error
 
 
 def damaged(folder: Path, problem: str) -> ArtefactError:
@@ -95,6 +161,70 @@ def damaged(folder: Path, problem: str) -> ArtefactError:
         f"The explainer saved in {folder} cannot be read: {problem}. It is damaged, or was changed after it "
         "was saved. Copy it again, or fit and save the explainer again."
     )
+
+
+@contextmanager
+def _only_writer(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold the lock of a directory, and remove what killed processes left of it.
+
+    The lock file is removed by its holder; a process that waits for it then makes a new one.
+    """
+    lock = folder.with_name(f".{folder.name}.lock")
+    with hold_lock(lock, wait=wait):
+        try:
+            recover(folder)
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes left of a directory, if it may be changed and no process is writing it."""
+    if leftovers(folder):
+        with suppress(LockedError, OSError), _only_writer(folder, wait=False):
+            pass
+
+
+def _read_if_current(folder: Path) -> FolderContents | None:
+    """Read a directory; None if it was replaced meanwhile and cannot be read any more."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        if leftovers(folder.resolve()):
+            return None
+        missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
+        problem = "is not a directory" if missing else f"cannot be opened ({error.strerror})"
+        raise ArtefactError(
+            f"`folder` must be the directory of a saved explainer; {folder} {problem}. Save one first: "
+            "`explainer.save(folder)`."
+        ) from error
+    opened = _Folder(folder, descriptor)
+    try:
+        return _read(opened)
+    except ArtefactError:
+        if opened.is_current():
+            raise
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _read(folder: _Folder) -> FolderContents:
+    document = _read_document(folder)
+    files = document.get("files")
+    if not isinstance(files, dict) or not set(files) <= set(NAMES):
+        raise damaged(folder.path, f"`files` may only name {', '.join(NAMES)}")
+    tensors, models = {}, {}
+    for name, entry in files.items():
+        try:
+            content = _read_checked(folder, name, entry)
+            if name in MODELS:
+                models[name] = content
+            else:
+                tensors[name.removesuffix(".safetensors")] = parse_tensors(content, name)
+        except InvalidInputError as error:
+            raise damaged(folder.path, str(error)) from error
+    return FolderContents(document=document, tensors=tensors, models=models)
 
 
 def _check_replaceable(folder: Path) -> None:
@@ -119,9 +249,10 @@ def _check_replaceable(folder: Path) -> None:
 def _listed_files(folder: Path) -> set[str]:
     """Return the files that the document of a saved explainer of any format lists."""
     try:
-        document = json.loads((folder / DOCUMENT).read_bytes())
+        with (folder / DOCUMENT).open("rb") as file:
+            document = json.loads(file.read(MAX_DOCUMENT_BYTES))
         return set(document["files"]) if document["kind"] == KIND else set()
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return set()
 
 
@@ -129,70 +260,79 @@ def _hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _read_document(folder: Path) -> dict[str, Any]:
+def _read_document(folder: _Folder) -> dict[str, Any]:
     """Return the JSON document, if its version is supported and its checksum is right."""
-    content = _read_bytes(folder, DOCUMENT, MAX_DOCUMENT_BYTES)
+    with folder.open(DOCUMENT) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > MAX_DOCUMENT_BYTES:
+            raise damaged(folder.path, f"{DOCUMENT} has {size} bytes, more than {MAX_DOCUMENT_BYTES}")
+        content = file.read(size)
     try:
+        check_json(content, DOCUMENT)
         document = json.loads(
             content, parse_constant=_parse_finite, parse_float=_parse_finite, object_pairs_hook=_unique_names
         )
     except (ValueError, RecursionError) as error:
-        raise damaged(folder, f"{DOCUMENT} is not valid JSON ({error})") from error
+        raise damaged(folder.path, f"{DOCUMENT} is not valid JSON ({error})") from error
     if not isinstance(document, dict) or document.get("kind") != KIND:
         raise ArtefactError(
-            f"`folder` must be the directory of a saved explainer; {folder / DOCUMENT} is something else."
+            f"`folder` must be the directory of a saved explainer; {folder.path / DOCUMENT} is something "
+            "else."
         )
     version = document.get("format")
     if type(version) is int and version != FORMAT:
         libraries = document.get("versions")
         writer = f" by plausiflow {libraries.get('plausiflow')}" if isinstance(libraries, dict) else ""
         raise ArtefactError(
-            f"The explainer in {folder} was saved in format {version}{writer}; this release reads format "
-            f"{FORMAT}. Fit the explainer again and save it, or install the release that saved it."
+            f"The explainer in {folder.path} was saved in format {version}{writer}; this release reads "
+            f"format {FORMAT}. Fit the explainer again and save it, or install the release that saved it."
         )
     stated = document.pop("checksum", None)
     if type(version) is not int or stated != _hash(to_json_bytes(document)):
-        raise damaged(folder, f"the checksum of {DOCUMENT} is wrong")
+        raise damaged(folder.path, f"the checksum of {DOCUMENT} is wrong")
     return document
 
 
-def _read_checked(folder: Path, name: str, entry: object) -> bytes:
-    """Return the bytes of a file that has the stated size and hash."""
+def _read_checked(folder: _Folder, name: str, entry: object) -> bytes:
+    """Return the bytes of a file that has the stated size and hash; it is hashed before it is held."""
     stated = entry if isinstance(entry, dict) else {}
     size = stated.get("bytes")
     if type(size) is not int or not 0 <= size <= MAX_FILE_BYTES:
-        raise damaged(folder, f"the size of {name} must be at most {MAX_FILE_BYTES} bytes")
-    content = _read_bytes(folder, name, size)
-    if len(content) != size or _hash(content) != stated.get("sha256"):
-        raise damaged(folder, f"{name} has changed")
-    return content
+        raise damaged(folder.path, f"the size of {name} must be at most {MAX_FILE_BYTES} bytes")
+    with folder.open(name) as file:
+        found = os.fstat(file.fileno()).st_size
+        if found > size:
+            raise damaged(folder.path, f"{name} has {found} bytes, more than {size}")
+        if found < size:
+            raise damaged(folder.path, f"{name} has changed")
+        held = _held_bytes(file.fileno(), size)
+        if size > 4 * held + _MAX_HOLES:
+            raise damaged(folder.path, f"{name} has holes: it holds {held} of its {size} bytes")
+        if name not in MODELS:
+            check_header(file, size, name)
+            file.seek(0)
+        digest = hashlib.sha256()
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+        if digest.hexdigest() != stated.get("sha256"):
+            raise damaged(folder.path, f"{name} has changed")
+        file.seek(0)
+        return file.read(size)
 
 
-def _read_bytes(folder: Path, name: str, max_bytes: int) -> bytes:
-    """Return the bytes of a regular file of limited size; links are not followed."""
+def _held_bytes(descriptor: int, size: int) -> int:
+    """Return how many bytes of a file are not in holes, which take memory but no space on disk."""
+    held = end = 0
     try:
-        descriptor = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        raise damaged(folder, f"{name} cannot be opened ({error.strerror})") from error
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise damaged(folder, f"{name} is not a regular file")
-        if status.st_size > max_bytes:
-            raise damaged(folder, f"{name} has {status.st_size} bytes, more than {max_bytes}")
-        with open(descriptor, "rb", closefd=False) as file:
-            return file.read(status.st_size)
+        for _ in range(_MAX_PARTS):
+            start = os.lseek(descriptor, end, os.SEEK_DATA)
+            end = os.lseek(descriptor, start, os.SEEK_HOLE)
+            held += end - start
+        return size
+    except OSError as error:  # there are no bytes after the last part, or the system does not tell
+        return held if error.errno == errno.ENXIO else size
     finally:
-        os.close(descriptor)
-
-
-def _parse_tensors(folder: Path, name: str, content: bytes) -> TensorDict:
-    if int.from_bytes(content[:8], "little") > min(MAX_HEADER_BYTES, len(content)):
-        raise damaged(folder, f"the header of {name} is too long")
-    try:
-        return {key: tensor.clone() for key, tensor in load(content).items()}
-    except (SafetensorError, ValueError, KeyError, RuntimeError, OverflowError) as error:
-        raise damaged(folder, f"{name} is not a safetensors file ({error})") from error
+        os.lseek(descriptor, 0, os.SEEK_SET)
 
 
 def _parse_finite(text: str) -> float:

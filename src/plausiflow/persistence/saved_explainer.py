@@ -7,10 +7,7 @@ too. Loaded parts must give the same outputs.
 
 from __future__ import annotations
 
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +20,15 @@ from plausiflow.core import Plausibility
 from plausiflow.densities import ClassLogProba, CrossFitEnsemble, Judges, Thresholded
 from plausiflow.errors import InvalidInputError, PlausiflowError
 from plausiflow.models import TableModel
-from plausiflow.persistence.document_checks import check_schema, check_sizes
-from plausiflow.persistence.files import ArtefactError, FolderContents, damaged, read_folder, write_folder
+from plausiflow.persistence.document_checks import check_finite, check_schema, check_sizes, check_width
+from plausiflow.persistence.files import (
+    VALUE_ERRORS,
+    FolderContents,
+    as_artefact_error,
+    damaged,
+    read_folder,
+    write_folder,
+)
 from plausiflow.persistence.states import (
     TensorDict,
     build,
@@ -38,11 +42,6 @@ from plausiflow.persistence.synthetic_rows import SyntheticRows, TrainingSummary
 from plausiflow.tables import Encoder, Schema, to_python
 
 _SURROGATE_TEMPERATURE, _TOLERANCE = 0.01, 1e-6
-_VALUE_ERRORS = (
-    LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError, AssertionError,
-    MemoryError, OSError, zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
-"""Errors that unexpected values in a file can raise."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -110,7 +109,7 @@ def save(folder: Path, parts: SavedExplainer) -> None:
         tensors["judges"] = get_state(parts.judges)
     if parts.training:
         tensors["training"] = parts.training
-    write_folder(folder, FolderContents(document=document, tensors=tensors, models=stored.files))
+    write_folder(folder, FolderContents(document=document, tensors=tensors, models=dict(stored.files)))
 
 
 def load(
@@ -136,28 +135,37 @@ def _restore_parts(
     density: object,
     class_log_proba: Callable[[TableModel], ClassLogProba],
 ) -> SavedExplainer:
+    """Restore the parts; the tensors and bytes of a part that is restored are dropped, to save memory."""
     document, tensors = contents.document, contents.tensors
     if density is not None and not has_user_class([document["plausibility"], document["judges"]]):
         raise InvalidInputError(
             "`density` must be None: this explainer has no density of a user's class. Its densities are "
             "stored with it."
         )
-    for name in ("plausibility", "judges"):
-        check_sizes(document[name], tensors.get(name, {}))
-    check_sizes(document["model"].get("settings"), tensors.get("network", {}))
     check_schema(document["schema"])
     encoder = Encoder(Schema.from_dict(document["schema"]), document["missing"])
+    check_width(encoder.layout.width, tensors)
+    for name in ("plausibility", "judges"):
+        check_sizes(document[name], tensors.get(name, {}), encoder.layout.width)
+        if not has_user_class(document[name]):
+            check_finite(name, tensors.get(name, {}))
+    check_sizes(document["model"].get("settings"), tensors.get("network", {}), encoder.layout.width)
+    for name in ("network", "surrogate"):
+        check_finite(name, tensors.get(name, {}))
+    check_finite("bank", {"deviations": tensors["bank"]["deviations"]})
     summary, saved_rows = TrainingSummary(**document["training"]), tensors["synthetic_rows"]
     rows = SyntheticRows.decode(encoder, saved_rows["x"], summary)
     stored = StoredModel(document=document["model"], tensors=tensors, files=contents.models)
     user_model, resolved = restore_model(stored, model, rows, saved_rows["outputs"])
+    contents.models.clear()
+    tensors.pop("network", None)
     plausibility = build(document["plausibility"], density)
     if document["settings"]["labels"] == "bayes" and isinstance(plausibility, CrossFitEnsemble):
         plausibility.outcome = class_log_proba(resolved)
     judges = build(document["judges"], density)
     if judges is not None:
-        _load_state(judges, tensors["judges"], density)
-    _load_state(plausibility, tensors["plausibility"], density)
+        _load_state(judges, tensors.pop("judges"), density)
+    _load_state(plausibility, tensors.pop("plausibility"), density)
     return SavedExplainer(
         settings=document["settings"],
         constraints=rules_from_dicts(document["rules"]),
@@ -185,30 +193,13 @@ def _learned_rules(entries: Sequence[Mapping[str, Any]]) -> list[LearnedRule]:
 def _load_state(fitted: Any, state: TensorDict, density: object) -> None:  # noqa: ANN401
     try:
         fitted.load_state(state)
-    except _VALUE_ERRORS as error:
+    except VALUE_ERRORS as error:
         if density is None or isinstance(error, PlausiflowError):
             raise
         raise InvalidInputError(
             f"`density.load_state` raised {type(error).__name__}: {error}. Pass a "
             f"{type(density).__name__} with the settings of the one that was saved."
         ) from error
-
-
-@contextmanager
-def as_artefact_error(folder: Path) -> Iterator[None]:
-    """Raise errors that values in a file cause as :class:`ArtefactError`."""
-    try:
-        yield
-    except PlausiflowError:
-        raise
-    except ImportError as error:
-        raise ArtefactError(
-            f"The explainer saved in {folder} needs a package that is not installed: {error}. Install it; "
-            "`versions` in explainer.json has the versions that were in use."
-        ) from error
-    except _VALUE_ERRORS as error:
-        text = " ".join(str(error).split())[:300]
-        raise damaged(folder, f"its parts do not fit ({type(error).__name__}: {text})") from error
 
 
 def _check(folder: Path, parts: SavedExplainer, contents: FolderContents) -> None:

@@ -118,7 +118,7 @@ def restore_model(
 
 def _read_back(stored: StoredEstimator) -> object:
     try:
-        return restore_estimator(stored)
+        return restore_estimator(stored, known=True)
     except (PlausiflowError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise NotStorableError(f"a stored copy cannot be read ({error})") from error
 

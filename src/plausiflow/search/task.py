@@ -12,6 +12,7 @@ from torch import Tensor
 from plausiflow.constraints import Allowance, repair_numbers
 from plausiflow.core import (
     CANDIDATES,
+    DEADLINE,
     ImprovingSolver,
     MovingColumns,
     Problem,
@@ -20,7 +21,6 @@ from plausiflow.core import (
     Solver,
     Targets,
     ValidityConstraint,
-    blocks,
     check_deadline,
 )
 from plausiflow.search.candidates import Candidates
@@ -41,9 +41,11 @@ MOST_CLAUSES = 4
 
 def _in_blocks(check: Callable[[Tensor, Tensor], Tensor], x: Tensor, rows: Tensor) -> Tensor:
     parts = [torch.zeros(0, dtype=torch.bool, device=x.device)]
-    for block in blocks(x, rows, size=CANDIDATES):
-        check_deadline()
-        parts.append(check(*block))
+    for some, chosen in zip(x.split(CANDIDATES), rows.split(CANDIDATES), strict=True):
+        if DEADLINE.get() is not None:
+            check_deadline()
+        if len(some):
+            parts.append(check(some, chosen))
     return torch.cat(parts)
 
 
@@ -198,8 +200,9 @@ class SearchTask:
     def constraint_values(self, x_cf: Tensor, rows: Tensor) -> Tensor:
         """Return validity, plausibility and linear rules, ``(p, 2 + m)``; at least zero if satisfied."""
         parts = []
-        for own, chosen in blocks(x_cf, rows, size=CANDIDATES):
-            check_deadline()
+        for own, chosen in zip(x_cf.split(CANDIDATES), rows.split(CANDIDATES), strict=True):
+            if DEADLINE.get() is not None:
+                check_deadline()
             values = [self.validity(own, self.targets, chosen), self.scores.score(own, chosen)]
             rules = self.allowance.clause_values(own, chosen) if self.allowance.clauses else own[:, :0]
             parts.append(torch.cat([torch.stack(values, 1), rules], 1))

@@ -14,7 +14,7 @@ from typing import Literal, Self
 import torch
 from torch import Tensor
 
-from plausiflow.core import Problem, Solution, Starts, check_deadline, l2_distance, penalised
+from plausiflow.core import DEADLINE, Problem, Solution, Starts, check_deadline, l2_distance, penalised
 from plausiflow.progress import progress_bar
 
 
@@ -56,7 +56,8 @@ class PenaltyAdam:
         path = []
         with progress_bar("Adam", self.steps) as advance:
             for step in range(self.steps if len(x) else 0):
-                check_deadline()
+                if DEADLINE.get() is not None:
+                    check_deadline()
                 if self.trace and step % self.trace == 0:
                     path.append(x_cf.detach().clone())
                 loss, cost, satisfied = self._loss(problem, x, x_cf)

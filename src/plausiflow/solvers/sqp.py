@@ -27,7 +27,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from plausiflow.core import Evaluation, Problem, Solution, Starts, check_deadline
+from plausiflow.core import DEADLINE, Evaluation, Problem, Solution, Starts, check_deadline
 from plausiflow.errors import InvalidInputError
 from plausiflow.progress import progress_bar
 from plausiflow.solvers.cuda_graphs import SearchBatch
@@ -186,7 +186,8 @@ class SQP:
                     path.append((path[-1] if path else start).index_copy(0, batch.state.rows, batch.state.x))
                 if len(batch.state.rows) == 0:
                     break
-                check_deadline()
+                if DEADLINE.get() is not None:
+                    check_deadline()
                 ended = batch.iterate()
                 if ended is not None:
                     best.take(ended)

@@ -25,6 +25,7 @@ _XGBOOST_IDENTITY = {"reg:squarederror", "reg:absoluteerror", "reg:pseudohuberer
 _LIGHTGBM_IDENTITY = {"regression", "regression_l1", "huber", "fair", "quantile", "mape"}
 _CATBOOST_IDENTITY = {"RMSE", "MAE", "MAPE", "Quantile", "Huber", "LogCosh", "Lq", "Expectile"}
 
+_LIGHTGBM_ROUNDS = 32
 _UNKNOWN_LINK = "predicts through a link that is not known here"
 _LEVEL_SETS = "splits categorical columns by sets of levels"
 
@@ -165,7 +166,9 @@ def _xgboost_tree(tree: dict[str, Any], output: int, weight: float) -> Tree:
 def read_lightgbm(model: Fitted) -> Forest:
     """Read an ``LGBMClassifier``, ``LGBMRegressor`` or ``Booster``, up to its best iteration."""
     _check_fitted(model)
-    dump = (model.booster_ if hasattr(model, "booster_") else model).dump_model()
+    booster = model.booster_ if hasattr(model, "booster_") else model
+    rounds = booster.best_iteration if booster.best_iteration > 0 else booster.current_iteration()
+    dump = booster.dump_model(num_iteration=1)
     objective, *settings = dump.get("objective", "unknown").split()
     options = dict(setting.partition(":")[::2] for setting in settings)
     identity = objective in _LIGHTGBM_IDENTITY and "sqrt" not in options
@@ -174,10 +177,13 @@ def read_lightgbm(model: Fitted) -> Forest:
     groups, shift = int(dump["num_tree_per_iteration"]), int(objective == "binary")
     factor = float(options.get("sigmoid", 1)) if shift else 1.0
     if dump.get("average_output"):
-        factor *= groups / max(1, len(dump["tree_info"]))
+        factor *= groups / max(1, rounds * groups)
     trees = [
         _lightgbm_tree(tree["tree_structure"], number % groups + shift, factor)
-        for number, tree in enumerate(dump["tree_info"])
+        for start in range(0, rounds, _LIGHTGBM_ROUNDS)  # a dump takes a kilobyte for each node
+        for number, tree in enumerate(
+            booster.dump_model(min(_LIGHTGBM_ROUNDS, rounds - start), start)["tree_info"]
+        )
     ]
     base = torch.zeros(groups + shift, dtype=torch.float64)
     return Forest.from_trees(trees, base, dump["max_feature_idx"] + 1, inclusive=True)
