@@ -70,7 +70,7 @@ def test_answers_on_cuda_equal_those_of_the_cpu(rows, linear, density, solver):
 
 def test_an_ensemble_on_cuda_gives_the_answers_of_the_cpu(rows, linear):
     x, y = rows
-    ensemble = CrossFitEnsemble(members=3, base=ConditionalFlow(training=BRIEF), workers=1).fit(x, y)
+    ensemble = CrossFitEnsemble(members=3, base=ConditionalFlow(training=BRIEF)).fit(x, y)
     here = PPCEF(classifier=linear, plausibility=ensemble, lower=0.0, upper=1.0).fit(x, y).explain(x[:50])
     there = on_cuda(rows, linear, ensemble).explain(x[:50].cuda())
     assert torch.equal(there.feasible.cpu(), here.feasible)

@@ -206,3 +206,14 @@ def test_the_value_of_a_clause_is_differentiable_in_the_numbers():
     x = ENCODER.encode(frame).x
     allowance = rules_for(Implies("job == 'nurse'", "rent <= 0.4 * income"), Linear("age >= 20")).for_rows(x)
     assert torch.autograd.gradcheck(allowance.clause_values, x.requires_grad_())
+
+
+def test_all_clauses_at_once_are_the_clauses_one_by_one():
+    before, after = people(200, 3), people(200, 4)
+    x, x_cf = ENCODER.encode(before).x, ENCODER.encode(after).x
+    relations = [Linear("rent <= 0.4 * income"), Equal("age", "children + 20", 3.0), Linear("gain + age > 9")]
+    allowance = rules_for(*RULES, *relations).for_rows(x, before)
+    rows = torch.arange(200).flip(0)
+    alone = [allowance.clause_value(j, x_cf, rows) for j in range(len(allowance.clauses))]
+    assert len(alone) >= len(relations) + 8
+    torch.testing.assert_close(allowance.clause_values(x_cf, rows), torch.stack(alone, dim=1))

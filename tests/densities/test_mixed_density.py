@@ -1,9 +1,7 @@
 """Densities of mixed tables are levels times numbers, alone and as members of an ensemble."""
 
 import itertools
-import json
-import threading
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,10 +9,8 @@ from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 
 from plausiflow.core.protocols import Density
-from plausiflow.core.training import Training
 from plausiflow.densities import ConditionalFlow, CrossFitEnsemble
-from plausiflow.densities import members as members_module
-from plausiflow.densities.members import build_member, member_settings, stack
+from plausiflow.densities.members import stack
 from plausiflow.densities.mixed import MixedDensity, StackedMixed
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
 from plausiflow.tables.layout import Block, Layout, Scale
@@ -217,66 +213,9 @@ def test_n_classes_covers_classes_that_the_rows_lack():
 # ---------------------------------------------------------------- members of an ensemble
 
 
-@pytest.mark.parametrize("kind", ["flow", "mixed"])
-def test_settings_survive_json_exactly(kind):
-    member = (
-        ConditionalFlow(hidden=(8, 4), given=(1,), training=Training(noise=(0.1, 0.0)), random_state=9)
-        if kind == "flow"
-        else replace(
-            MixedDensity.from_layout(LAYOUT, ["age"], random_state=7),
-            hidden=(5, 6),
-            training=Training(epochs=3),
-        )
-    )
-    settings = member_settings(member)
-    again = build_member(json.loads(json.dumps(settings)))
-    assert settings["kind"] == kind
-    assert type(again) is type(member)
-    assert asdict(again) == asdict(member)
-    assert repr(again) == repr(member)
-
-
-class Worker:
-    """A fake process that does the work of a worker in this process."""
-
-    lock = threading.Lock()  # training in this process uses its generator
-
-    def __init__(self, command, **_):
-        self.returncode = None
-
-    def communicate(self, task):
-        with self.lock:
-            threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
-            weights = members_module.train_member(task)
-            torch.set_num_threads(threads)
-            torch.set_default_dtype(dtype)
-        self.returncode = 0
-        return weights, b""
-
-    def poll(self):
-        return self.returncode
-
-
 def ensemble(**settings):
     base = brief(MixedDensity.from_layout(LAYOUT, ["age", "sex"]))
     return CrossFitEnsemble(members=2, base=base, random_state=1, **settings)
-
-
-def test_settings_and_weights_of_a_worker_are_complete(monkeypatch):
-    x, y = table()
-    here = ensemble(workers=1).fit(x, y)
-    monkeypatch.setattr(members_module.subprocess, "Popen", Worker)
-    elsewhere = ensemble(workers=2).fit(x, y)
-    assert equal_states(here.state(), elsewhere.state())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("precision", [torch.float32, torch.float64])
-def test_members_trained_in_worker_processes_equal_those_trained_here_bit_for_bit(precision):
-    x, y = table()
-    here, elsewhere = (ensemble(workers=workers).fit(x.to(precision), y) for workers in (1, 2))
-    assert equal_states(here.state(), elsewhere.state())
-    assert torch.equal(here.score(x, y), elsewhere.score(x, y))
 
 
 def test_an_ensemble_of_mixed_densities_scores_as_its_members_and_comes_back_from_its_state():

@@ -17,7 +17,7 @@ from plausiflow import Training, workers
 from plausiflow.densities import flows, mixed
 from plausiflow.densities.calibration import PlausibilityWarning
 from plausiflow.errors import DataNotFoundError, MissingExtraError
-from plausiflow.search import fit as fitting
+from plausiflow.search import learn as fitting
 from plausiflow.workers import Inline
 
 TABLE = """

@@ -18,6 +18,7 @@ from plausiflow.errors import InvalidInputError, PlausiflowError, ShapeError
 from plausiflow.models import black_box, surrogate
 from plausiflow.search import black_box as verified
 from plausiflow.search import fit as fitting
+from plausiflow.search import learn
 from plausiflow.search.evolution import Evolution
 
 SETTINGS = {"confidence": None, "judges": 0, "plausibility": 0.1, "max_extra_cost": 0.0}
@@ -30,7 +31,7 @@ def brief():
     """Densities and surrogates that learn for a moment only, and short searches."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mixed, "FLOW_TRAINING", Training(epochs=1, learning_rate=1e-2))
-        patch.setattr(fitting, "MEMBERS", 2)
+        patch.setattr(learn, "MEMBERS", 2)
         patch.setattr(black_box, "MIN_SURROGATE_ROWS", 2000)
         student = partial(surrogate.imitate_regressor, n_trees=25, n_leaves=15)
         patch.setattr(surrogate, "imitate_regressor", student)

@@ -13,6 +13,7 @@ from plausiflow.densities import mixed
 from plausiflow.models import black_box
 from plausiflow.search import black_box as verified
 from plausiflow.search import fit as search_fitting
+from plausiflow.search import learn
 from plausiflow.search.evolution import Evolution
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -24,7 +25,7 @@ DIALECT = Dialect()
 def shortened(patch):
     patch.setattr(mixed, "FLOW_TRAINING", Training(epochs=1, learning_rate=1e-2))
     patch.setattr(mixed, "LEVELS_TRAINING", Training(epochs=1, learning_rate=1e-2))
-    patch.setattr(search_fitting, "MEMBERS", 2)
+    patch.setattr(learn, "MEMBERS", 2)
     patch.setattr(black_box, "MIN_SURROGATE_ROWS", 1000)
     patch.setattr(verified, "ITERATIONS", 4)
     short = partial(verified.BlackBoxSearch, evolution=Evolution(rounds=1))

@@ -13,6 +13,7 @@ from plausiflow.densities import mixed
 from plausiflow.models import black_box, surrogate
 from plausiflow.search import black_box as verified
 from plausiflow.search import fit as fitting
+from plausiflow.search import learn
 from plausiflow.search.evolution import Evolution
 from saving import LEVELS, MODELS, NUMBERS, RULES, SETTINGS, outcomes
 
@@ -29,7 +30,7 @@ def brief():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mixed, "FLOW_TRAINING", Training(epochs=1, learning_rate=1e-2))
         patch.setattr(mixed, "LEVELS_TRAINING", Training(epochs=1, learning_rate=1e-2))
-        patch.setattr(fitting, "MEMBERS", 2)
+        patch.setattr(learn, "MEMBERS", 2)
         patch.setattr(black_box, "MIN_SURROGATE_ROWS", 1000)
         patch.setattr(
             surrogate, "imitate_classifier", partial(surrogate.imitate_classifier, n_trees=10, n_leaves=8)

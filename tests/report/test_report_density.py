@@ -10,12 +10,13 @@ import torch
 from scipy.stats import norm
 
 from plausiflow.core.training import Training
-from plausiflow.densities import ConditionalFlow, CrossFitEnsemble, levels, mixed
+from plausiflow.densities import ConditionalFlow, CrossFitEnsemble, OneCycle, levels, mixed
 from plausiflow.densities.calibration import PlausibilityWarning
 from plausiflow.densities.ensemble import split_by_class
 from plausiflow.densities.thresholds import class_percentiles
 from plausiflow.report import charts
-from plausiflow.search import fit as fitting
+from plausiflow.search import learn as fitting
+from plausiflow.search.effort import EFFORTS, Effort
 from reporting import PERCENTILES, Page
 
 
@@ -46,14 +47,14 @@ def brief():
         patch.setattr(mixed, "FLOW_TRAINING", Training(epochs=1, learning_rate=1e-2))
         patch.setattr(levels, "LEVELS_TRAINING", Training(epochs=1))
         patch.setattr(fitting, "MEMBERS", 2)
-        patch.setattr(fitting, "CALIBRATION_ROWS", 6)
+        patch.setitem(EFFORTS, "standard", Effort(OneCycle(epochs=1), 6))
         yield
 
 
 def test_an_ensemble_keeps_the_percentiles_of_rows_it_has_not_seen():
     x, y = torch.randn(161, 2), torch.arange(161) % 3 % 2
     base = ConditionalFlow(training=Training(epochs=1))
-    ensemble = CrossFitEnsemble(members=2, base=base, quantile=0.3, workers=1).fit(x, y)
+    ensemble = CrossFitEnsemble(members=2, base=base, quantile=0.3).fit(x, y)
     part = split_by_class(y, 2, ensemble.random_state)
     own = ensemble.member_scores(x, y)[part, torch.arange(161)].numpy()
     for k in (0, 1):

@@ -12,7 +12,7 @@ from plausiflow.constraints import Range
 from plausiflow.core.training import Training
 from plausiflow.densities import mixed
 from plausiflow.explainer import Explainer
-from plausiflow.search import fit as fitting
+from plausiflow.search import learn as fitting
 from plausiflow.service import ServiceSettings, batching
 from plausiflow_bench.serving.load import max_difference
 from searching import ORDERS

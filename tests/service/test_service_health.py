@@ -11,7 +11,7 @@ from plausiflow.core.training import Training
 from plausiflow.densities import mixed
 from plausiflow.errors import ModelError
 from plausiflow.explainer import Explainer
-from plausiflow.search import fit as fitting
+from plausiflow.search import learn as fitting
 from plausiflow.service import ServiceSettings, batching, health
 from plausiflow.service.health import MAX_FAILURES
 from plausiflow.service.logs import logging_to

@@ -183,11 +183,6 @@ def test_a_threshold_belongs_to_the_density_it_was_taken_under(rows, tmp_path):
     assert not store.fit(Thresholded(density=KDE().fit(x[:60], y[:60])), x, y).found
 
 
-def test_the_number_of_workers_does_not_make_another_ensemble(rows):
-    one, two = (get_settings(CrossFitEnsemble(base=FLOW, workers=workers)) for workers in (1, 2))
-    assert one == two
-
-
 def test_what_cannot_be_stored_is_refused_with_what_to_do(rows, tmp_path):
     with pytest.raises(InvalidInputError, match=r"must be made of .*LinearClassifier.*got a Store"):
         get_settings(Store(tmp_path))

@@ -12,7 +12,7 @@ from plausiflow.datasets import loans_table
 from plausiflow.densities import Judges
 from plausiflow.densities import mixed as density
 from plausiflow.errors import InvalidInputError
-from plausiflow.search import fit as fitting
+from plausiflow.search import learn as fitting
 from plausiflow_bench.tables import labels as study
 from scarce import BRIEF
 

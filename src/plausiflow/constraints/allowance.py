@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from plausiflow.constraints.clause_matrix import ClauseMatrix
 from plausiflow.constraints.encoded_clauses import EncodedClause
 from plausiflow.constraints.state_pairs import StatePairs
 from plausiflow.tables import Layout
@@ -34,6 +35,7 @@ class Allowance:
     offsets: Tensor  # the constants of their pieces for each row, (n, pieces)
     binding: Tensor  # which of them bind a row, (n, m); not those with a missing value
     pairs: StatePairs | None = None  # pairs of levels that may not occur together
+    matrices: dict[torch.device, ClauseMatrix] = field(default_factory=dict, repr=False)  # of the clauses
 
     @property
     def equalities(self) -> list[int]:
@@ -46,8 +48,17 @@ class Allowance:
         ``x_cf`` are points, shape ``(k, width)``; ``rows`` are their rows, shape ``(k,)``, or None if there
         is one point for each row. The values are of the order of one, shape ``(k, m)``; the graph is kept.
         """
-        columns = [self.clause_value(j, x_cf, rows) for j in range(len(self.clauses))]
-        return torch.stack(columns, dim=1) if columns else x_cf.new_zeros(len(x_cf), 0)
+        if not self.clauses:
+            return x_cf.new_zeros(len(x_cf), 0)
+        tensors = self.x, self.offsets, self.binding
+        own, offsets, binding = tensors if rows is None else (tensor[rows] for tensor in tensors)
+        return torch.where(binding, self._matrix(x_cf.device).values(x_cf, own, offsets), 1.0)
+
+    def _matrix(self, device: torch.device) -> ClauseMatrix:
+        """Return all clauses as matrices; built once, and shared by the allowances of the same clauses."""
+        if device not in self.matrices:
+            self.matrices[device] = ClauseMatrix(self.clauses, self.x.shape[1], device)
+        return self.matrices[device]
 
     def clause_value(self, j: int, x_cf: Tensor, rows: Tensor | None = None) -> Tensor:
         """Return the value of one clause, shape ``(k,)``; arguments as for :meth:`clause_values`."""
@@ -76,8 +87,8 @@ class Allowance:
         inside = (((x_cf >= own.lower) & (x_cf <= own.upper)) | ~free).all(dim=1)
         for j, block in enumerate(self.layout.with_levels):
             inside &= own.levels[:, block.level_slice].gather(1, codes[:, j : j + 1])[:, 0]
-        for j in range(len(self.clauses)):
-            inside &= own.clause_value(j, x_cf) >= -8 * torch.finfo(x_cf.dtype).eps
+        if self.clauses:
+            inside &= (own.clause_values(x_cf) >= -8 * torch.finfo(x_cf.dtype).eps).all(dim=1)
         if self.pairs is not None:
             inside &= ~self.pairs.broken(codes, self.layout.codes(own.x))
         if max_changes and self.max_changes is not None:

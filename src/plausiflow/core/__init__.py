@@ -60,7 +60,15 @@ from plausiflow.core.protocols import (
     Regressor,
     RowScores,
 )
-from plausiflow.core.training import Training, check_classes, check_query, check_rows, local_seed, train
+from plausiflow.core.threads import suitable_threads
+from plausiflow.core.training import (
+    Training,
+    check_classes,
+    check_query,
+    check_rows,
+    local_seed,
+    train,
+)
 from plausiflow.core.verification import Verification, verify, verify_counterfactuals
 
 __all__ = [
@@ -73,6 +81,7 @@ __all__ = [
     "check_rows", "concatenate", "cross_entropy", "deadline", "evaluate", "l1_distance", "l2_distance",
     "local_seed", "multiclass_validity_hinge", "negative_log_likelihood", "penalised",
     "plausibility_constraint", "plausibility_hinge", "plausibility_value", "predict", "predict_proba",
-    "published_logit_hinge", "real_rows", "rows_per_search", "search_device", "table_rows_per_search",
-    "train", "validity_hinge", "validity_value", "value_and_grad", "verify", "verify_counterfactuals",
+    "published_logit_hinge", "real_rows", "rows_per_search", "search_device", "suitable_threads",
+    "table_rows_per_search", "train", "validity_hinge", "validity_value", "value_and_grad", "verify",
+    "verify_counterfactuals",
 ]  # fmt: skip

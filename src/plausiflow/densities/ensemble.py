@@ -34,6 +34,7 @@ from plausiflow.densities.context import ContextThreshold
 from plausiflow.densities.flows import ConditionalFlow
 from plausiflow.densities.members import Member, copy_with_seed, stack, train_members
 from plausiflow.densities.mixed import StackedMixed
+from plausiflow.densities.one_cycle import OneCycle
 from plausiflow.densities.row_scores import PlainRowScores
 from plausiflow.densities.stacked import StackedMAF
 from plausiflow.densities.thresholds import class_percentiles, held_out_thresholds, weighted_quantile
@@ -52,7 +53,7 @@ class CrossFitEnsemble:
             rule gives that of a class, and rows are weighted by their probabilities instead of labelled.
         quantile: Which quantile of the held-out log-densities of a class is its threshold.
         aggregation: ``mean`` or ``min`` over members.
-        workers: Number of processes that train members; by default one per core if the data is large.
+        training: Settings of the training of all members.
         random_state: Seed of the split and of the members.
         held_out_: Percentiles of the scores of each class, without the margin, of each row by the member that
             was not trained on it, shape ``(k, 101)``.
@@ -64,7 +65,7 @@ class CrossFitEnsemble:
     outcome: ClassLogProba | None = field(default=None, repr=False)
     quantile: float = 0.5
     aggregation: Literal["mean", "min"] = "mean"
-    workers: int | None = None
+    training: OneCycle = field(default_factory=OneCycle, repr=False)
     random_state: int = 0
 
     flows_: list[Member] = field(init=False, default_factory=list, repr=False)
@@ -93,12 +94,20 @@ class CrossFitEnsemble:
         With an ``outcome``, the classes only serve to split the rows evenly.
         """
         check_rows(x, y, n_classes=n_classes)
+        flows, used = self.untrained(y)
+        count = 1 if self.outcome is not None else n_classes or int(y.max()) + 1
+        train_members(flows, x, self.member_classes(y), used, count, self.training)
+        return self.adopt_members(flows, x, y, count)
+
+    def untrained(self, y: Tensor) -> tuple[list[Member], Tensor]:
+        """Return members that are not trained, and their training rows as a mask of shape ``(M, n)``."""
         part = split_by_class(y, self.members, self.random_state)
-        flows, count = self._untrained(), 1 if self.outcome is not None else n_classes or int(y.max()) + 1
-        used = part != torch.arange(self.members, device=part.device)[:, None]
-        train_members(flows, x, self.member_classes(y), used, count, self.workers)
+        return self._untrained(), part != torch.arange(self.members, device=part.device)[:, None]
+
+    def adopt_members(self, flows: list[Member], x: Tensor, y: Tensor, n_classes: int) -> Self:
+        """Use trained members, and compute their thresholds; the rows are those of the fit."""
         self._adopt(flows)
-        self.thresholds_ = torch.zeros(self.members, count)
+        self.thresholds_ = torch.zeros(self.members, n_classes)
         if self.rule_ is not None:
             self.rule_.fit(x.double())
         return self.set_quantile(self.quantile, x, y)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 import torch.nn.functional as F
@@ -80,7 +80,7 @@ class ConditionalFlow:
 
     n_features_: int = field(init=False, default=0, repr=False)
     n_classes_: int = field(init=False, default=0, repr=False)
-    _frozen: Frozen[_Flow] | None = field(init=False, default=None, repr=False)
+    _frozen: Frozen[FlowNetwork] | None = field(init=False, default=None, repr=False)
     _fast: Frozen[StackedMAF] | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -93,12 +93,7 @@ class ConditionalFlow:
         """Learn the density of rows ``x`` given their classes ``y`` by maximum likelihood. [PPCEF Eq. 11]"""
         check_rows(x, y, n_classes=n_classes)
         n_features, n_classes = x.shape[1], n_classes or int(y.max()) + 1
-        if len({*self.given} & {*range(n_features)}) < len(self.given) or len(self.given) == n_features:
-            raise InvalidInputError(
-                f"`given` must name different columns below {n_features} and leave at least one to model; "
-                f"got {self.given}."
-            )
-        flow = self._build(n_features, n_classes).to(x)
+        flow = self.build_network(n_features, n_classes).to(x)
         train(
             flow,
             lambda rows, classes: negative_log_likelihood(flow(rows, classes)),
@@ -109,7 +104,7 @@ class ConditionalFlow:
             label=f"Training {self.architecture.upper()}",
             prepare=lambda rows, _: flow.standardise(rows[:, flow.modelled], self.sd_floor),
         )
-        return self._adopt(flow, n_features, n_classes)
+        return self.adopt_network(flow, n_features, n_classes)
 
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
         r"""Return :math:`\log p(x | y)`, shape ``(n,)``; follows the dtype and device of ``x``."""
@@ -166,7 +161,7 @@ class ConditionalFlow:
             return values
         return flow.decode(values, y) if inverse else flow.encode(values, y)
 
-    def frozen(self, like: Tensor) -> _Flow:
+    def frozen(self, like: Tensor) -> FlowNetwork:
         """Return the trained module, frozen, in the dtype and on the device of ``like``."""
         return self._fitted()(like)
 
@@ -179,7 +174,7 @@ class ConditionalFlow:
     def load_state(self, state: dict[str, Tensor]) -> Self:
         """Restore what :meth:`state` returned, in a flow with the same settings."""
         n_features, n_classes = state["shape"].tolist()
-        flow = self._build(n_features, n_classes)
+        flow = self.build_network(n_features, n_classes)
         weights = {k.removeprefix("flow."): v for k, v in state.items() if k.startswith("flow.")}
         expected = {k: v.shape for k, v in flow.state_dict().items()}
         if {k: v.shape for k, v in weights.items()} != expected:
@@ -188,14 +183,20 @@ class ConditionalFlow:
                 "or shapes. Load it into a flow with the same architecture, transforms and hidden widths."
             )
         flow.to(weights["mean"]).load_state_dict(weights)
-        return self._adopt(flow, n_features, n_classes)
+        return self.adopt_network(flow, n_features, n_classes)
 
-    def _build(self, n_features: int, n_classes: int) -> _Flow:
+    def build_network(self, n_features: int, n_classes: int) -> FlowNetwork:
+        """Return an untrained network for rows with so many columns and classes."""
+        if len({*self.given} & {*range(n_features)}) < len(self.given) or len(self.given) == n_features:
+            raise InvalidInputError(
+                f"`given` must name different columns below {n_features} and leave at least one to model; "
+                f"got {self.given}."
+            )
         with local_seed(self.random_state, torch.device("cpu")):
             modelled = [column for column in range(n_features) if column not in self.given]
             n_context = n_classes + len(self.given)
             layers = self._build_layers(len(modelled), n_context)
-            return _Flow(layers, modelled, list(self.given), n_classes).float()
+            return FlowNetwork(layers, modelled, list(self.given), n_classes).float()
 
     def _build_layers(self, d: int, n_context: int) -> list[nn.Module]:
         network = {"hidden_features": self.hidden, "activation": nn.Tanh}
@@ -221,12 +222,13 @@ class ConditionalFlow:
         # Additive couplings preserve volume; one elementwise affine map gives each class its scales.
         return [ElementWiseTransform(d, n_context, **affine, **network), *couplings]
 
-    def _adopt(self, flow: _Flow, n_features: int, n_classes: int) -> Self:
+    def adopt_network(self, flow: FlowNetwork, n_features: int, n_classes: int) -> Self:
+        """Use a trained network."""
         self.n_features_, self.n_classes_ = n_features, n_classes
         self._frozen, self._fast = Frozen(flow, finish=_merge_masks), None
         return self
 
-    def _fitted(self) -> Frozen[_Flow]:
+    def _fitted(self) -> Frozen[FlowNetwork]:
         if self._frozen is None:
             raise NotFittedError(
                 "This flow has not been fitted. Call `fit(x, y)` first, or `load_state(state)`."
@@ -234,7 +236,7 @@ class ConditionalFlow:
         return self._frozen
 
 
-class _Flow(nn.Module):
+class FlowNetwork(nn.Module):
     """A standardising affine map and zuko's layers; one-hot class and given columns are the context."""
 
     mean: Tensor
@@ -253,15 +255,24 @@ class _Flow(nn.Module):
         self.register_buffer("mean", torch.zeros(n_features))
         self.register_buffer("sd", torch.ones(n_features))
 
-    def standardise(self, x: Tensor, floor: float) -> None:
+    def standardise(self, x: Tensor, floor: float, noise: Tensor | None = None) -> None:
+        """Centre and scale inputs by training rows with some noise; ``floor`` is for constant columns."""
+        variance = x.var(dim=0, unbiased=False) + floor**2
         self.mean.copy_(x.mean(dim=0))
-        self.sd.copy_((x.var(dim=0, unbiased=False) + floor**2).sqrt())
+        self.sd.copy_((variance if noise is None else variance + noise.square().mean(dim=0)).sqrt())
+
+    def linear_layers(self) -> list[list[Any]]:
+        """Return the layers of the network of each transform; those of a single number have no mask."""
+        networks = [transform.hyper for transform in self.flow.transform.transforms]
+        return [[layer for layer in network if hasattr(layer, "weight")] for network in networks]
 
     def encode(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the latents of rows."""
         z: Tensor = self._transform(x, y)((x - self.mean) / self.sd)
         return z
 
     def decode(self, z: Tensor, y: Tensor) -> Tensor:
+        """Return the rows of latents."""
         x: Tensor = self._transform(z, y).inv(z)
         return self.mean + self.sd * x
 
@@ -270,6 +281,7 @@ class _Flow(nn.Module):
         return transform
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the log-densities of rows."""
         context = F.one_hot(y, self.n_classes).to(x)
         if self.given:
             x, context = x[:, self.modelled], torch.cat([context, x[:, self.given]], dim=1)
@@ -277,7 +289,7 @@ class _Flow(nn.Module):
         return log_prob - self.sd.log().sum()
 
 
-def _merge_masks(flow: _Flow) -> None:
+def _merge_masks(flow: FlowNetwork) -> None:
     """Multiply the masks into the weights of a frozen copy, once instead of in every call."""
     for module in list(flow.modules()):
         for name, child in list(module.named_children()):

@@ -20,6 +20,7 @@ from plausiflow.core import blocks, check_rows
 from plausiflow.densities.context import ContextThreshold
 from plausiflow.densities.flows import ConditionalFlow
 from plausiflow.densities.members import Member, copy_with_seed, train_members
+from plausiflow.densities.one_cycle import OneCycle
 from plausiflow.densities.thresholds import lower_quantile
 from plausiflow.errors import InvalidInputError, NotFittedError
 
@@ -37,6 +38,7 @@ class Judges:
         quantile: Which quantile of a class's held-out log-densities a row must reach.
         base: The flow or mixed density whose settings the judges have, except for the seed.
         context: The part of the thresholds that depends on immutable features, for all judges, or None.
+        training: Settings of the training of all judges.
         random_state: Seed of the first judge; the others count up. It differs from those of flows that guide
             a search.
         log_delta_: The thresholds :math:`\log\delta_j(y)`, shape ``(count, k)``.
@@ -53,6 +55,7 @@ class Judges:
     quantile: float = 0.5
     base: Member = field(default_factory=ConditionalFlow)
     context: ContextThreshold | None = None
+    training: OneCycle = field(default_factory=OneCycle, repr=False)
     random_state: int = 777_000
     log_delta_: Tensor | None = field(init=False, default=None, repr=False)
     flows_: list[Member] = field(init=False, default_factory=list, repr=False)
@@ -74,12 +77,19 @@ class Judges:
         """
         check_rows(x, y, n_classes=n_classes)
         n_classes = n_classes or int(y.max()) + 1
-        rows = [split_by_class_share(y, HELD_OUT, self.random_state + j) for j in range(self.count)]
+        flows, used = self.untrained(y)
+        train_members(flows, x, y, used, n_classes, self.training, label="Training judges")
+        return self.adopt_members(flows, x, y, n_classes)
+
+    def untrained(self, y: Tensor) -> tuple[list[Member], Tensor]:
+        """Return judges that are not trained, and their training rows as a mask of shape ``(count, n)``."""
         used = torch.zeros(self.count, len(y), dtype=torch.bool, device=y.device)
-        for j, (_, kept) in enumerate(rows):
-            used[j, kept] = True
-        flows = self._untrained()
-        train_members(flows, x, y, used, n_classes, label="Training judges")
+        for j in range(self.count):
+            used[j, split_by_class_share(y, HELD_OUT, self.random_state + j)[1]] = True
+        return self._untrained(), used
+
+    def adopt_members(self, flows: list[Member], x: Tensor, y: Tensor, n_classes: int) -> Self:
+        """Use trained judges, and compute their thresholds; the rows are those of the fit."""
         self.flows_ = flows
         return self.set_quantile(self.quantile, x, y, n_classes=n_classes)
 

@@ -64,7 +64,7 @@ class ConditionalLevels:
         """Learn the probabilities of blocks of ``x`` given the ``given`` columns and the classes ``y``."""
         check_rows(x, y, n_classes=n_classes)
         n_classes = n_classes or int(y.max()) + 1
-        network = self._build(n_classes).to(x)
+        network = self.build_network(n_classes).to(x)
         train(
             network,
             lambda rows, classes: negative_log_likelihood(network(rows, classes)),
@@ -74,7 +74,7 @@ class ConditionalLevels:
             random_state=self.random_state,
             label="Training the network of categories",
         )
-        return self._adopt(network, x.shape[1], n_classes)
+        return self.adopt_network(network, x.shape[1], n_classes)
 
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the log-probability of each row's levels, shape ``(n,)``; keeps the graph."""
@@ -96,7 +96,7 @@ class ConditionalLevels:
     def load_state(self, state: dict[str, Tensor]) -> Self:
         """Restore what :meth:`state` returned, in an object with the same settings."""
         n_features, n_classes = state["shape"].tolist()
-        network = self._build(n_classes)
+        network = self.build_network(n_classes)
         weights = {k.removeprefix("net."): v for k, v in state.items() if k.startswith("net.")}
         if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in network.state_dict().items()}:
             raise InvalidInputError(
@@ -104,16 +104,18 @@ class ConditionalLevels:
                 "tensors have other names or shapes. Load it into an object with the same settings."
             )
         network.to(weights["first.weight"]).load_state_dict(weights)
-        return self._adopt(network, n_features, n_classes)
+        return self.adopt_network(network, n_features, n_classes)
 
-    def _build(self, n_classes: int) -> LevelsNetwork:
+    def build_network(self, n_classes: int) -> LevelsNetwork:
+        """Return an untrained network for so many classes."""
         with local_seed(self.random_state, torch.device("cpu")):
             network = LevelsNetwork(
                 self.groups, list(self.given), n_classes, self.hidden, self.dropout, self.offsets
             )
             return network.float()
 
-    def _adopt(self, network: LevelsNetwork, n_features: int, n_classes: int) -> Self:
+    def adopt_network(self, network: LevelsNetwork, n_features: int, n_classes: int) -> Self:
+        """Use a trained network."""
         self.n_features_, self.n_classes_ = n_features, n_classes
         self._frozen = Frozen(network)
         return self

@@ -28,7 +28,9 @@ from torch import Tensor, nn
 from plausiflow.core import Training, check_query, check_rows
 from plausiflow.densities.flows import FLOW_TRAINING, ConditionalFlow
 from plausiflow.densities.levels import LEVELS_TRAINING, ConditionalLevels, StackedLevels
+from plausiflow.densities.one_cycle import OneCycle
 from plausiflow.densities.stacked import StackedMAF
+from plausiflow.densities.stacked_training import fit_flows, fit_levels
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
 from plausiflow.tables import Layout
 
@@ -101,20 +103,24 @@ class MixedDensity:
     def fit(self, x: Tensor, y: Tensor, *, n_classes: int | None = None) -> Self:
         """Learn both factors from encoded rows ``(n, width)`` and their classes ``(n,)``."""
         check_rows(x, y, n_classes=n_classes)
-        if x.shape[1] != self.width:
-            raise ShapeError(
-                f"`x` must have shape (n, {self.width}), rows as encoded by the layout of this density; got "
-                f"{tuple(x.shape)}. Encode the table with the encoder that made the layout."
-            )
+        self.check_width(x)
         n_classes = n_classes or int(y.max()) + 1
         batch = SMALL_BATCH if len(x) < FEW_ROWS else self.training.batch_size
-        self.levels_, self.flow_ = self._build_levels(batch), self._build_flow(batch)
+        self.levels_, self.flow_ = self.build_levels(batch), self.build_flow(batch)
         if self.levels_ is not None:
             self.levels_.fit(x, y, n_classes=n_classes)
         if self.flow_ is not None:
             self.flow_.fit(self._blurred(x), y, n_classes=n_classes)
         self.n_features_, self.n_classes_ = x.shape[1], n_classes
         return self
+
+    def check_width(self, x: Tensor) -> None:
+        """Raise unless rows are encoded by the layout of this density."""
+        if x.shape[1] != self.width:
+            raise ShapeError(
+                f"`x` must have shape (n, {self.width}), rows as encoded by the layout of this density; got "
+                f"{tuple(x.shape)}. Encode the table with the encoder that made the layout."
+            )
 
     def _blurred(self, x: Tensor) -> Tensor:
         """Return rows with a Gaussian about the pin instead of each pinned number."""
@@ -155,7 +161,7 @@ class MixedDensity:
 
     def load_state(self, state: dict[str, Tensor]) -> Self:
         """Restore what :meth:`state` returned, in a density with the same settings."""
-        levels, flow = self._build_levels(SMALL_BATCH), self._build_flow(SMALL_BATCH)
+        levels, flow = self.build_levels(), self.build_flow()
         parts = {k: part for k, part in (("levels", levels), ("numbers", flow)) if part is not None}
         n_features, n_classes = state["shape"].tolist()
         if n_features != self.width or {k.split(".", 1)[0] for k in state} != {"shape", *parts}:
@@ -176,10 +182,12 @@ class MixedDensity:
                 "This density has not been fitted. Call `fit(x, y)` first, or `load_state(state)`."
             )
 
-    def _build_levels(self, batch: int) -> ConditionalLevels | None:
+    def build_levels(self, batch: int | None = None) -> ConditionalLevels | None:
+        """Return the untrained first factor, or None without categories."""
         if not self.groups:
             return None
-        training = replace(self.levels_training, batch_size=batch)
+        training = self.levels_training
+        training = training if batch is None else replace(training, batch_size=batch)
         return ConditionalLevels(
             groups=self.groups,
             given=self.given,
@@ -188,13 +196,14 @@ class MixedDensity:
             random_state=self.random_state,
         )
 
-    def _build_flow(self, batch: int) -> ConditionalFlow | None:
+    def build_flow(self, batch: int | None = None) -> ConditionalFlow | None:
+        """Return the untrained second factor, or None without numbers."""
         if not self.numbers:
             return None
         noise = dict(zip(self.numbers, self.noise, strict=True)) if self.noise else {}
         given = tuple(column for column in range(self.width) if column not in self.numbers)
         all_noise = tuple(noise.get(column, 0.0) for column in range(self.width))
-        training = replace(self.training, batch_size=batch, noise=all_noise)
+        training = replace(self.training, batch_size=batch or self.training.batch_size, noise=all_noise)
         return ConditionalFlow(
             transforms=self.transforms,
             hidden=self.hidden,
@@ -202,6 +211,39 @@ class MixedDensity:
             training=training,
             random_state=self.random_state + 1,
         )
+
+
+def fit_mixed(
+    members: Sequence[MixedDensity],
+    x: Tensor,
+    y: Tensor,
+    used: Tensor,
+    n_classes: int,
+    settings: OneCycle,
+    label: str,
+) -> None:
+    """Fit densities with the same settings, in place, on their own rows, given as a mask ``(M, n)``."""
+    first = members[0]
+    first.check_width(x)
+    levels = [member.build_levels() for member in members]
+    flows = [member.build_flow() for member in members]
+    if first.groups:
+        fit_levels([own for own in levels if own is not None], x, y, used, n_classes, settings, label)
+
+    # A number has one pin at a time.
+    pins, pulls = [column for _, column in first.pinned], x.new_zeros(len(first.pinned), x.shape[1])
+    for place, (number, _) in enumerate(first.pinned):
+        pulls[place, number] = PINNED
+
+    def blur(rows: Tensor) -> Tensor:
+        return (rows[..., pins] @ pulls).clamp_max_(PINNED)
+
+    if first.numbers:
+        own = [flow for flow in flows if flow is not None]
+        fit_flows(own, x, y, used, n_classes, settings, label, blur if first.pinned else None)
+    for member, own_levels, own_flow in zip(members, levels, flows, strict=True):
+        member.levels_, member.flow_ = own_levels, own_flow
+        member.n_features_, member.n_classes_ = x.shape[1], n_classes
 
 
 class StackedMixed(nn.Module):

@@ -18,11 +18,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from plausiflow.constraints import CompiledRules, LearnedRules, LockedFeatures, Rule, learn_rules
-from plausiflow.core import Context, Density, Plausibility, Solver, TargetCriterion
+from plausiflow.core import Context, Density, Plausibility, Solver, TargetCriterion, suitable_threads
 from plausiflow.densities import Judges
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.explainer.saving import load_explainer, save_explainer
-from plausiflow.explainer.settings import FittedWith, current_settings, refresh
+from plausiflow.explainer.settings import FittedWith, current_settings, fit_settings, refresh
 from plausiflow.explainer.switching import switch_off, switch_on
 from plausiflow.explanations import (
     Explanations,
@@ -48,8 +48,8 @@ from plausiflow.report import explainer_table, explainer_text
 from plausiflow.search import (
     CostModel,
     Distance,
+    EffortName,
     Engine,
-    FitSettings,
     MakeMethod,
     ReadRows,
     SearchContext,
@@ -59,6 +59,7 @@ from plausiflow.search import (
     TrainingRows,
     absolute_deviations,
     build_engine,
+    check_effort,
     check_settings,
     feature_weights,
     learn_plausibility,
@@ -173,14 +174,19 @@ class Explainer:
         """Return what the columns of a table are, with the settings of this explainer."""
         return Schema.infer(x, kinds=self.kinds, orders=self.orders, special=self.special, steps=self.steps)
 
-    def fit(self, x: pd.DataFrame, y: Sequence[Any] | pd.Series | None = None) -> Self:
+    @suitable_threads()
+    def fit(
+        self, x: pd.DataFrame, y: Sequence[Any] | pd.Series | None = None, *, effort: EffortName = "standard"
+    ) -> Self:
         """Learn from a table and the outcomes of its rows.
 
         Args:
             x: Training rows.
             y: Their outcomes; only ``labels="given"`` needs one for every row. A Series is paired with the
                 rows by its index, anything else by position.
+            effort: ``"quick"`` takes about a third of the time, ``"thorough"`` three times as long.
         """
+        check_effort(effort)
         schema = self.infer_schema(x)
         encoder = Encoder(schema, self.missing)
         rules = CompiledRules(self.constraints, schema, encoder.layout)
@@ -212,7 +218,7 @@ class Explainer:
             n_classes=criterion.n_bins or len(model.labels),
             log_proba=log_proba_of(model) if self.labels == "bayes" else None,
         )
-        settings = self._settings
+        settings = fit_settings(self, effort)
         plausibility, judges = learn_plausibility(rows, rules=rules, encoder=encoder, settings=settings)
         context = SearchContext(rules, encoder, model, criterion, plausibility, cost_model, settings)
         self.engine_ = build_engine(rows, context)
@@ -223,12 +229,6 @@ class Explainer:
         self.training_summary_ = TrainingSummary.from_table(x, encoder, encoded, classes)
         self.outcome_ = str(y.name) if isinstance(y, pd.Series) and y.name is not None else "outcome"
         return self
-
-    @property
-    def _settings(self) -> FitSettings:
-        """What a fit needs to know."""
-        names = [f.name for f in fields(FitSettings)]
-        return FitSettings(**{name: getattr(self, name) for name in names})
 
     def explain(
         self,
@@ -264,7 +264,7 @@ class Explainer:
             device: Device of the search; ``auto`` is CUDA for many rows of a model with gradients.
         """
         encoder, model, engine = self._fitted()
-        with count_model_calls() as counted:
+        with suitable_threads(rows), count_model_calls() as counted:
             request, choices, read = prepare_request(
                 encoder,
                 model,

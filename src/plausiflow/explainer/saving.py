@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from plausiflow.constraints import CompiledRules, LearnedRules
 from plausiflow.core import Solver, TargetCriterion
-from plausiflow.explainer.settings import FittedWith, current_settings
+from plausiflow.explainer.settings import FittedWith, current_settings, fit_settings
 from plausiflow.explanations import metrics_context
 from plausiflow.persistence import SavedExplainer, as_artefact_error, load, save
 from plausiflow.search import (
@@ -105,7 +105,7 @@ def load_explainer(
             made.criterion_,
             parts.plausibility,
             cost_model,
-            made._settings,
+            fit_settings(made),
         )
         training = (parts.training["x"], parts.training["y"]) if parts.training else None
         made.engine_ = restore_engine(parts.bank, context, training)

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from plausiflow.densities import CrossFitEnsemble, Judges, PlausibilityWarning
 from plausiflow.errors import InvalidInputError
-from plausiflow.search import SearchContext, TrainingRows, build_engine, check_settings, feature_weights
+from plausiflow.search import (
+    EffortName,
+    FitSettings,
+    SearchContext,
+    TrainingRows,
+    build_engine,
+    check_settings,
+    feature_weights,
+)
 
 if TYPE_CHECKING:
     from plausiflow.explainer.explainer import Explainer
@@ -43,6 +51,12 @@ def current_settings(explainer: Explainer) -> dict[str, Any]:
     """Return a copy of the settings."""
     values = {f.name: getattr(explainer, f.name) for f in fields(explainer) if f.init}
     return {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+
+
+def fit_settings(explainer: Explainer, effort: EffortName = "standard") -> FitSettings:
+    """Return what a fit of an explainer needs to know."""
+    names = [f.name for f in fields(FitSettings) if f.name != "effort"]
+    return FitSettings(effort=effort, **{name: getattr(explainer, name) for name in names})
 
 
 def refresh(explainer: Explainer) -> None:
@@ -73,7 +87,10 @@ def refresh(explainer: Explainer) -> None:
     weights = feature_weights(settings["weights"], layout)
     cost_model = replace(known.context.cost_model, weights=weights, distance=settings["distance"])
     context = replace(
-        known.context, plausibility=plausibility, cost_model=cost_model, settings=explainer._settings
+        known.context,
+        plausibility=plausibility,
+        cost_model=cost_model,
+        settings=fit_settings(explainer, known.context.settings.effort),
     )
     if explainer.engine_ is not None:  # learned rules may have been switched off
         context = replace(context, rules=explainer.engine_.rules)

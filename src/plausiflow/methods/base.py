@@ -23,6 +23,7 @@ from plausiflow.core import (
     Solution,
     concatenate,
     rows_per_search,
+    suitable_threads,
     verify_counterfactuals,
 )
 from plausiflow.errors import InvalidInputError, ShapeError
@@ -82,7 +83,8 @@ class Method(ABC):
         _check_table(x)
         parts: list[Counterfactuals] = []
         start, size = 0, self.chunk_size or rows_per_search(x)
-        with progress_bar(f"{self.label}: explaining rows", len(x), show=len(x) > size) as advance:
+        bar = progress_bar(f"{self.label}: explaining rows", len(x), show=len(x) > size)
+        with suitable_threads(x), bar as advance:
             while start < len(x) or not parts:
                 some = slice(start, start + size)
                 try:

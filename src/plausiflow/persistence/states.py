@@ -27,6 +27,7 @@ from plausiflow.densities import (
     CrossFitEnsemble,
     Judges,
     MixedDensity,
+    OneCycle,
     Thresholded,
 )
 from plausiflow.errors import InvalidInputError
@@ -38,12 +39,11 @@ KNOWN_CLASSES: Mapping[str, type[Any]] = {
     known.__name__: known
     for known in (
         LinearClassifier, MLPClassifier, NODE, ConditionalFlow, MixedDensity, KDE, GMM, Thresholded,
-        CrossFitEnsemble, ContextThreshold, Judges, Training,
+        CrossFitEnsemble, ContextThreshold, Judges, OneCycle, Training,
     )
 }  # fmt: skip
 USER_CLASS = "user"
 """The ``kind`` of an object whose class is not in ``KNOWN_CLASSES``."""
-_NOT_STORED = {"workers"}
 _LIBRARIES = (
     "plausiflow", "torch", "numpy", "pandas", "sklearn", "zuko", "safetensors", "skops", "xgboost",
     "lightgbm",
@@ -169,7 +169,7 @@ def _to_json(value: Any, name: str, user_classes: bool) -> Any:  # noqa: ANN401 
     if isinstance(value, list | tuple):
         return [_to_json(item, name, user_classes) for item in value]
     if is_known(value):
-        names = [field.name for field in fields(value) if field.init and field.name not in _NOT_STORED]
+        names = [field.name for field in fields(value) if field.init]
         return {"kind": kind} | {n: _to_json(getattr(value, n), f"`{kind}.{n}`", user_classes) for n in names}
     if user_classes and isinstance(value, HasState):
         return {"kind": USER_CLASS, "class": _class_name(value)}

@@ -4,6 +4,7 @@ from plausiflow.search.bank import Bank, Feasible
 from plausiflow.search.black_box import FINAL_CORNERS, PROMISE
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.costs import DISTANCES, CostModel, Distance, absolute_deviations, feature_weights
+from plausiflow.search.effort import EFFORTS, EffortName, check_effort
 from plausiflow.search.engine import Engine
 from plausiflow.search.fit import (
     FitSettings,
@@ -11,12 +12,11 @@ from plausiflow.search.fit import (
     SearchContext,
     TrainingRows,
     build_engine,
-    learn_plausibility,
     log_proba_of,
     make_criterion,
-    monotone_features,
     restore_engine,
 )
+from plausiflow.search.learn import learn_plausibility, monotone_features
 from plausiflow.search.mixed import MixedSearch
 from plausiflow.search.pipeline import SearchResult, plausibility_scores, search_targets
 from plausiflow.search.problem import build_problem
@@ -40,11 +40,12 @@ from plausiflow.search.task import SearchTask
 from plausiflow.search.true_model import corners_of
 
 __all__ = [
-    "DISTANCES", "FINAL_CORNERS", "MOST_ANSWERS", "PROMISE", "Bank", "Candidates", "CostModel", "Distance",
-    "Engine", "Feasible", "FitSettings", "MakeMethod", "MixedSearch", "ReadRows", "SearchContext",
-    "SearchRequest", "SearchResult", "SearchTask", "Target", "TrainingRows",
-    "absolute_deviations", "bin_outcomes", "build_engine", "build_problem", "check_settings",
-    "corners_of", "feature_weights", "learn_plausibility", "log_proba_of", "make_criterion",
-    "monotone_features", "parse_target", "plausibility_scores", "predicted_labels", "prepare_request",
-    "read_rows", "restore_engine", "search_targets", "target_classes", "targets_as_text",
+    "DISTANCES", "EFFORTS", "FINAL_CORNERS", "MOST_ANSWERS", "PROMISE", "Bank", "Candidates", "CostModel",
+    "Distance", "EffortName", "Engine", "Feasible", "FitSettings", "MakeMethod", "MixedSearch",
+    "ReadRows", "SearchContext", "SearchRequest", "SearchResult", "SearchTask", "Target",
+    "TrainingRows", "absolute_deviations", "bin_outcomes", "build_engine", "build_problem",
+    "check_effort", "check_settings", "corners_of", "feature_weights", "learn_plausibility",
+    "log_proba_of", "make_criterion", "monotone_features", "parse_target", "plausibility_scores",
+    "predicted_labels", "prepare_request", "read_rows", "restore_engine", "search_targets",
+    "target_classes", "targets_as_text",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.constraints import CompiledRules, Increasing, check_partners, partner_levels
+from plausiflow.constraints import CompiledRules, check_partners, partner_levels
 from plausiflow.core import (
     Classifier,
     Density,
@@ -29,19 +29,15 @@ from plausiflow.core import (
 from plausiflow.densities import (
     Calibratable,
     ClassLogProba,
-    ContextThreshold,
-    CrossFitEnsemble,
-    Judges,
-    MixedDensity,
     PlausibilityWarning,
     calibrate,
-    fit_plausibility,
 )
 from plausiflow.errors import InvalidInputError
 from plausiflow.models import TableModel
 from plausiflow.search.bank import Bank
 from plausiflow.search.black_box import CORNERS, REACH, BlackBoxSearch
 from plausiflow.search.costs import CostModel
+from plausiflow.search.effort import EFFORTS, EffortName
 from plausiflow.search.engine import Engine
 from plausiflow.search.method_search import MethodSearch, RowSearch
 from plausiflow.search.mixed import MixedSearch, SearchStrategy
@@ -50,9 +46,10 @@ from plausiflow.search.true_model import TrueModel
 from plausiflow.solvers import SQP
 from plausiflow.tables import Encoder
 
-MEMBERS, CALIBRATION_ROWS = 4, 120
+MEMBERS = 4
 HOT, COLD = 0.03, 0.01
 """Temperatures of a surrogate, in ranges of a number."""
+
 
 MakeMethod = Callable[..., Any]
 """A Method class, or a function of ``classifier`` and ``plausibility`` that returns a Method."""
@@ -69,6 +66,7 @@ class FitSettings:
         model_rows: How many rows a model without gradients may be asked about for each explained row.
         judges: Number of densities that give a second opinion.
         random_state: Seed of everything that is learned.
+        effort: How much the fit may cost, one of ``EFFORTS``.
         density: A user's density; None for the default ensemble.
         solver: Solver for the numbers.
         method: A method that replaces the default search.
@@ -80,6 +78,7 @@ class FitSettings:
     model_rows: int
     judges: int
     random_state: int
+    effort: EffortName = "standard"
     density: Density | None = None
     solver: Solver = field(default_factory=SQP)
     method: MakeMethod | None = None
@@ -141,40 +140,6 @@ def log_proba_of(model: TableModel) -> ClassLogProba:
         )
     outputs = model.outputs_at(COLD)
     return lambda x: outputs(x).log_softmax(dim=1)
-
-
-def learn_plausibility(
-    rows: TrainingRows, *, rules: CompiledRules, encoder: Encoder, settings: FitSettings
-) -> tuple[Plausibility, Judges | None]:
-    """Return how plausible rows are, without a margin yet, and the judges.
-
-    By default plausibility is a cross-fitted ensemble of densities of what may change, given what cannot.
-    """
-    immutable, (rising, falling) = rules.immutable, monotone_features(rules)
-    base = MixedDensity.from_layout(encoder.layout, immutable, random_state=settings.random_state)
-    context = ContextThreshold.from_layout(
-        encoder.layout, immutable=immutable, rising=rising, falling=falling
-    )
-    single, quantile = rows.x.float(), settings.quantile
-    plausibility: Plausibility
-    if not isinstance(settings.plausibility, int | float):
-        plausibility = settings.plausibility
-    else:
-        density = settings.density or CrossFitEnsemble(
-            members=MEMBERS,
-            base=base,
-            context=context,
-            outcome=rows.log_proba,
-            quantile=quantile,
-            random_state=settings.random_state,
-        )
-        plausibility = fit_plausibility(
-            density, single, rows.classes, quantile=quantile, n_classes=rows.n_classes
-        )
-    if not settings.judges:
-        return plausibility, None
-    judges = Judges(count=settings.judges, quantile=quantile, base=base, context=context)
-    return plausibility, judges.fit(single, rows.classes, n_classes=rows.n_classes)
 
 
 def make_criterion(model: TableModel, outcomes: Tensor, margin: float) -> tuple[TargetCriterion, Tensor]:
@@ -320,9 +285,13 @@ def _calibrate(
     assert settings.confidence is not None
     light = MixedSearch(bank_rows=4, max_extra_cost=settings.max_extra_cost, finalists=1)
 
-    def search(x: Tensor, y_target: Tensor, scores: RowScores, bank: dict[int, Tensor]) -> Tensor:
+    def search(
+        x: Tensor, y_target: Tensor, scores: RowScores, bank: dict[int, Tensor], known: Tensor | None
+    ) -> Tensor:
         task = engine.task(x, engine.validity.criterion.of_class(y_target), scores=scores)
-        found = light.run(task, replace(engine.bank, rows=bank)).feasible
+        own = replace(engine.bank, rows=bank)
+        found = light.run(task, own) if known is None else light.resume(task, own, known)
+        found = found.feasible
         x_cf = torch.full_like(x, torch.nan)
         x_cf[found.rows] = found.x
         return x_cf
@@ -335,7 +304,7 @@ def _calibrate(
         search=search,
         confidence=settings.confidence,
         random_state=settings.random_state,
-        n_rows=CALIBRATION_ROWS,
+        n_rows=EFFORTS[settings.effort].calibration_rows,
         names=names,
     )
 
@@ -381,10 +350,3 @@ def _plausible_rows(
         parts = [plausibility.score(some, torch.full((len(some),), k)) >= margin for some in own.split(4096)]
         plausible[k] = own[torch.cat(parts)] if len(own) else own
     return plausible
-
-
-def monotone_features(rules: CompiledRules) -> tuple[list[str], list[str]]:
-    """Return the features that may only rise, and those that may only fall."""
-    names = rules.monotone
-    rising = [rule.feature for rule in rules.constraints if isinstance(rule, Increasing)]
-    return [n for n in names if n in rising], [n for n in names if n not in rising]

@@ -135,6 +135,28 @@ class MixedSearch:
         """
         return search_in_batches(task, lambda rows: self._search(task, bank, rows, keep))
 
+    @torch.no_grad()
+    def resume(self, task: SearchTask, bank: Bank, known: Tensor) -> Candidates:
+        """Return the cheapest answer of each row that starts from known ones ``(n, width)`` lead to.
+
+        They are answers of the same rows under other thresholds, NaN for rows without one. Such a row, and
+        one that they lead nowhere, gets the answer that its nearest bank rows lead to.
+        """
+
+        def search(rows: Tensor) -> Candidates:
+            rows_known = rows[torch.isfinite(known[rows]).all(dim=1)]
+            own = task.candidates(rows_known, known[rows_known])
+            real = bank.verified(task, rows, self.bank_rows)
+            levelled = task.repaired(task.with_levels_of(real), real.rows)
+            free = Candidates.concat(own, real, task.candidates(real.rows, levelled)).unique()
+            # Known answers are also solved without changing further features.
+            solved = Candidates.concat(_solve_together(task, free, own).feasible, real).unique()
+            few = preferred(task, solved, self.max_extra_cost, 1)
+            found = put_on_grid(task, Candidates.concat(few, solved.cheapest(1)).unique()).feasible
+            return preferred(task, Candidates.concat(found, real.cheapest(1)), self.max_extra_cost, 1)
+
+        return search_in_batches(task, search)
+
     def _search(self, task: SearchTask, bank: Bank, rows: Tensor, keep: int) -> Candidates:
         beyond = task.candidates(rows[:0], task.x[:0])
         if task.allowance.max_changes is None:

@@ -21,6 +21,7 @@ from plausiflow.core import (
     TargetCriterion,
     Targets,
     deadline,
+    suitable_threads,
 )
 from plausiflow.errors import InvalidInputError
 from plausiflow.models import TableModel, is_decision_threshold
@@ -277,19 +278,20 @@ class ReadRows:
 
 def read_rows(encoder: Encoder, model: TableModel, rows: pd.DataFrame) -> ReadRows:
     """Return encoded rows and the model's predictions; a row without a prediction gets a problem."""
-    encoded = encoder.encode(rows)
-    readable = encoded.usable
-    shape = (len(rows), len(model.labels)) if model.labels else (len(rows),)
-    outputs = torch.full(shape, torch.nan, dtype=torch.float64)
-    shown, decided = outputs.clone(), torch.zeros(len(rows), dtype=torch.long)
-    usable = torch.from_numpy(readable)
-    own, x = rows[readable], encoded.x[usable]
-    if encoder.missing == "impute":
-        own = encoder.decode(x, like=own)
-    predicted = model.predict_outputs(x, own)
-    outputs[usable], shown[usable] = predicted, model.shown_outputs(predicted, x, own)
-    if model.labels:
-        decided[usable] = model.decide(predicted, x, own)
+    with suitable_threads(rows):
+        encoded = encoder.encode(rows)
+        readable = encoded.usable
+        shape = (len(rows), len(model.labels)) if model.labels else (len(rows),)
+        outputs = torch.full(shape, torch.nan, dtype=torch.float64)
+        shown, decided = outputs.clone(), torch.zeros(len(rows), dtype=torch.long)
+        usable = torch.from_numpy(readable)
+        own, x = rows[readable], encoded.x[usable]
+        if encoder.missing == "impute":
+            own = encoder.decode(x, like=own)
+        predicted = model.predict_outputs(x, own)
+        outputs[usable], shown[usable] = predicted, model.shown_outputs(predicted, x, own)
+        if model.labels:
+            decided[usable] = model.decide(predicted, x, own)
     unknown = outputs.isnan() if outputs.ndim == 1 else outputs.isnan().any(dim=1)
     undecided = readable & (unknown | (decided < 0)).numpy()
     what = "probabilities" if model.labels else "prediction"

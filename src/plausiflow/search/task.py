@@ -370,7 +370,7 @@ class SearchTask:
 
     def _least_clause(self, clauses: list[int], x_cf: Tensor, rows: Tensor) -> Tensor:
         """Return the smallest value of some clauses, shape ``(p,)``; keeps the graph."""
-        return torch.stack([self.allowance.clause_value(j, x_cf, rows) for j in clauses]).amin(dim=0)
+        return self.allowance.clause_values(x_cf, rows)[:, clauses].amin(dim=1)
 
     def _normals(self, own: Candidates, equalities: list[int]) -> Tensor | None:
         """Return the gradients of equalities at the candidates, shape ``(p, equalities, numbers)``."""

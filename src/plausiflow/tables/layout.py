@@ -39,7 +39,7 @@ class Scale:
         """Map back to original units, without rounding to the grid."""
         start, span = self.ends
         values = encoded * span + start
-        return _exp(values) if self.log else values
+        return decode_log(values) if self.log else values
 
     def snap(self, encoded: Tensor, shift: int = 0) -> Tensor:
         """Return the nearest encoded value on the grid, or the ``shift``-th one above or below it."""
@@ -66,7 +66,7 @@ def _log(values: Tensor) -> Tensor:
     return torch.where(values >= 0, torch.log1p(values.clamp_min(0)), -torch.log1p((-values).clamp_min(0)))
 
 
-def _exp(values: Tensor) -> Tensor:
+def decode_log(values: Tensor) -> Tensor:
     """Return the inverse of ``_log``."""
     return torch.where(values >= 0, torch.expm1(values.clamp_min(0)), -torch.expm1((-values).clamp_min(0)))
 

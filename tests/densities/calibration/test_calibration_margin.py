@@ -195,14 +195,14 @@ def test_the_work_is_bounded(ensemble, confidence):
 # ---------------------------------------------------------------- classes that are out of reach
 
 
-def test_a_class_that_cannot_reach_it_is_warned_about_with_its_share_and_margin_at_the_cap(ensemble):
+def test_a_class_that_cannot_reach_it_is_warned_about_with_its_share_at_the_margin_worth_it(ensemble):
     ensemble = disagreeing(ensemble, 1)
     with pytest.warns(PlausibilityWarning) as caught:
         found = calibrated(ensemble, 0.8, quiet=False)
     (warning,) = caught
     text = str(warning.message)
     assert found.passed[1] < 0.8
-    assert found.margin[1] == ensemble.max_margin_[1]
+    assert 0 < found.margin[1] <= ensemble.max_margin_[1]
     assert "The confidence of 0.8 cannot be reached within what a tenth of the real rows reach" in text
     assert f"outcome 1: {float(found.passed[1]):.2f}" in text
     assert "More rows of these outcomes would help" in text

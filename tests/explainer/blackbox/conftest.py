@@ -11,6 +11,7 @@ from plausiflow.explainer import explainer as explainer_module
 from plausiflow.models import black_box, surrogate
 from plausiflow.search import black_box as verified
 from plausiflow.search import fit as fitting
+from plausiflow.search import learn
 from plausiflow.search.evolution import Evolution
 
 
@@ -41,7 +42,7 @@ def brief(known):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mixed, "FLOW_TRAINING", Training(epochs=1, learning_rate=1e-2))
         patch.setattr(mixed, "LEVELS_TRAINING", Training(epochs=1, learning_rate=1e-2))
-        patch.setattr(fitting, "MEMBERS", 2)
+        patch.setattr(learn, "MEMBERS", 2)
         patch.setattr(black_box, "MIN_SURROGATE_ROWS", 2000)
         patch.setattr(
             surrogate, "imitate_classifier", partial(surrogate.imitate_classifier, n_trees=TREES, n_leaves=15)

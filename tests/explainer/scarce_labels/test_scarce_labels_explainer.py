@@ -11,7 +11,7 @@ from plausiflow import Explainer, Immutable, LinearClassifier
 from plausiflow.densities import mixed as density
 from plausiflow.densities.calibration import PlausibilityWarning
 from plausiflow.errors import InvalidInputError
-from plausiflow.search import fit as fitting
+from plausiflow.search import learn as fitting
 from scarce import BRIEF
 
 
@@ -37,6 +37,7 @@ def explained(model, y, frame, **settings):
     return explainer, explainer.explain(frame.iloc[:12])
 
 
+@pytest.mark.filterwarnings("ignore::plausiflow.densities.PlausibilityWarning")
 def test_no_outcome_is_needed_where_the_model_is_fitted_already(brief):
     frame, y = numbers_table()
     model = LogisticRegression().fit(frame, y)

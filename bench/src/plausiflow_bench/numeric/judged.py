@@ -59,7 +59,7 @@ def fit_ensemble(dataset: str, fold: int, seed: int) -> tuple[CrossFitEnsemble, 
     """Fit the ensemble of a fold, uncalibrated; return it with its processor seconds. Cached."""
     data = load_fold(dataset, fold)
     with CpuTimer() as timer:
-        ensemble = CrossFitEnsemble(random_state=seed, workers=1).fit(data.x_train, data.y_train)
+        ensemble = CrossFitEnsemble(random_state=seed).fit(data.x_train, data.y_train)
     return ensemble, timer.seconds
 
 

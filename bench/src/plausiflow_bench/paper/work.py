@@ -157,7 +157,7 @@ class FoldModels:
             return PPCEF(classifier=self.classifier, plausibility=self.plausibility, lower=0.0, upper=1.0)
         if name == "ppcef_ensemble":
             ensemble = self.store.fit(
-                CrossFitEnsemble(random_state=self.seed, workers=1), self.data.x_train, self.data.y_train
+                CrossFitEnsemble(random_state=self.seed), self.data.x_train, self.data.y_train
             )
             return PPCEF(
                 classifier=self.classifier,

@@ -1,0 +1,133 @@
+"""All clauses of the rules at once: a few matrix products instead of a function for each clause.
+
+The values of :class:`~plausiflow.constraints.encoded_clauses.EncodedClause` are the largest of those of its
+pieces. Linear pieces of all clauses are one product with the numbers in original units, pieces about levels
+one product with the encoded rows. Products and ratios of numbers, which are rare, are evaluated one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from plausiflow.constraints.encoded_clauses import (
+    EncodedClause,
+    KeptPiece,
+    LevelPiece,
+    LinearPiece,
+    ProductPiece,
+)
+from plausiflow.constraints.terms import Term
+from plausiflow.tables import decode_log
+
+
+class ClauseMatrix:
+    """Clauses as matrices, in double precision.
+
+    Args:
+        clauses: The clauses.
+        width: Number of columns of an encoded row.
+        device: Where points are.
+    """
+
+    def __init__(self, clauses: Sequence[EncodedClause], width: int, device: torch.device) -> None:
+        pieces = [(clause.start + i, piece) for clause in clauses for i, piece in enumerate(clause.pieces)]
+        self._numbers = _Numbers([piece for _, piece in pieces if isinstance(piece, LinearPiece)], width)
+        self._others = [(place, piece) for place, piece in pieces if isinstance(piece, ProductPiece)]
+        self._places: dict[str, list[int]] = {
+            "linear": [place for place, piece in pieces if isinstance(piece, LinearPiece)],
+            "levels": [place for place, piece in pieces if isinstance(piece, LevelPiece)],
+            "kept": [place for place, piece in pieces if isinstance(piece, KeptPiece)],
+        }
+        levels = torch.zeros(width, len(self._places["levels"]), dtype=torch.float64)
+        for j, piece in enumerate(piece for _, piece in pieces if isinstance(piece, LevelPiece)):
+            levels[piece.block.level_slice, j] = piece.levels.to("cpu", torch.float64)
+        kept = torch.zeros(width, len(self._places["kept"]), dtype=torch.float64)
+        for j, own in enumerate(piece for _, piece in pieces if isinstance(piece, KeptPiece)):
+            kept[own.columns, j] = 1.0
+        evaluated = [*self._places["linear"], *self._places["levels"], *self._places["kept"]]
+        evaluated += [place for place, _ in self._others]
+        column = {place: j for j, place in enumerate(evaluated)}
+        most = max(len(clause.pieces) for clause in clauses)
+        # A clause with fewer pieces repeats its first one.
+        of_clause = [
+            [column[clause.start + (i if i < len(clause.pieces) else 0)] for i in range(most)]
+            for clause in clauses
+        ]
+        self._levels, self._kept = levels.to(device), kept.to(device)
+        self._of_clause = torch.tensor(of_clause, device=device)
+        self._numbers.to(device)
+
+    def values(self, x: Tensor, own: Tensor, offsets: Tensor) -> Tensor:
+        """Return the values of the clauses, shape ``(k, m)``; the graph is kept.
+
+        Args:
+            x: Points, shape ``(k, width)``.
+            own: Their factual rows, of the same shape.
+            offsets: The constants of all pieces for each, shape ``(k, pieces)``.
+        """
+        places = self._places
+        parts = [self._numbers.values(x, offsets[:, places["linear"]].to(x))]
+        if places["levels"]:
+            parts.append(2 * (x @ self._levels.to(x)) - 1 + offsets[:, places["levels"]].to(x))
+        if places["kept"]:
+            moved = (x != own).to(x) @ self._kept.to(x)
+            parts.append(torch.where(moved > 0, -1.0, 1.0) + offsets[:, places["kept"]].to(x))
+        parts += [piece.value(x, own, offsets[:, place])[:, None] for place, piece in self._others]
+        return torch.cat(parts, dim=1)[:, self._of_clause].amax(dim=2)
+
+
+class _Numbers:
+    """Linear pieces: numbers in original units times a matrix."""
+
+    def __init__(self, pieces: Sequence[LinearPiece], width: int) -> None:
+        # Features as terms read them: a level may count by its number or by its rank.
+        terms = {_key(term): term for piece in pieces for term in piece.terms}
+        place = {key: j for j, key in enumerate(terms)}
+        numbers = [term for term in terms.values() if term.block.number is not None]
+        self.coefficients = torch.zeros(len(terms), len(pieces), dtype=torch.float64)
+        for j, piece in enumerate(pieces):
+            for term in piece.terms:
+                self.coefficients[place[_key(term)], j] += term.coefficient
+        # What a level of a feature is worth; its number counts at its first level, if it has any.
+        self.of_levels = torch.zeros(width, len(terms), dtype=torch.float64)
+        for j, term in enumerate(terms.values()):
+            if term.level_values is not None:
+                self.of_levels[term.block.level_slice, j] = term.level_values
+        first = [-1 if term.level_values is None else term.block.levels.start for term in numbers]
+        self.at_level = torch.tensor(first, dtype=torch.long)
+        self.columns = torch.tensor([term.block.number for term in numbers], dtype=torch.long)
+        self.places = torch.tensor([place[_key(term)] for term in numbers], dtype=torch.long)
+        scales = [term.block.scale for term in numbers]
+        ends = [scale.ends for scale in scales if scale is not None]
+        self.starts, self.spans = (
+            torch.tensor([end[i] for end in ends], dtype=torch.float64) for i in (0, 1)
+        )
+        self.logs = torch.tensor([scale.log for scale in scales if scale is not None], dtype=torch.bool)
+        self.scale = torch.tensor([piece.scale for piece in pieces], dtype=torch.float64)
+        equal = [piece.equal for piece in pieces]
+        self.equal = torch.tensor([tolerance is not None for tolerance in equal], dtype=torch.bool)
+        self.tolerance = torch.tensor([tolerance or 0.0 for tolerance in equal], dtype=torch.float64)
+
+    def to(self, device: torch.device) -> None:
+        """Move to a device."""
+        for name, value in vars(self).items():
+            setattr(self, name, value.to(device))
+
+    def values(self, x: Tensor, offsets: Tensor) -> Tensor:
+        """Return the values of the pieces, shape ``(k, pieces)``; the graph is kept."""
+        encoded = x[:, self.columns] * self.spans.to(x) + self.starts.to(x)
+        if bool(self.logs.any()):
+            encoded = torch.where(self.logs, decode_log(encoded), encoded)
+        free = torch.where(self.at_level >= 0, x[:, self.at_level.clamp_min(0)], 1.0)
+        amounts = (x @ self.of_levels.to(x)).index_add(1, self.places, encoded * free)
+        total = amounts @ self.coefficients.to(x) + offsets
+        if bool(self.equal.any()):
+            total = torch.where(self.equal, self.tolerance.to(x) - total.abs(), total)
+        return total / self.scale.to(x)
+
+
+def _key(term: Term) -> tuple[str, tuple[float, ...] | None]:
+    return term.block.name, None if term.level_values is None else tuple(term.level_values.tolist())
