@@ -19,7 +19,9 @@ from torch import Tensor
 from plausiflow.errors import NotFittedError
 from plausiflow.tables import Layout
 
-STEPS, LEARNING_RATE, RIDGE, COPIES = 400, 0.03, 2e-3, 6
+STEPS, LEARNING_RATE, RIDGE = 400, 0.03, 2e-3
+COPIES, MOST_ROWS = 6, 18_000
+"""How often rows are used, each time with other floors, and how many rows are enough for the regression."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -84,14 +86,18 @@ class ContextThreshold:
     ) -> Self:
         """Fit the regression to rows ``(n, d)`` and their held-out scores without this part, shape ``(n,)``.
 
-        Rows with monotone features are used several times, each time with random floors at or below their
-        values: a row with such a floor could reach their scores.
+        Rows with monotone features are used several times if they are few, each time with random floors at
+        or below their values: a row with such a floor could reach their scores. Of many rows some are used.
         """
         generator = torch.Generator().manual_seed(self.random_state)
         monotone = self.floors or self.ceilings or self.number_floors or self.number_ceilings
         n_classes = n_classes or int(y.max()) + 1
-        x = x.detach().repeat(COPIES if monotone else 1, 1)
-        copies = len(x) // len(y)
+        if len(x) > MOST_ROWS:
+            some = torch.randperm(len(x), generator=generator)[:MOST_ROWS].to(x.device)
+            x, y, scores = x[some], y[some], scores[some]
+            weights = None if weights is None else weights[some]
+        copies = min(COPIES, MOST_ROWS // len(x)) if monotone else 1
+        x = x.detach().repeat(copies, 1)
         y, scores = y.repeat(copies), scores.detach().to(x).repeat(copies)
         reachable = torch.ones(len(x), dtype=torch.bool, device=x.device)
         for groups, sign in ((self.floors, 1), (self.ceilings, -1)):

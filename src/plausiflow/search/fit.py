@@ -283,15 +283,14 @@ def _calibrate(
 ) -> None:
     """Raise the margins; a model without gradients is represented by its surrogate."""
     assert settings.confidence is not None
-    light = MixedSearch(bank_rows=4, max_extra_cost=settings.max_extra_cost, finalists=1)
+    effort = EFFORTS[settings.effort]
+    light = MixedSearch(max_extra_cost=settings.max_extra_cost, finalists=1, flips=effort.flips)
 
     def search(
         x: Tensor, y_target: Tensor, scores: RowScores, bank: dict[int, Tensor], known: Tensor | None
     ) -> Tensor:
         task = engine.task(x, engine.validity.criterion.of_class(y_target), scores=scores)
-        own = replace(engine.bank, rows=bank)
-        found = light.run(task, own) if known is None else light.resume(task, own, known)
-        found = found.feasible
+        found = light.draft(task, replace(engine.bank, rows=bank), known).feasible
         x_cf = torch.full_like(x, torch.nan)
         x_cf[found.rows] = found.x
         return x_cf
@@ -304,7 +303,7 @@ def _calibrate(
         search=search,
         confidence=settings.confidence,
         random_state=settings.random_state,
-        n_rows=EFFORTS[settings.effort].calibration_rows,
+        n_rows=effort.calibration_rows,
         names=names,
     )
 
