@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 Advance = Callable[[int, str], None]
 """``advance(steps, text)`` moves the bar by a number of steps and shows a text after it."""
@@ -33,7 +33,8 @@ def progress_bar(label: str, total: int, *, show: bool = True) -> Iterator[Advan
     There is no bar if standard error is not a terminal, or inside another bar.
     """
     text, status = TextColumn("{task.description}"), TextColumn("{task.fields[status]}")
-    columns = (text, BarColumn(), status, TimeElapsedColumn())
+    left = TextColumn("left"), TimeRemainingColumn()
+    columns = (text, BarColumn(), status, TimeElapsedColumn(), *left)
     hidden = not show or _bar_is_shown.get() or not sys.stderr.isatty()
     token = _bar_is_shown.set(_bar_is_shown.get() or not hidden)
     try:

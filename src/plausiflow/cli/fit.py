@@ -40,7 +40,7 @@ from plausiflow.constraints import LearnedRule
 from plausiflow.errors import InvalidInputError
 from plausiflow.explainer import Explainer
 from plausiflow.models import NetworkClassifier
-from plausiflow.search import Distance
+from plausiflow.search import Distance, EffortName
 from plausiflow.tables import to_python
 
 Labels = Literal["given", "model", "bayes"]
@@ -111,6 +111,9 @@ def fit(
         ),
     ] = Explainer.max_extra_cost,
     judges: Annotated[int, typer.Option("--judges", help="Number of densities that judge every answer.")] = 3,
+    effort: Annotated[
+        EffortName, typer.Option("--effort", help="How long to train: quick takes about a third of the time.")
+    ] = "standard",
     labels: Annotated[
         Labels,
         typer.Option("--labels", help="Outcomes that the density learns from: the column, or the model's."),
@@ -185,7 +188,7 @@ def fit(
         else:
             inputs = _load_model(x, y, model, explainer)
         explainer.model = inputs.model
-        explainer.fit(inputs.x, inputs.y)
+        explainer.fit(inputs.x, inputs.y, effort=effort)
         _switch_off(explainer, switch_off or ())
         explainer.save(out)
     assert explainer.encoder_ is not None

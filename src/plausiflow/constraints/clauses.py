@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
+import pandas as pd
 
 from plausiflow.constraints.linear import ROUNDING, Relation
 from plausiflow.constraints.violations import RowChanges
@@ -134,23 +135,21 @@ def feature_states(feature: Feature) -> tuple[State, ...]:
 
 def state_codes(changes: RowChanges, name: str, *, before: bool = False) -> np.ndarray:
     """Return the position of each row's state in :func:`feature_states`, shape ``(n,)``; -1 if unknown."""
+    return changes.once("states", name, before, lambda column: _states(changes, name, before, column))
+
+
+def _states(changes: RowChanges, name: str, before: bool, column: pd.Series) -> np.ndarray:
     feature = changes.features[name]
     if not feature.is_number:
         codes = changes.codes_before(name) if before else changes.codes_after(name)
-        missing = len(feature.levels)
-        return np.where(codes >= 0, codes, np.where(_missing(changes, name, before), missing, -1))
+        return np.where(codes >= 0, codes, np.where(column.isna(), len(feature.levels), -1))
     values = changes.numbers_before(name) if before else changes.numbers_after(name)
     codes = np.zeros(len(values), dtype=np.int64)
-    dtype = float_dtype((changes.before if before else changes.after)[name].dtype)
-    special = special_values(feature)
+    dtype, special = float_dtype(column.dtype), special_values(feature)
     for code, value in enumerate(special, start=1):
         codes[values == float(dtype.type(value))] = code
     codes[np.isnan(values)] = len(special) + 1
     return codes
-
-
-def _missing(changes: RowChanges, name: str, before: bool) -> Mask:
-    return np.asarray((changes.before if before else changes.after)[name].isna())
 
 
 def clauses_broken(clauses: Sequence[Clause], changes: RowChanges, *, lenient: bool = False) -> Mask:

@@ -8,9 +8,11 @@ Comparisons are exact, except for linear relations, which allow for the rounding
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from plausiflow.tables import (
@@ -36,11 +38,12 @@ class RowChanges:
     """A table before and after its rows changed, column by column.
 
     ``mask`` has the cells that differ, ``missing`` those that are missing in one of both tables only, each of
-    shape ``(n, features)``.
+    shape ``(n, features)``. Every column is read once, however many rules ask for it.
     """
 
     def __init__(self, features: Mapping[str, Feature], before: pd.DataFrame, after: pd.DataFrame) -> None:
         self.features, self.before, self.after = features, before, after
+        self._read: dict[tuple[str, str, bool], npt.NDArray[Any]] = {}
         self.mask: Mask = np.zeros((len(after), len(features)), dtype=bool)
         absent = missing_cells(before[list(features)]), missing_cells(after[list(features)])
         self.missing: Mask = absent[0] != absent[1]
@@ -53,21 +56,38 @@ class RowChanges:
         order = list(self.features)
         return np.asarray(self.mask[:, [order.index(name) for name in names]].any(axis=1))
 
+    def column(self, name: str, *, before: bool) -> pd.Series:
+        """Return a column of the factual rows, or of the changed ones."""
+        column: pd.Series = (self.before if before else self.after)[name]
+        return column
+
+    def once(
+        self, what: str, name: str, before: bool, read: Callable[[pd.Series], npt.NDArray[Any]]
+    ) -> npt.NDArray[Any]:
+        """Return what is read from a column; the same array for the same question, so it is read-only."""
+        key = (what, name, before)
+        if key not in self._read:
+            self._read[key] = read(self.column(name, before=before)).view()
+            self._read[key].flags.writeable = False
+        return self._read[key]
+
     def numbers_before(self, name: str) -> FloatArray:
         """Return a column of the factual rows as numbers, shape ``(n,)``; NaN if missing."""
-        return read_numbers(self.before[name])[0]
+        return self.once("numbers", name, True, lambda column: read_numbers(column)[0])
 
     def numbers_after(self, name: str) -> FloatArray:
         """Return a column of the changed rows as numbers, shape ``(n,)``; NaN if missing."""
-        return read_numbers(self.after[name])[0]
+        return self.once("numbers", name, False, lambda column: read_numbers(column)[0])
 
     def codes_before(self, name: str) -> IntArray:
         """Return the level codes of a column of the factual rows, shape ``(n,)``; negative if none."""
-        return read_level_codes(self.before[name], self.features[name].levels)
+        levels = self.features[name].levels
+        return self.once("codes", name, True, lambda column: read_level_codes(column, levels))
 
     def codes_after(self, name: str) -> IntArray:
         """Return the level codes of a column of the changed rows, shape ``(n,)``; negative if none."""
-        return read_level_codes(self.after[name], self.features[name].levels)
+        levels = self.features[name].levels
+        return self.once("codes", name, False, lambda column: read_level_codes(column, levels))
 
     def moved(self, name: str, direction: int) -> Mask:
         """Return which rows go up (1) or down (-1), or leave a level that is not part of the order."""

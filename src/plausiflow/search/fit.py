@@ -269,7 +269,7 @@ def _warn_of_missing_outcomes(decided: Tensor, labels: tuple[Any, ...]) -> None:
             f"{', '.join(map(repr, missing))}, so rows can hardly be changed to reach it. Check that this is "
             "the fitted model of this table, and that there are enough rows of every outcome.",
             PlausibilityWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

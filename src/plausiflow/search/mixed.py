@@ -35,9 +35,10 @@ DISTINCT = 4
 """Answers of each row with different levels that are made sparse."""
 LIMITED = 4
 """Answers of each row that are put on the grid if the number of changes is limited."""
-NEAR_ROWS, COPIED = 12, 48
-"""Bank rows that combinations of changes may take numbers from, and how many numbers they take together."""
-THOROUGH = Beam(depth=4, width=16, evaluated=96, kept=4, feasible=2)
+NEAR_ROWS, COPIED, LIMITED_COPIED = 12, 48, 96
+"""Bank rows that combinations of changes may take numbers from, and how many numbers they take together; more
+if the number of changes is limited."""
+THOROUGH = Beam(depth=4, width=8, evaluated=48, kept=2, feasible=1)
 """The beam of rows whose answer has too many changes."""
 
 
@@ -209,7 +210,8 @@ class MixedSearch:
         if len(rows) == 0:
             return final, beyond
         known = known[torch.isin(known.rows, rows) & _within(task, known)]
-        moves = Moves.of(task, rows, bank.verified(task, rows, NEAR_ROWS), bank.typical)
+        near = bank.verified(task, rows, min(NEAR_ROWS, max(2, LIMITED_COPIED // max(1, len(task.numbers)))))
+        moves = Moves.of(task, rows, near, bank.typical)
         few = THOROUGH.run(task, rows, moves, task.allowance.max_changes)
         solved = _solve_together(task, few[rows[:0]], few).feasible
         solved = Candidates.concat(known, solved[_within(task, solved)]).unique().cheapest(LIMITED)

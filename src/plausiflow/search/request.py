@@ -222,7 +222,7 @@ def prepare_request(
         device=device,
         regression=not model.labels,
     )
-    read = read_rows(encoder, model, rows)
+    read = _read(encoder, model, rows)
     choices = parse_target(target, read.outputs, criterion, model.labels, min_probability, read.decided)
     if min_probability is not None:
         _check_min_probability(float(min_probability), choices, criterion, model)
@@ -279,19 +279,23 @@ class ReadRows:
 def read_rows(encoder: Encoder, model: TableModel, rows: pd.DataFrame) -> ReadRows:
     """Return encoded rows and the model's predictions; a row without a prediction gets a problem."""
     with suitable_threads(rows):
-        encoded = encoder.encode(rows)
-        readable = encoded.usable
-        shape = (len(rows), len(model.labels)) if model.labels else (len(rows),)
-        outputs = torch.full(shape, torch.nan, dtype=torch.float64)
-        shown, decided = outputs.clone(), torch.zeros(len(rows), dtype=torch.long)
-        usable = torch.from_numpy(readable)
-        own, x = rows[readable], encoded.x[usable]
-        if encoder.missing == "impute":
-            own = encoder.decode(x, like=own)
-        predicted = model.predict_outputs(x, own)
-        outputs[usable], shown[usable] = predicted, model.shown_outputs(predicted, x, own)
-        if model.labels:
-            decided[usable] = model.decide(predicted, x, own)
+        return _read(encoder, model, rows)
+
+
+def _read(encoder: Encoder, model: TableModel, rows: pd.DataFrame) -> ReadRows:
+    encoded = encoder.encode(rows)
+    readable = encoded.usable
+    shape = (len(rows), len(model.labels)) if model.labels else (len(rows),)
+    outputs = torch.full(shape, torch.nan, dtype=torch.float64)
+    shown, decided = outputs.clone(), torch.zeros(len(rows), dtype=torch.long)
+    usable = torch.from_numpy(readable)
+    own, x = rows[readable], encoded.x[usable]
+    if encoder.missing == "impute":
+        own = encoder.decode(x, like=own)
+    predicted = model.predict_outputs(x, own)
+    outputs[usable], shown[usable] = predicted, model.shown_outputs(predicted, x, own)
+    if model.labels:
+        decided[usable] = model.decide(predicted, x, own)
     unknown = outputs.isnan() if outputs.ndim == 1 else outputs.isnan().any(dim=1)
     undecided = readable & (unknown | (decided < 0)).numpy()
     what = "probabilities" if model.labels else "prediction"
