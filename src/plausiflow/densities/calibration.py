@@ -7,8 +7,7 @@ costs distance. Where a percentage point of the share costs too much of it, a sm
 
 If no margin is enough, because half of the rows of a class have almost the same density, answers may also be
 moved a part of the way to the nearest real row that is valid and plausible, which other densities know too.
-The work is bounded: at most ``STEPS`` searches of a few hundred rows, all but the first of which may start
-from the answers before.
+The work is bounded: at most ``STEPS`` searches of a few hundred rows.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ STEPS, ROWS, ROWS_OF_CLASS = 8, 400, 40
 
 Validity = Callable[[Tensor, Tensor], Tensor]
 """``(x, y_target) -> (n,)``: at least zero where the model decides for the target."""
-Search = Callable[[Tensor, Tensor, RowScores, dict[int, Tensor], Tensor | None], Tensor]
-"""``(x, y_target, scores, bank, known) -> x_cf``, NaN where nothing was found; ``bank`` holds the training
-rows of each class that are valid and plausible, ``known`` the answers at another margin, None at first."""
+Search = Callable[[Tensor, Tensor, RowScores, dict[int, Tensor]], Tensor]
+"""``(x, y_target, scores, bank) -> x_cf``, NaN where nothing was found; ``bank`` holds the training rows of
+each class that are valid and plausible."""
 Move = Callable[[Tensor, Tensor, Tensor, Tensor, RowScores, dict[int, Tensor]], Tensor]
 """``(x, x_cf, y_target, part, scores, bank) -> x_cf``: counterfactuals moved by a part of the way, shape
 ``(n,)``, to the nearest row of the bank, or farther, until they are valid and plausible."""
@@ -220,7 +219,6 @@ class _Trial:
         self.ensemble, self.search, self.n_classes = ensemble, search, len(ensemble.margin_)
         self.x, self.y_target = x[rows], y
         self.left_out = torch.arange(len(rows), device=x.device) % ensemble.members
-        self.known: Tensor | None = None
         self.bank_x = torch.unique(x, dim=0)
         self.bank_scores, self.bank_valid = [], []
         for k in range(self.n_classes):
@@ -268,14 +266,7 @@ class _Trial:
         x, y_target = self.x[used], self.y_target[used]
         if not len(x):
             return x
-        known = None if self.known is None else self.known[used]
-        found = self.search(x, y_target, self._scores(margin, used), self._bank(margin), known)
-        if self.known is None:
-            self.known = torch.full_like(self.x, torch.nan)
-        has_answer = torch.isfinite(found).all(dim=1)
-        places = used.nonzero()[:, 0][has_answer]
-        self.known = self.known.index_copy(0, places, found[has_answer].to(self.known))
-        return found
+        return self.search(x, y_target, self._scores(margin, used), self._bank(margin))
 
     def _scores(self, margin: Tensor, used: Tensor) -> RowScores:
         x, y_target = self.x[used], self.y_target[used]

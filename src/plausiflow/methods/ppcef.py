@@ -205,14 +205,7 @@ class PPCEF(Method):
         part = self.part_.to(x)[y_target]
         return replace(found, x=self._moved(x, found.x, y_target, part, self.bank_, self._feasible))
 
-    def _search_with(
-        self,
-        x: Tensor,
-        y_target: Tensor,
-        scores: RowScores,
-        bank: dict[int, Tensor],
-        known: Tensor | None = None,
-    ) -> Tensor:
+    def _search_with(self, x: Tensor, y_target: Tensor, scores: RowScores, bank: dict[int, Tensor]) -> Tensor:
         """Search under other scores and with another bank, for the calibration."""
         solver = self.solver if isinstance(self.solver, SQP) else SQP()
         problem = self._problem(x, y_target, scores)

@@ -13,18 +13,14 @@ EffortName = Literal["quick", "standard", "thorough"]
 
 @dataclass(frozen=True)
 class Effort:
-    """The training of the densities, and the number of rows that calibration searches.
-
-    ``flips`` tells whether calibration also tries changes of features that no bank row near by has.
-    """
+    """The training of the densities, and the number of rows that calibration searches."""
 
     training: OneCycle
     calibration_rows: int
-    flips: bool = True
 
 
 EFFORTS: dict[EffortName, Effort] = {
-    "quick": Effort(OneCycle(epochs=10), 60, flips=False),
+    "quick": Effort(OneCycle(epochs=10), 60),
     "standard": Effort(OneCycle(epochs=40), 120),
     "thorough": Effort(OneCycle(epochs=160), 400),
 }

@@ -284,13 +284,11 @@ def _calibrate(
     """Raise the margins; a model without gradients is represented by its surrogate."""
     assert settings.confidence is not None
     effort = EFFORTS[settings.effort]
-    light = MixedSearch(max_extra_cost=settings.max_extra_cost, finalists=1, flips=effort.flips)
+    light = MixedSearch(max_extra_cost=settings.max_extra_cost, finalists=1)
 
-    def search(
-        x: Tensor, y_target: Tensor, scores: RowScores, bank: dict[int, Tensor], known: Tensor | None
-    ) -> Tensor:
+    def search(x: Tensor, y_target: Tensor, scores: RowScores, bank: dict[int, Tensor]) -> Tensor:
         task = engine.task(x, engine.validity.criterion.of_class(y_target), scores=scores)
-        found = light.draft(task, replace(engine.bank, rows=bank), known).feasible
+        found = light.draft(task, replace(engine.bank, rows=bank)).feasible
         x_cf = torch.full_like(x, torch.nan)
         x_cf[found.rows] = found.x
         return x_cf

@@ -137,18 +137,14 @@ class MixedSearch:
         return search_in_batches(task, lambda rows: self._search(task, bank, rows, keep))
 
     @torch.no_grad()
-    def draft(self, task: SearchTask, bank: Bank, known: Tensor | None = None) -> Candidates:
+    def draft(self, task: SearchTask, bank: Bank) -> Candidates:
         """Return an answer for each row that is not on the grid and not made sparse.
 
-        ``known`` are answers of the same rows under other thresholds, shape ``(n, width)``, NaN for rows
-        without one. The search then starts from them and from the nearest bank rows.
+        Other densities accept as many of them as of finished answers.
         """
 
         def search(rows: Tensor) -> Candidates:
-            if known is None:
-                found, _ = self.dense(task, bank, rows)
-            else:
-                found = self._continued(task, bank, rows, known)
+            found, _ = self.dense(task, bank, rows)
             missing = rows[~torch.isin(rows, found.rows)]
             if len(missing):
                 real = task.check(bank.verified(task, missing, 1, among=MORE)).feasible
@@ -156,16 +152,6 @@ class MixedSearch:
             return preferred(task, found, self.max_extra_cost, 1)
 
         return search_in_batches(task, search)
-
-    def _continued(self, task: SearchTask, bank: Bank, rows: Tensor, known: Tensor) -> Candidates:
-        """Return what known answers and the nearest bank rows lead to."""
-        rows_known = rows[torch.isfinite(known[rows]).all(dim=1)]
-        own = task.candidates(rows_known, known[rows_known])
-        real = bank.verified(task, rows, self.bank_rows)
-        levelled = task.repaired(task.with_levels_of(real), real.rows)
-        free = Candidates.concat(own, real, task.candidates(real.rows, levelled)).unique()
-        # Known answers are also solved without changing further features.
-        return Candidates.concat(_solve_together(task, free, own).feasible, real).unique()
 
     def _search(self, task: SearchTask, bank: Bank, rows: Tensor, keep: int) -> Candidates:
         beyond = task.candidates(rows[:0], task.x[:0])

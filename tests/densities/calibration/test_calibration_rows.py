@@ -127,7 +127,7 @@ def straight(confidence, start=-1.0, **settings):
             x,
             torch.arange(80) % 2,
             validity=lambda x, y: torch.ones_like(x[:, 0]),
-            search=lambda x, y, scores, bank, known: scores[:, None].clone(),
+            search=lambda x, y, scores, bank: scores[:, None].clone(),
             confidence=confidence,
         )
 

@@ -132,9 +132,7 @@ def test_margins_are_calibrated_by_members_left_out(by_bayes):
     def validity(x, y):
         return outcome(x).gather(1, y[:, None])[:, 0] - math.log(0.5)
 
-    def search(
-        x, y_target, scores, bank, known
-    ):  # any real row of the class that is plausible without the member
+    def search(x, y_target, scores, bank):  # any real row of the class that is plausible without the member
         return torch.stack([bank[int(k)][i % len(bank[int(k)])] for i, k in enumerate(y_target)])
 
     found = calibrate(
