@@ -112,7 +112,7 @@ def fit(
     ] = Explainer.max_extra_cost,
     judges: Annotated[int, typer.Option("--judges", help="Number of densities that judge every answer.")] = 3,
     effort: Annotated[
-        EffortName, typer.Option("--effort", help="How long to train: quick takes about a third of the time.")
+        EffortName, typer.Option("--effort", help="How long to train: quick takes about half of the time.")
     ] = "standard",
     labels: Annotated[
         Labels,

@@ -2,8 +2,8 @@ r"""A one-cycle training of several networks of the same shape, stacked along a 
 
 One optimiser step trains all members. The learning rate rises and falls once over a fixed number of epochs
 (Smith and Topin, 2018), so no rows are held back to stop early. Each member has its own rows, their order,
-noise, initial weights and limit of its gradient: members that are trained together know nothing of each
-other.
+noise, initial weights and limit of its gradient. What members that are trained together share are two
+settings: the weight decay and the length of the training, chosen by how well they know rows of others.
 """
 
 from __future__ import annotations

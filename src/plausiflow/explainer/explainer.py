@@ -184,7 +184,7 @@ class Explainer:
             x: Training rows.
             y: Their outcomes; only ``labels="given"`` needs one for every row. A Series is paired with the
                 rows by its index, anything else by position.
-            effort: ``"quick"`` takes about a third of the time, ``"thorough"`` three times as long.
+            effort: ``"quick"`` takes about half of the time, ``"thorough"`` about three times as long.
         """
         check_effort(effort)
         schema = self.infer_schema(x)
