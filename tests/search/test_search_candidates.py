@@ -164,9 +164,8 @@ def test_many_numbers_and_a_category_that_nothing_needs_are_all_put_back():
 def test_sparse_answers_change_no_more_cost_little_more_and_still_hold(slack, rules):
     made = setup(applicants(), rules, bar=4.0)
     task = made.task(made.x[:25])
-    dense = made.engine.strategy.dense(task, made.engine.bank, torch.arange(25)[task.allowance.possible])[
-        0
-    ].cheapest(2)
+    possible = torch.arange(25)[task.allowance.possible]
+    dense = made.engine.strategy.dense(task, made.engine.bank, possible).cheapest(2)
     sparse = sparsify(task, dense, (1 + slack) * dense.cost)
     assert torch.equal(sparse.rows, dense.rows)
     changes = [task.layout.changed(part.x, task.x[part.rows]).sum(dim=1) for part in (dense, sparse)]
@@ -179,7 +178,7 @@ def test_sparse_answers_change_no_more_cost_little_more_and_still_hold(slack, ru
 def test_a_candidate_is_made_sparse_alone_as_among_others():
     made = setup(applicants(), RULES[:4], bar=4.0)
     task = made.task(made.x[:25])
-    dense = made.engine.strategy.dense(task, made.engine.bank, torch.arange(25))[0].cheapest(2)
+    dense = made.engine.strategy.dense(task, made.engine.bank, torch.arange(25)).cheapest(2)
     together = sparsify(task, dense, 1.1 * dense.cost)
     for i in range(0, len(dense), 5):
         alone = sparsify(task, dense[torch.tensor([i])], 1.1 * dense.cost[i : i + 1])
@@ -262,7 +261,7 @@ def test_snapped_answers_are_what_they_decode_to(rules, missing):
     x = made.x[:15]
     task = made.task(x)
     rows = torch.arange(15)[task.allowance.possible]
-    dense = made.engine.strategy.dense(task, made.engine.bank, rows)[0].cheapest(2)
+    dense = made.engine.strategy.dense(task, made.engine.bank, rows).cheapest(2)
     found = put_on_grid(task, dense).feasible
     assert len(found) > 10
     assert torch.equal(task.check(found).cost, found.cost)
@@ -283,7 +282,7 @@ def test_a_number_that_did_not_change_keeps_its_bits_off_the_grid_too():
     made = setup(frame, bar=6.0)
     row = made.encoder.encode(frame.iloc[:30].assign(income=1234.5)).x
     task = made.task(row)
-    dense = made.engine.strategy.dense(task, made.engine.bank, torch.arange(30))[0].cheapest(1)
+    dense = made.engine.strategy.dense(task, made.engine.bank, torch.arange(30)).cheapest(1)
     sparse = sparsify(task, dense, 2 * dense.cost)
     found = put_on_grid(task, sparse).feasible
     income = made.encoder.layout.block("income").number

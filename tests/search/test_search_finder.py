@@ -39,7 +39,7 @@ def test_several_answers_hold_differ_and_begin_with_one_that_is_as_good_as_the_s
     assert torch.equal(first.rows, single.rows)
     changes, most = (task.layout.changed(own.x, task.x[own.rows]).sum(dim=1) for own in (first, single))
     assert ((first.cost <= single.cost) | (changes < most)).all()
-    assert (first.cost == single.cost).double().mean() > 0.6
+    assert torch.isclose(first.cost, single.cost, rtol=1e-3).double().mean() > 0.6
     counts = found.rows.bincount(minlength=10)
     assert counts.max() == 3
     assert counts[counts > 0].double().mean() > 2

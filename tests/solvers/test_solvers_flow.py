@@ -83,7 +83,7 @@ def test_searches_that_all_take_the_same_operations_come_as_close(two_moons):
     evaluation, rows = Evaluation(problem), torch.arange(40)
     best = {}
     for uniform in (False, True):
-        state = SQPState.begin(evaluation, rows, problem.x, 4.0, 0.3)
+        state = SQPState.begin(evaluation, rows, problem.x, curvature=4.0, radius=0.3)
         for _ in range(40):
             state.iterate(evaluation, StoppingCriteria(1e-4, 10, max_without_answer=40, uniform=uniform))
         best[uniform] = state.best_cost

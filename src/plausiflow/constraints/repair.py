@@ -108,15 +108,14 @@ def _choose(
 ) -> Tensor:
     """Return the new level of one block of each candidate, its old one if none fits, shape ``(p,)``."""
     everyone = torch.arange(len(codes), device=codes.device)
-    n_blocks, n_levels = codes.shape[1], levels.shape[1]
-    at = codes + pairs.starts
-    forbidden = torch.zeros_like(levels)
-    for b in range(n_blocks):
-        apart = pairs.strict[at[:, b]] | pairs.lenient[at[:, b]]
-        # The row's own pair of states stays allowed, unless a strict rule forbids it.
-        own_level = own[everyone, block] + pairs.starts[block]
-        apart[everyone, own_level] &= pairs.strict[at[:, b], own_level] | (codes[:, b] != own[:, b])
-        forbidden |= apart & locked[:, b, None]
+    n_levels = levels.shape[1]
+    at, (strict, lenient) = codes + pairs.starts, pairs.apart
+    never, seldom = (pairs.marked(codes, locked) @ table for table in (strict, lenient))
+    # The row's own pair of states stays allowed, unless a strict rule forbids it.
+    own_level = own[everyone, block] + pairs.starts[block]
+    changed = pairs.marked(codes, locked & (codes != own))
+    seldom[everyone, own_level] = (changed * lenient[:, own_level].T).sum(dim=1)
+    forbidden = (never + seldom) > 0
     ends = torch.cat([pairs.starts[1:], pairs.starts.new_tensor([n_levels])])
     place = torch.arange(n_levels, device=codes.device)
     inside = (place >= pairs.starts[block][:, None]) & (place < ends[block][:, None])

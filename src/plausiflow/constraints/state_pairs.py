@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from plausiflow.constraints.encoded_clauses import RuleClause, true_levels
 from plausiflow.tables import Feature, Layout
 
 _CHUNK = 2**22
-"""Pairs of levels that are looked up at once."""
+"""Levels of points that are looked up at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,20 +64,28 @@ class StatePairs:
         used = torch.unique(torch.stack([block_of[rows], block_of[columns]]), dim=1)
         return cls(tables[0], tables[1], starts, used[:, used[0] < used[1]])
 
+    @cached_property
+    def apart(self) -> tuple[Tensor, Tensor]:
+        """The tables ``strict`` and ``lenient`` as numbers, for matrix products."""
+        return self.strict.to(torch.float32), self.lenient.to(torch.float32)
+
+    def marked(self, codes: Tensor, which: Tensor) -> Tensor:
+        """Return one-hot levels of some features ``which`` ``(k, blocks)`` of points, ``(k, levels)``."""
+        marks = torch.zeros(len(codes), len(self.strict), dtype=torch.float32, device=codes.device)
+        return marks.scatter_(1, codes + self.starts, which.to(torch.float32))
+
     def broken(self, codes: Tensor, own: Tensor) -> Tensor:
         """Return which points have a forbidden pair, shape ``(k,)``.
 
         ``codes`` are the levels of points ``(k, blocks)``, ``own`` those of their factual rows.
         """
-        first, second = self.blocks
+        strict, lenient = self.apart
         broken = torch.zeros(len(codes), dtype=torch.bool, device=codes.device)
-        levels, changed = codes + self.starts, codes != own
-        width = max(1, _CHUNK // max(1, len(first)))
-        for some in torch.arange(len(codes), device=codes.device).split(width):
-            i, j = levels[some][:, first], levels[some][:, second]
-            moved = changed[some]
-            bad = self.lenient[i, j] & (moved[:, first] | moved[:, second])
-            broken[some] = (bad | self.strict[i, j]).any(dim=1)
+        for some in torch.arange(len(codes), device=codes.device).split(max(1, _CHUNK // len(strict))):
+            now, changed = codes[some], codes[some] != own[some]
+            levels = self.marked(now, torch.ones_like(changed))
+            conflicts = levels @ strict + self.marked(now, changed) @ lenient
+            broken[some] = (conflicts * levels).sum(dim=1) > 0
         return broken
 
     def supported(self, levels: Tensor, own: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from plausiflow.core.criterion import (
 from plausiflow.core.deadlines import DEADLINE, DeadlineError, check_deadline, deadline
 from plausiflow.core.evaluation import Evaluated, Evaluation
 from plausiflow.core.frozen import Frozen
+from plausiflow.core.local_model import LocalModel
 from plausiflow.core.losses import (
     cross_entropy,
     l1_distance,
@@ -74,14 +75,14 @@ from plausiflow.core.verification import Verification, verify, verify_counterfac
 __all__ = [
     "CANDIDATES", "CPU_ROWS", "DEADLINE", "FEW_ROWS", "FIRST_TIMED_ROWS", "METRICS", "PAIRS", "TIMED_ROWS",
     "Classifier", "Constraint", "Context", "Counterfactuals", "DeadlineError", "Density", "Evaluated",
-    "Evaluation", "Frozen", "HasValueAndGrad", "ImprovingSolver", "MovingColumns", "Plausibility",
-    "PreparesRows", "Problem", "Pullback", "Regressor", "RowFunction", "RowScores", "RowValueAndGrad",
-    "Solution", "Solver", "Starts", "TargetCriterion", "Targets", "Training", "ValidityConstraint",
-    "ValidityLoss", "Variant", "Verification", "blocks", "check_classes", "check_deadline", "check_query",
-    "check_rows", "concatenate", "cross_entropy", "deadline", "evaluate", "l1_distance", "l2_distance",
-    "local_seed", "multiclass_validity_hinge", "negative_log_likelihood", "penalised",
-    "plausibility_constraint", "plausibility_hinge", "plausibility_value", "predict", "predict_proba",
-    "published_logit_hinge", "real_rows", "rows_per_search", "search_device", "suitable_threads",
-    "table_rows_per_search", "train", "validity_hinge", "validity_value", "value_and_grad", "verify",
-    "verify_counterfactuals",
+    "Evaluation", "Frozen", "HasValueAndGrad", "ImprovingSolver", "LocalModel", "MovingColumns",
+    "Plausibility", "PreparesRows", "Problem", "Pullback", "Regressor", "RowFunction", "RowScores",
+    "RowValueAndGrad", "Solution", "Solver", "Starts", "TargetCriterion", "Targets", "Training",
+    "ValidityConstraint", "ValidityLoss", "Variant", "Verification", "blocks", "check_classes",
+    "check_deadline", "check_query", "check_rows", "concatenate", "cross_entropy", "deadline", "evaluate",
+    "l1_distance", "l2_distance", "local_seed", "multiclass_validity_hinge", "negative_log_likelihood",
+    "penalised", "plausibility_constraint", "plausibility_hinge", "plausibility_value", "predict",
+    "predict_proba", "published_logit_hinge", "real_rows", "rows_per_search", "search_device",
+    "suitable_threads", "table_rows_per_search", "train", "validity_hinge", "validity_value",
+    "value_and_grad", "verify", "verify_counterfactuals",
 ]  # fmt: skip

@@ -13,6 +13,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from plausiflow.core.local_model import LocalModel
+
 RowFunction = Callable[[Tensor, Tensor], Tensor]
 """``(x_cf, rows) -> (m,)``: one value for each point ``x_cf`` ``(m, d)`` of the problem's ``rows`` (long,
 ``(m,)``); keeps the graph."""
@@ -109,11 +111,13 @@ class Solution:
         x: Counterfactuals, shape ``(n, d)``; NaN where the solver found none.
         gradients: Evaluations of value and gradient spent on each row, shape ``(n,)``.
         path: Iterates ``(steps, n, d)``, if the solver keeps them.
+        model: What the solver knows about the program near each counterfactual, if it keeps that.
     """
 
     x: Tensor
     gradients: Tensor
     path: Tensor | None = None
+    model: LocalModel | None = None
 
     @classmethod
     def empty(cls, x: Tensor) -> Solution:
@@ -145,6 +149,8 @@ class ImprovingSolver(Solver, Protocol):
         iterations: int | None = None,
         tolerance: float | None = None,
         max_without_answer: int | None = None,
+        inverse: Tensor | None = None,
+        cost_limit: Tensor | None = None,
     ) -> Solution:
         """Search from one given point for each row ``(n, d)`` only."""
         ...

@@ -6,7 +6,9 @@ of one member. The context of a row (its class, its categories) enters only the 
 as a bias; a search that changes only numbers computes it once.
 
 Each of the T transforms maps u to :math:`u e^{a(u)} + b(u)`, where a masked network computes a and b, and a
-is softly bounded: :math:`a = r / (1 + |r| / bound)`.
+is softly bounded: :math:`a = r / (1 + |r| / bound)`. The hidden units are trained as :math:`\tanh`. Here they
+are logistic, which takes a quarter of the time: :math:`\tanh(z) = 2 \sigma(2 z) - 1`, and the weights take
+the factors.
 """
 
 from __future__ import annotations
@@ -45,6 +47,10 @@ class StackedMAF(nn.Module):
             layers = [[network[i][j] for network in linear] for i in transforms]
             weight = torch.stack([torch.stack([layer.weight.mT for layer in stage]) for stage in layers])
             bias = torch.stack([torch.stack([layer.bias[None] for layer in stage]) for stage in layers])
+            if j > 0:
+                weight, bias = 2 * weight, bias - weight.sum(dim=-2, keepdim=True)
+            if j < self.depth - 1:
+                weight, bias = 2 * weight, 2 * bias
             if j == 0:
                 weight, context = _split_context(weight, len(self.modelled))
                 context[..., : self.n_classes, :] += bias  # a row has exactly one class
@@ -110,8 +116,8 @@ class StackedMAF(nn.Module):
             steep = torch.addcmul(share, scaled, step.u) / (step.damp * step.damp)
             inner = torch.cat([gradient, steep], dim=2)
             for weight, hidden in zip(backwards, reversed(step.hidden), strict=False):
-                inner = torch.bmm(inner, weight)
-                inner = torch.addcmul(inner, inner * hidden, hidden, value=-1)
+                inner = torch.bmm(inner, weight) * hidden
+                inner = torch.addcmul(inner, inner, hidden, value=-1)
             gradient = torch.baddbmm(scaled, inner, backwards[-1])
         return (gradient / self.sd).sum(dim=0)
 
@@ -119,9 +125,9 @@ class StackedMAF(nn.Module):
         """Return log-densities ``(M, n)``, latents ``(M, n, modelled)`` and the intermediate values."""
         u, total, passes = (numbers - self.mean) / self.sd, self.volume, []
         for (weights, biases, _), condition in zip(self.networks, conditions.unbind(), strict=True):
-            hidden = [torch.tanh(torch.baddbmm(condition, u, weights[0]))]
+            hidden = [torch.sigmoid(torch.baddbmm(condition, u, weights[0]))]
             for weight, bias in zip(weights[1:-1], biases[1:-1], strict=True):
-                hidden.append(torch.tanh(torch.baddbmm(bias, hidden[-1], weight)))
+                hidden.append(torch.sigmoid(torch.baddbmm(bias, hidden[-1], weight)))
             shift, raw = torch.baddbmm(biases[-1], hidden[-1], weights[-1]).chunk(2, dim=2)
             damp = 1 + raw.abs() / self.bound
             log_scale = raw / damp

@@ -103,6 +103,12 @@ class Moves:
         kinds = torch.where(same_levels, draw[len(moves) :].to(rows.device)[block], keys)
         return cls(moves.rows, block, moves.x, keys, kinds)
 
+    def within(self, task: SearchTask, limit: Tensor) -> Moves:
+        """Return the moves that alone cost at most the limit of their row ``(n,)``."""
+        cheap = (task.costs(self.x, self.rows) <= limit[self.rows]).nonzero()[:, 0]
+        parts = (self.rows, self.block, self.x, self.keys, self.kinds)
+        return Moves(*(part[cheap] for part in parts))
+
     def extensions(self, task: SearchTask, states: _States) -> tuple[Tensor, Tensor]:
         """Return all pairs of a state and a move of a feature that the state has not changed."""
         count = torch.bincount(self.rows, minlength=len(task))

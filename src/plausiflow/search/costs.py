@@ -83,6 +83,12 @@ class CostModel:
             return squared.sqrt() + flat.sum(dim=1)
         return numbers.abs().sum(dim=1) + (steps.abs() * self._graded).sum(dim=1) + flat.sum(dim=1)
 
+    def room_for_numbers(self, before: EncodedRows, after: EncodedRows, limit: Tensor) -> Tensor:
+        """Return the squared distance of numbers at which a change costs ``limit`` ``(p,)``, for ``l2``."""
+        _, steps, flat = self._parts(before, after)
+        left = (limit - flat.sum(dim=1)).clamp_min(0)
+        return (left * left - (steps * steps * self._graded_squares).sum(dim=1)).clamp_min(0)
+
     def by_feature(self, before: EncodedRows, after: EncodedRows) -> Tensor:
         """Return what the change of each feature costs alone, shape ``(p, blocks)``."""
         numbers, steps, flat = self._parts(before, after)

@@ -17,7 +17,7 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor
 
-from plausiflow.core import FEW_ROWS, table_rows_per_search
+from plausiflow.core import table_rows_per_search
 from plausiflow.progress import progress_bar
 from plausiflow.search.bank import MORE, Bank
 from plausiflow.search.beam import Beam, Moves
@@ -31,8 +31,6 @@ MAX_WITHOUT_ANSWER = 15
 """Iterations without an answer of a search whose row has other candidates."""
 ROUNDING = 0.1
 """Extra cost of an answer with fewer changes that may be the cheapest one on the grid."""
-DISTINCT = 4
-"""Answers of each row with different levels that are made sparse."""
 LIMITED = 4
 """Answers of each row that are put on the grid if the number of changes is limited."""
 NEAR_ROWS, COPIED, LIMITED_COPIED = 12, 48, 96
@@ -144,7 +142,7 @@ class MixedSearch:
         """
 
         def search(rows: Tensor) -> Candidates:
-            found, _ = self.dense(task, bank, rows)
+            found = self.dense(task, bank, rows)
             missing = rows[~torch.isin(rows, found.rows)]
             if len(missing):
                 real = task.check(bank.verified(task, missing, 1, among=MORE)).feasible
@@ -173,8 +171,8 @@ class MixedSearch:
         self, task: SearchTask, bank: Bank, rows: Tensor, keep: int
     ) -> tuple[Candidates, Candidates]:
         """Return answers with any number of changes, off the grid and on it."""
-        pool, combined = self.dense(task, bank, rows)
-        return pool, self._sparse(task, pool, combined, max(self.finalists, keep))
+        pool = self.dense(task, bank, rows)
+        return pool, self._sparse(task, pool, max(self.finalists, keep))
 
     def _limited(
         self, task: SearchTask, bank: Bank, rows: Tensor, keep: int
@@ -199,11 +197,11 @@ class MixedSearch:
         near = bank.verified(task, rows, min(NEAR_ROWS, max(2, LIMITED_COPIED // max(1, len(task.numbers)))))
         moves = Moves.of(task, rows, near, bank.typical)
         few = THOROUGH.run(task, rows, moves, task.allowance.max_changes)
-        solved = _solve_together(task, few[rows[:0]], few).feasible
+        solved = _solve_together(task, few[rows[:0]], few, task.x.new_full((len(task),), torch.inf)).feasible
         solved = Candidates.concat(known, solved[_within(task, solved)]).unique().cheapest(LIMITED)
         return Candidates.concat(final, put_on_grid(task, solved).feasible.cheapest(keep)), beyond
 
-    def _sparse(self, task: SearchTask, pool: Candidates, combined: Candidates, count: int) -> Candidates:
+    def _sparse(self, task: SearchTask, pool: Candidates, count: int) -> Candidates:
         """Return answers on the grid: the cheapest ones, and ones with fewer changes."""
         cheap = pool.cheapest(count)
         if not self.sparse:
@@ -211,53 +209,58 @@ class MixedSearch:
         least = pool.cost.new_full((len(task),), torch.inf).scatter_reduce(0, pool.rows, pool.cost, "amin")
         limit = (1 + max(self.max_extra_cost, ROUNDING)) * least
         fewest = preferred(task, pool, self.max_extra_cost, 1)
-        best = Candidates.concat(distinct_levels(task, pool).cheapest(max(count, DISTINCT)), fewest).unique()
-        sparse = sparsify(task, best, limit[best.rows], combined)
+        best = Candidates.concat(distinct_levels(task, pool).cheapest(count), fewest).unique()
+        sparse = sparsify(task, best, limit[best.rows])
         return put_on_grid(task, Candidates.concat(sparse, fewest, cheap).unique()).feasible
 
-    def dense(self, task: SearchTask, bank: Bank, rows: Tensor) -> tuple[Candidates, Candidates]:
-        """Return answers with any number of changes, off the grid, and the combinations that were solved."""
-        near = bank.verified(task, rows, max(NEAR_ROWS, self.bank_rows))
-        real = near.cheapest(self.bank_rows)
-        own = task.candidates(rows, task.x[rows])
+    def dense(self, task: SearchTask, bank: Bank, rows: Tensor) -> Candidates:
+        """Return answers with any number of changes, off the grid.
+
+        Every row is searched at its own categories first. What its answer costs is a bound for the rest: a
+        changed category has a price, and one that alone costs more is not tried.
+        """
+        own = task.solve(task.candidates(rows, task.x[rows]), max_without_answer=MAX_WITHOUT_ANSWER).feasible
+        limit = task.x.new_full((len(task),), torch.inf)
+        limit[own.rows] = (1 + self.max_extra_cost) * own.cost
+        rows = rows[(_least_level_price(task, rows) < limit[rows]) | torch.isinf(limit[rows])]
+        if len(rows) == 0:
+            return own
+        real = bank.verified(task, rows, self.bank_rows)
         # Categories of bank rows with the row's own numbers.
         levelled = task.repaired(task.with_levels_of(real), real.rows)
-        first = Candidates.concat(own, task.candidates(real.rows, levelled), real).unique()
-        if not self.flips:
-            found = Candidates.concat(task.solve(first), real).feasible.unique()
-            return reset_levels(task, found, self.finalists), first[rows[:0]]
-        copied = near.cheapest(max(1, COPIED // max(1, len(task.numbers))))
-        combined = self.beam.run(task, rows, Moves.of(task, rows, copied, bank.typical))
-        # Categories of the combinations with all numbers free.
-        levels = task.candidates(combined.rows, task.with_levels_of(combined))
-        free = Candidates.concat(first, levels).unique()
-        levels = free[torch.arange(len(first), len(free), device=rows.device)]
-        # Changed categories that alone cost more than an answer in hand are not solved. Few rows do not wait
-        # for that answer: one search of all candidates costs less than two.
-        few = len(rows) <= FEW_ROWS
-        begin = free if few else first
-        solved = _solve_together(task, begin, combined)
-        place = torch.arange(len(solved), device=rows.device)
-        known = (place < len(first)) | (place >= len(begin))
-        found = Candidates.concat(solved[known], real).feasible
-        best = task.x.new_full((len(task),), torch.inf)
-        best.scatter_reduce_(0, found.rows, found.cost, "amin")
-        cheap = (task.costs(levels.x, levels.rows) < best[levels.rows]).nonzero()[:, 0]
-        more = (
-            solved[len(first) + cheap]
-            if few
-            else task.solve(levels[cheap], max_without_answer=MAX_WITHOUT_ANSWER)
-        )
-        found = Candidates.concat(found, more).feasible.unique()
-        return reset_levels(task, found, self.finalists), combined
+        free = Candidates.concat(task.candidates(real.rows, levelled), real)
+        if self.flips:
+            moves = Moves.of(task, rows, real[rows[:0]], bank.typical).within(task, limit)
+            free = Candidates.concat(free, self.beam.run(task, rows, moves))
+        free = _affordable(task, free.unique(), limit)
+        solved = task.solve(free, max_without_answer=MAX_WITHOUT_ANSWER, limits=limit[free.rows])
+        found = Candidates.concat(own, solved, real).feasible.unique()
+        return reset_levels(task, found, self.finalists)
 
 
-def _solve_together(task: SearchTask, free: Candidates, combined: Candidates) -> Candidates:
-    """Solve the numbers of candidates, and of combinations without changing further features."""
+def _affordable(task: SearchTask, candidates: Candidates, limit: Tensor) -> Candidates:
+    """Return the candidates whose changed categories alone cost at most the limit of their row ``(n,)``."""
+    price = task.costs(task.with_levels_of(candidates), candidates.rows)
+    return candidates[price <= limit[candidates.rows]]
+
+
+def _least_level_price(task: SearchTask, rows: Tensor) -> Tensor:
+    """Return the least that a changed category of each row costs, infinite if none may change."""
+    moves = Moves.of(task, rows, task.candidates(rows[:0], task.x[:0]), task.typical)
+    price = task.costs(task.with_levels_of(task.candidates(moves.rows, moves.x)), moves.rows)
+    least = task.x.new_full((len(task),), torch.inf)
+    return least.scatter_reduce(0, moves.rows, price, "amin")[rows]
+
+
+def _solve_together(task: SearchTask, free: Candidates, combined: Candidates, limit: Tensor) -> Candidates:
+    """Solve the numbers of candidates, and of combinations without changing further features.
+
+    ``limit`` are the highest costs of interest of the task's rows, shape ``(n,)``.
+    """
     changed = task.layout.changed(combined.x, task.x[combined.rows])
     frozen = torch.cat([changed.new_zeros(len(free), changed.shape[1]), ~changed])
     both = Candidates.concat(free, combined)
-    return task.solve(both, frozen=frozen, max_without_answer=MAX_WITHOUT_ANSWER)
+    return task.solve(both, frozen=frozen, max_without_answer=MAX_WITHOUT_ANSWER, limits=limit[both.rows])
 
 
 def _within(task: SearchTask, answers: Candidates) -> Tensor:

@@ -34,12 +34,21 @@ ENTERED = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class SolveSettings:
-    """Settings of one call of :meth:`SearchTask.solve`, without its weights."""
+    """Settings of one call of :meth:`SearchTask.solve`.
+
+    Attributes:
+        extra_plausibility: How much more plausible than needed an answer must be, in nats.
+        iterations: Maximum number of iterations.
+        curvature: First curvature of the solver's model, in units of the cost's own.
+        tolerance: Relative progress below which an iteration counts as none.
+        max_without_answer: Iterations after which a search without an answer ends; None for all.
+    """
 
     extra_plausibility: float = 0.0
     iterations: int = 40
     curvature: float = 4.0
     tolerance: float = 1e-3
+    max_without_answer: int | None = None
 
 
 def solve_reweighted(

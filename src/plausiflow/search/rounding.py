@@ -13,6 +13,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from plausiflow.constraints import repair_numbers
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.row_random import row_keys, uniforms
 from plausiflow.search.task import SearchTask
@@ -109,7 +110,9 @@ def on_grid(task: SearchTask, candidates: Candidates, directions: Tensor | None 
     free = task.free_numbers(task.codes_of(x))[:, columns] if free is None else free.to(x.device)[columns]
     placed = x.clone()
     placed[:, columns] = torch.where(free & (own != factual), near, own)
-    return task.layout.settle(task.repaired(placed, candidates.rows))
+    if task.allowance.clauses:
+        placed = repair_numbers(task.allowance, placed, candidates.rows)
+    return task.layout.settle(placed)
 
 
 def round_randomly(task: SearchTask, candidates: Candidates) -> Candidates:

@@ -1,9 +1,11 @@
 """Fewer changes for a little more cost: changed features are reset, and the rest is solved again.
 
-Resetting without solving again does nothing: a plausible answer has few features to spare. So each round asks
-what every reset alone would violate, tries the least harmful ones, alone and together, and solves the numbers
-that may still change. Of the attempts within the limit it takes the one with the lowest cost plus price per
-change; the price is what is left of the limit, divided among the features that are still changed.
+Resetting without solving again does nothing: a plausible answer has few features to spare. For numbers a
+quadratic model of the answer tells which resets the other numbers can make up for, at which cost, and where
+they go (:mod:`plausiflow.core.local_model`). So a round resets as many numbers of an answer as the model
+finds within the limit, and solves the others from where the model expects them. If the answer is feasible
+within the limit, it is taken, and the next round resets more; if not, half as many. Changed categories are
+reset one at a time, the least harmful first.
 """
 
 from __future__ import annotations
@@ -13,35 +15,32 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from plausiflow.core import LocalModel
 from plausiflow.search.candidates import Candidates, cheapest
+from plausiflow.search.numbers import model_at, solve_near
+from plausiflow.search.reweighted import SolveSettings
 from plausiflow.search.task import SearchTask
 
-ITERATIONS = 15
-SINGLES, SHARES = 4, (1 / 2, 1 / 3, 1 / 6)
-"""How many features a round resets: each of the least harmful few alone, and shares of all changed ones."""
+QUICK = SolveSettings(iterations=8, tolerance=3e-3)
+MAX_FAILURES = 4
+"""Numbers of an answer whose reset may fail before the others are left as they are."""
+GRID = 2.0**-20
+"""Starting points are multiples of this number, as the iterates of the solver are."""
 
 
-def sparsify(
-    task: SearchTask, candidates: Candidates, limits: Tensor, solved: Candidates | None = None
-) -> Candidates:
+def sparsify(task: SearchTask, candidates: Candidates, limits: Tensor) -> Candidates:
     """Return answers with fewer changes for the ones given, each at most as expensive as its limit ``(p,)``.
 
-    If a rule limits the number of changes, features are reset at any cost until it is satisfied. The sets of
-    changed features of the candidates ``solved`` have been solved already, and are not tried again.
+    If a rule limits the number of changes, features are reset at any cost until it is satisfied.
     """
-    state = _SparseState(candidates, task.layout.changed(candidates.x, task.x[candidates.rows]))
-    active = torch.arange(len(candidates), device=candidates.x.device)
-    for _ in task.layout.blocks:
-        attempts = _attempts(task, state, active)
-        if solved is not None:
-            attempts = attempts.without(task, solved)
+    if len(candidates) == 0:
+        return candidates
+    state = _State.begin(task, candidates, limits)
+    while True:
+        attempts = state.attempts(task)
         if len(attempts.of) == 0:
-            break
-        tried = task.solve(
-            attempts.candidates, frozen=~attempts.changed, iterations=ITERATIONS, curvature=8.0
-        )
-        active = state.take(attempts, tried, limits, task.allowance.max_changes)
-    return state.candidates
+            return state.candidates
+        state.take(task, attempts, *attempts.solved(task))
 
 
 def preferred(task: SearchTask, answers: Candidates, max_extra_cost: float, count: int) -> Candidates:
@@ -65,65 +64,139 @@ def preferred(task: SearchTask, answers: Candidates, max_extra_cost: float, coun
 
 
 @dataclass
-class _SparseState:
-    """Candidates, and which features of each are changed, shape ``(p, blocks)``."""
+class _State:
+    """What is known about each candidate.
+
+    Attributes:
+        candidates: The sparsest answers so far.
+        limits: Their highest costs, shape ``(p,)``.
+        changed: Features that differ from the row, shape ``(p, blocks)``.
+        model: A quadratic model of each answer; None without numbers.
+        needed: Features whose reset has failed, shape ``(p, blocks)``.
+        most: How many numbers the next attempt may reset, shape ``(p,)``.
+        failures: Numbers whose reset alone has failed, shape ``(p,)``.
+    """
 
     candidates: Candidates
+    limits: Tensor
     changed: Tensor
+    model: LocalModel | None
+    needed: Tensor
+    most: Tensor
+    failures: Tensor
 
-    def take(self, attempts: _Attempts, tried: Candidates, limits: Tensor, most: int | None) -> Tensor:
-        """Take the best attempt of each candidate that has one within its limit; return these candidates."""
-        of, count = attempts.of, self.changed.sum(dim=1)
-        bound = limits if most is None else torch.where(count > most, torch.inf, limits)
-        price = ((limits - self.candidates.cost) / count).clamp_min(0)
-        merit = tried.cost + price[of] * attempts.changed.sum(dim=1)
-        merit = torch.where(tried.cost <= bound[of], merit, torch.inf)
-        best = cheapest(of, merit, 1)
-        best = best[torch.isfinite(merit[best])]
+    @classmethod
+    def begin(cls, task: SearchTask, candidates: Candidates, limits: Tensor) -> _State:
+        changed = task.layout.changed(candidates.x, task.x[candidates.rows])
+        count = changed.sum(dim=1)
+        if task.allowance.max_changes is not None:
+            limits = torch.where(count > task.allowance.max_changes, torch.inf, limits)
+        return cls(
+            candidates=candidates,
+            limits=limits,
+            changed=changed,
+            model=model_at(task, candidates, ~changed) if task.numbers else None,
+            needed=torch.zeros_like(changed),
+            most=torch.full_like(count, len(task.layout.blocks)),
+            failures=torch.zeros_like(count),
+        )
+
+    def attempts(self, task: SearchTask) -> _Attempts:
+        """Return the next attempt of each candidate that has one: a category, or some numbers."""
+        codes, before = task.codes_of(self.candidates.x), task.codes[self.candidates.rows]
+        moved = torch.zeros_like(self.changed)
+        moved[:, [j for j, block in enumerate(task.layout.blocks) if len(block.levels)]] = codes != before
+        several = (self.changed.sum(dim=1) > 1)[:, None]
+        left = self.changed & ~self.needed & several
+        category = left & moved
+        parts = [self._category(task, category), self._numbers(task, left & ~moved, ~category.any(dim=1))]
+        of, reset, x = (torch.cat(part) for part in zip(*parts, strict=True))
+        left = self.changed[of] & ~reset
+        x = with_factual(task, Candidates(rows=self.candidates.rows[of], x=x, cost=x[:, 0]), reset)
+        own = task.repair(task.candidates(self.candidates.rows[of], x), ~left)
+        return _Attempts(
+            of, reset, left, own, self.limits[of], None if self.model is None else self.model[of]
+        )
+
+    def _category(self, task: SearchTask, category: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return attempts that reset the least harmful changed category ``(p, blocks)`` of each candidate."""
+        of = category.any(dim=1).nonzero()[:, 0]
+        least = _harm(task, self.candidates[of], category[of]).argmin(dim=1)
+        reset = torch.nn.functional.one_hot(least, category.shape[1]).bool()
+        return of, reset, self.candidates.x[of]
+
+    def _numbers(self, task: SearchTask, left: Tensor, ready: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return attempts that reset as many of the numbers ``left`` ``(p, blocks)`` as the model allows."""
+        places = torch.tensor(task.number_blocks, dtype=torch.long, device=left.device)
+        x = self.candidates.x
+        ready = ready & left[:, places].any(dim=1) & (self.failures < MAX_FAILURES)
+        of = ready.nonzero()[:, 0]
+        if self.model is None or len(of) == 0:
+            return of[:0], left[:0], x[:0]
+        model, removable = self.model[of], left[of][:, places]
+        limit = _number_limit(task, self.candidates[of], self.limits[of], model)
+        path = model.eliminate(removable, limit)
+        fits = ((path.cost <= limit[:, None]) & (path.order >= 0)).long().cumprod(dim=1).sum(dim=1)
+        most = torch.minimum(self.most[of], self.changed[of].sum(dim=1) - 1)
+        most = torch.minimum(most, (path.order >= 0).sum(dim=1))
+        count = torch.minimum(fits.clamp_min(1), most)
+        some = count > 0
+        of, path, count = of[some], path[some], count[some]
+        chosen = torch.arange(path.order.shape[1], device=of.device) < count[:, None]
+        reset = torch.zeros_like(left[of])
+        which, step = chosen.nonzero(as_tuple=True)
+        reset[which, places[path.order[which, step]]] = True
+        point = path.points[torch.arange(len(of), device=of.device), count - 1]
+        columns = torch.tensor(task.numbers, device=of.device)
+        return of, reset, x[of].index_copy(1, columns, (point / GRID).round() * GRID)
+
+    def take(
+        self, task: SearchTask, attempts: _Attempts, tried: Candidates, model: LocalModel | None
+    ) -> None:
+        """Take the attempts within their limits, and learn from the others."""
+        of, count = attempts.of, attempts.reset.sum(dim=1)
+        # A rule may have moved a feature again that was reset.
+        changed = task.layout.changed(tried.x, task.x[tried.rows])
+        good = (tried.cost <= attempts.limits) & (changed.sum(dim=1) < self.changed[of].sum(dim=1))
+        fine, bad = of[good], of[~good]
         x, cost = self.candidates.x.clone(), self.candidates.cost.clone()
-        x[of[best]], cost[of[best]] = tried.x[best], tried.cost[best]
+        x[fine], cost[fine] = tried.x[good], tried.cost[good]
         self.candidates = replace(self.candidates, x=x, cost=cost)
-        self.changed = self.changed.index_copy(0, of[best], attempts.changed[best])
-        return of[best]
+        self.changed = self.changed.index_copy(0, fine, changed[good])
+        if self.model is not None and model is not None:
+            self.model = self.model.updated(fine, model[good])
+        self.most[fine] = 2 * count[good]
+        self.most[bad] = (count[~good] // 2).clamp_min(1)
+        alone = ~good & (count == 1)
+        self.needed[of[alone]] |= attempts.reset[alone]
+        self.failures[of[alone]] += 1
 
 
 @dataclass(frozen=True)
 class _Attempts:
-    """Attempts: the candidate of each, the features that may still change, and its starting point."""
+    """Attempts: the candidate of each, what it resets, what may still change, and its starting point."""
 
     of: Tensor
-    changed: Tensor
+    reset: Tensor
+    left: Tensor
     candidates: Candidates
+    limits: Tensor
+    model: LocalModel | None
 
-    def without(self, task: SearchTask, solved: Candidates) -> _Attempts:
-        """Return the attempts whose row, levels and changed features differ from those of all candidates."""
-        own = (self.candidates.rows, self.changed, task.codes_of(self.candidates.x))
-        others = (solved.rows, task.layout.changed(solved.x, task.x[solved.rows]), task.codes_of(solved.x))
-        keys = torch.cat(
-            [torch.cat([rows[:, None], changed.long(), codes], 1) for rows, changed, codes in (others, own)]
-        )
-        _, group = torch.unique(keys, dim=0, return_inverse=True)
-        left = (~torch.isin(group[len(solved) :], group[: len(solved)])).nonzero()[:, 0]
-        return _Attempts(of=self.of[left], changed=self.changed[left], candidates=self.candidates[left])
+    def solved(self, task: SearchTask) -> tuple[Candidates, LocalModel | None]:
+        """Return the attempts with solved numbers, and their models."""
+        if self.model is None:
+            return task.solve(self.candidates, frozen=~self.left), None
+        inverse = self.model.inverse_without(~self.left[:, task.number_blocks])
+        room = _number_limit(task, self.candidates, self.limits, self.model)
+        return solve_near(task, self.candidates, ~self.left, inverse, room, QUICK)
 
 
-def _attempts(task: SearchTask, state: _SparseState, active: Tensor) -> _Attempts:
-    """Return what a round tries: the candidates with some of their changed features reset."""
-    own, changed = state.candidates[active], state.changed[active]
-    count = changed.sum(dim=1)
-    harm = _harm(task, own, changed) if bool((count > SINGLES).any()) else (~changed).to(own.x)
-    rank = harm.argsort(dim=1, stable=True).argsort(dim=1)
-    several = [torch.where(count > SINGLES, (count * share).long(), 0) for share in SHARES]
-    resets = [(rank == j) & changed for j in range(min(SINGLES, changed.shape[1]))]
-    resets += [(rank < number[:, None]) & changed for number in several]
-    reset = torch.stack(resets)
-    # The row itself is no answer.
-    tried = reset.any(dim=2) & (changed & ~reset).any(dim=2)
-    _, of = tried.nonzero(as_tuple=True)
-    x = with_factual(task, own[of], reset[tried])
-    left = changed[of] & ~reset[tried]
-    candidates = task.repair(task.candidates(own.rows[of], x), ~left)
-    return _Attempts(of=active[of], changed=left, candidates=candidates)
+def _number_limit(task: SearchTask, own: Candidates, limits: Tensor, model: LocalModel) -> Tensor:
+    """Return the squared distance of numbers at which a candidate costs its limit, shape ``(p,)``."""
+    if task.cost_model.distance != "l2":
+        return model.cost * (limits / own.cost) ** 2
+    return task.room_for_numbers(own, limits)
 
 
 def _harm(task: SearchTask, own: Candidates, changed: Tensor) -> Tensor:

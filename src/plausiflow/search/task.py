@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from plausiflow.constraints import Allowance, repair_numbers
+from plausiflow.constraints import Allowance
 from plausiflow.core import (
     CANDIDATES,
     DEADLINE,
-    ImprovingSolver,
-    MovingColumns,
-    Problem,
-    RowFunction,
     RowScores,
     Solver,
     Targets,
@@ -25,18 +21,11 @@ from plausiflow.core import (
 )
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.costs import CostModel, state_changes
-from plausiflow.search.problem import build_problem
+from plausiflow.search.numbers import solve_numbers
 from plausiflow.search.repair import follow_rules
-from plausiflow.search.reweighted import SolveSettings, solve_reweighted
+from plausiflow.search.reweighted import SolveSettings
 from plausiflow.search.true_model import Oracle
 from plausiflow.tables import Block, Layout
-
-ANY_NUMBER = 1e-4
-"""Weight of a number that has left a special value, relative to its own: it only makes the answer unique."""
-
-
-MOST_CLAUSES = 4
-"""Rules that a solver gets as constraints of their own; more are one constraint, the least satisfied rule."""
 
 
 def _in_blocks(check: Callable[[Tensor, Tensor], Tensor], x: Tensor, rows: Tensor) -> Tensor:
@@ -160,6 +149,11 @@ class SearchTask:
         return [block.number for block in self.mutable if block.number is not None]
 
     @cached_property
+    def number_blocks(self) -> list[int]:
+        """Places of the features of ``numbers`` among the blocks, in order."""
+        return [j for j, block in enumerate(self.layout.blocks) if block.number in self.movable]
+
+    @cached_property
     def movable(self) -> frozenset[int]:
         """The columns of ``numbers`` as a set."""
         return frozenset(self.numbers)
@@ -235,6 +229,11 @@ class SearchTask:
     def _plausible(self, x_cf: Tensor, rows: Tensor) -> Tensor:
         return _in_blocks(lambda own, of: self.scores.score(own, of) >= 0, x_cf, rows)
 
+    def room_for_numbers(self, own: Candidates, limits: Tensor) -> Tensor:
+        """Return the squared distance of numbers at which a candidate costs its limit; for ``l2``."""
+        before, after = (self.x[own.rows], self.codes[own.rows]), (own.x, self.codes_of(own.x))
+        return self.cost_model.room_for_numbers(before, after, limits)
+
     def solve(
         self,
         candidates: Candidates,
@@ -246,74 +245,22 @@ class SearchTask:
         curvature: float = 4.0,
         tolerance: float = 1e-3,
         max_without_answer: int | None = None,
+        limits: Tensor | None = None,
     ) -> Candidates:
         """Move the numbers of each candidate to the cheapest feasible point near by; its categories stay.
 
-        Args:
-            candidates: Starting points.
-            frozen: Features that keep the factual's value, shape ``(p, blocks)`` bool.
-            extra_plausibility: How much more plausible than needed an answer must be, in nats.
-            weights: Weight of the square of each number's change, instead of the task's cost, shape
-                ``(p, numbers)``.
-            iterations: Maximum number of iterations.
-            curvature: First curvature of the solver's model, in units of the cost's own.
-            tolerance: Relative progress below which an iteration counts as none.
-            max_without_answer: Iterations after which a search without an answer ends; None for all.
+        ``frozen`` are features that keep the factual's value, shape ``(p, blocks)``; ``weights`` are those of
+        the squares of the numbers' changes, instead of the task's cost, shape ``(p, numbers)``; ``limits``
+        are the highest costs of interest, shape ``(p,)``. For the others see :class:`SolveSettings`.
         """
-        if not self.numbers:
-            return self.check(candidates, max_changes=False)
-        if weights is None and self.cost_model.distance != "l2":
-            settings = SolveSettings(
-                extra_plausibility=extra_plausibility,
-                iterations=iterations,
-                curvature=curvature,
-                tolerance=tolerance,
-            )
-            return solve_reweighted(self, candidates, frozen, settings)
-        parts = []
-        for start in range(0, len(candidates), CANDIDATES):
-            which = torch.arange(start, min(start + CANDIDATES, len(candidates)), device=self.x.device)
-            own = candidates[which]
-            moving, codes = MovingColumns.of(own.x, self.numbers), self.codes_of(own.x)
-            problem, begin = self._problem(
-                own, moving, codes, None if frozen is None else frozen[which], extra_plausibility
-            )
-            if weights is not None:
-                problem = replace(problem, weights=weights[which])
-            if isinstance(self.solver, ImprovingSolver):
-                solution = self.solver.improve(
-                    problem,
-                    begin,
-                    curvature=curvature,
-                    iterations=iterations,
-                    tolerance=tolerance,
-                    max_without_answer=max_without_answer,
-                ).x
-            else:
-                solution = _solve_from(self.solver, problem, begin)
-            found = torch.isfinite(solution).all(dim=1)
-            assert moving.columns is not None
-            x = own.x.index_copy(1, moving.columns, torch.where(found[:, None], solution, begin))
-            if self.allowance.clauses:
-                x = repair_numbers(self.allowance, x, own.rows)
-            # If a rule forces a feature to move, a frozen value may not be allowed.
-            found &= self.allowance.contains(x, own.rows, max_changes=False, codes=codes)
-            cost = torch.where(found, self.costs(x, own.rows, codes), torch.inf)
-            parts.append(Candidates(rows=own.rows, x=x, cost=cost))
-        return Candidates.concat(*parts) if parts else candidates
-
-    def _bounds(self, own: Candidates, codes: Tensor, frozen: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the smallest and largest allowed numbers of each candidate, shape ``(p, numbers)`` each."""
-        rows, numbers = own.rows, self.numbers
-        lower, upper = self.allowance.lower[rows][:, numbers], self.allowance.upper[rows][:, numbers]
-        factual, begin = self.x[rows][:, numbers], own.x[:, numbers]
-        if frozen is not None:
-            places = [j for j, b in enumerate(self.layout.blocks) if b.number in self.movable]
-            kept = frozen[:, places]
-            lower, upper = torch.where(kept, factual, lower), torch.where(kept, factual, upper)
-        # A special or missing value pins its number.
-        pinned = ~self.free_numbers(codes)[:, numbers]
-        return torch.where(pinned, begin, lower), torch.where(pinned, begin, upper)
+        settings = SolveSettings(
+            extra_plausibility=extra_plausibility,
+            iterations=iterations,
+            curvature=curvature,
+            tolerance=tolerance,
+            max_without_answer=max_without_answer,
+        )
+        return solve_numbers(self, candidates, frozen, weights, limits, settings)
 
     def entered(self, rows: Tensor, codes: Tensor) -> Tensor | None:
         """Return which numbers of candidates enter or leave a special value outside their range.
@@ -324,73 +271,3 @@ class SearchTask:
             return None
         places = [self.layout.numbers.index(column) for column in self.numbers]
         return state_changes(self.layout, self.codes[rows], codes)[:, places]
-
-    def _problem(
-        self,
-        own: Candidates,
-        moving: MovingColumns,
-        codes: Tensor,
-        frozen: Tensor | None,
-        extra_plausibility: float,
-    ) -> tuple[Problem, Tensor]:
-        """Return the problem over the numbers of the candidates, and its starting points."""
-        lower, upper = self._bounds(own, codes, frozen)
-        begin = torch.minimum(torch.maximum(own.x[:, self.numbers], lower), upper)
-        factual = self.x[own.rows][:, self.numbers]
-        entered, weights = self.entered(own.rows, codes), self.cost_model.number_units(self.numbers) ** 2
-        if entered is not None:
-            # Its state has its price, so any number costs the same: the nearest feasible one to the start.
-            factual = torch.where(entered, begin, factual)
-            weights = torch.where(entered, ANY_NUMBER * weights, weights)
-
-        def clause(j: int, x_cf: Tensor, which: Tensor) -> Tensor:
-            return self.allowance.clause_value(j, x_cf, own.rows[which])
-
-        equalities = self.allowance.equalities if isinstance(self.solver, ImprovingSolver) else []
-        sides = {side for j in equalities for side in (j, j + 1)}
-        clauses = [j for j, c in enumerate(self.allowance.clauses) if c.numeric and j not in sides]
-        rules: dict[str, RowFunction] = {f"rule {j}": partial(clause, j) for j in clauses}
-        if len(clauses) > MOST_CLAUSES:
-            rules = {"rules": lambda x_cf, which: self._least_clause(clauses, x_cf, own.rows[which])}
-        problem = build_problem(
-            x=factual,
-            targets=self.targets,
-            validity=self.validity,
-            scores=self.scores,
-            moving=moving,
-            rows=own.rows,
-            lower=lower,
-            upper=upper,
-            weights=weights,
-            normals=self._normals(own, equalities),
-            rules=rules,
-            extra_plausibility=extra_plausibility,
-        )
-        return problem, begin
-
-    def _least_clause(self, clauses: list[int], x_cf: Tensor, rows: Tensor) -> Tensor:
-        """Return the smallest value of some clauses, shape ``(p,)``; keeps the graph."""
-        return self.allowance.clause_values(x_cf, rows)[:, clauses].amin(dim=1)
-
-    def _normals(self, own: Candidates, equalities: list[int]) -> Tensor | None:
-        """Return the gradients of equalities at the candidates, shape ``(p, equalities, numbers)``."""
-        if not equalities:
-            return None
-        normals = []
-        with torch.enable_grad():
-            for j in equalities:
-                x = own.x.detach().requires_grad_()
-                value = self.allowance.clause_value(j, x, own.rows)
-                gradient = (
-                    torch.autograd.grad(value.sum(), x)[0] if value.requires_grad else torch.zeros_like(x)
-                )
-                normals.append(gradient[:, self.numbers])
-        return torch.stack(normals, dim=1)
-
-
-def _solve_from(solver: Solver, problem: Problem, begin: Tensor) -> Tensor:
-    """Solve with a solver that only knows ``solve``; NaN where its answer breaks a constraint."""
-    solution = solver.solve(problem, lambda rows: begin[rows][:, None]).x.to(begin)
-    rows = torch.arange(len(begin), device=begin.device)
-    satisfied = problem.satisfied(torch.nan_to_num(solution), rows)
-    return torch.where(satisfied[:, None], solution, torch.nan)

@@ -11,6 +11,18 @@ from torch import Tensor
 
 MAX_MULTIPLIER = 1e4
 MAX_BY_SETS = 6
+ACTIVE = 1e-9
+"""A constraint with a larger multiplier holds the point where it is."""
+
+
+def multipliers(values: Tensor, jacobian: Tensor, pull: Tensor, inverse: Tensor) -> Tensor:
+    """Return the multipliers of the quadratic program at a point, shape ``(n, m)``.
+
+    ``values`` ``(n, m)`` and ``jacobian`` ``(n, m, d)`` are those of the constraints, ``pull`` ``(n, d)`` is
+    the gradient of the cost, and ``inverse`` ``(n, d, d)`` the inverse curvature.
+    """
+    moved = jacobian @ inverse
+    return nonnegative_dual(moved @ jacobian.mT, values - (moved @ pull[..., None])[..., 0])
 
 
 def nonnegative_dual(gram: Tensor, slack: Tensor) -> Tensor:

@@ -15,6 +15,8 @@ from plausiflow.solvers.qp import Quadratic, Step, product
 GRID = 2.0**-20
 """Iterates are multiples of this number (features have a scale of about one). A matrix product rounds
 differently in another batch; the grid removes the difference at every step. Single precision holds it."""
+CLEARLY = 1e-3
+"""By how much a constraint is clearly broken."""
 MIN_CURVATURE = 0.05
 """Minimum curvature along a step, as a share of the cost's own; keeps the inverse well conditioned."""
 
@@ -52,18 +54,32 @@ class SQPState:
     best: Tensor  # closest feasible point so far, (n, d); NaN before there is one
     best_cost: Tensor  # its cost, (n,); infinite before there is one
     evaluations: Tensor  # number of evaluations, (n,)
+    limit: Tensor  # the highest cost of interest, (n,)
 
     @classmethod
     def begin(
-        cls, evaluation: Evaluation, rows: Tensor, start: Tensor, curvature: float, radius: float
+        cls,
+        evaluation: Evaluation,
+        rows: Tensor,
+        start: Tensor,
+        *,
+        curvature: float,
+        radius: float,
+        inverse: Tensor | None = None,
+        limit: Tensor | None = None,
     ) -> SQPState:
-        """Evaluate the starting points; ``curvature`` is a multiple of that of the cost."""
+        """Evaluate the starting points.
+
+        ``curvature`` is a multiple of that of the cost, or ``inverse`` is a known inverse curvature.
+        """
         problem = evaluation.problem
         lower, upper = (None if b is None else b[rows] for b in (problem.lower, problem.upper))
-        factual, weights = problem.x[rows], _weights(problem, rows, start)
+        factual, weights = problem.x[rows], expanded_weights(problem, rows, start)
         free = torch.ones_like(start) if lower is None or upper is None else (upper > lower).to(start)
         cost = _cost(start - factual, weights)
         at = evaluation(start, rows)
+        if inverse is None:
+            inverse = torch.diag_embed(free / (curvature * weights))
         return cls(
             rows=rows,
             factual=factual,
@@ -75,7 +91,7 @@ class SQPState:
             values=at.values,
             jacobian=at.jacobian,
             accepted=at.accepted,
-            inverse=_orthogonal(torch.diag_embed(free / (curvature * weights)), problem.normals, rows),
+            inverse=orthogonal(inverse * free[:, :, None] * free[:, None], problem.normals, rows),
             penalty=torch.full_like(at.values, 1e-3),
             radius=torch.full_like(cost, radius),
             fixed=torch.zeros_like(start, dtype=torch.bool),
@@ -84,6 +100,7 @@ class SQPState:
             best=torch.where(at.accepted[:, None], start, math.nan),
             best_cost=torch.where(at.accepted, cost, math.inf),
             evaluations=torch.ones_like(rows),
+            limit=torch.full_like(cost, math.inf) if limit is None else limit,
         )
 
     def select(self, which: Tensor) -> SQPState:
@@ -188,7 +205,10 @@ class SQPState:
         answered = torch.isfinite(self.best_cost)
         patience = torch.where(answered, stopping.patience * 3 // 10, stopping.patience)
         settled = (full_length < 0.3 * stopping.tolerance) & self.accepted
-        hopeful = answered | (self.evaluations <= stopping.max_without_answer)
+        # A point that costs too much and still breaks a constraint: an answer costs even more.
+        broken = (self.values < -CLEARLY).any(dim=1)
+        hopeless = (self.evaluations > stopping.max_without_answer) | ((self.cost > self.limit) & broken)
+        hopeful = answered | ~hopeless
         self.active = self.active & (self.stalled < patience) & hopeful & ~settled
 
 
@@ -202,7 +222,7 @@ def _cost(gap: Tensor, weights: Tensor) -> Tensor:
     return (gap * gap * weights).sum(dim=1)
 
 
-def _orthogonal(inverse: Tensor, normals: Tensor | None, rows: Tensor) -> Tensor:
+def orthogonal(inverse: Tensor, normals: Tensor | None, rows: Tensor) -> Tensor:
     """Return an inverse curvature whose steps are orthogonal to some directions, one after another.
 
     Updates of the curvature keep this: they only add multiples of steps.
@@ -218,7 +238,7 @@ def _orthogonal(inverse: Tensor, normals: Tensor | None, rows: Tensor) -> Tensor
     return inverse
 
 
-def _weights(problem: Problem, rows: Tensor, start: Tensor) -> Tensor:
+def expanded_weights(problem: Problem, rows: Tensor, start: Tensor) -> Tensor:
     """Return the cost per feature of some rows, shaped like their starts."""
     if problem.weights is None:
         return torch.ones_like(start)

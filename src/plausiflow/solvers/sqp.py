@@ -27,10 +27,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from plausiflow.core import DEADLINE, Evaluation, Problem, Solution, Starts, check_deadline
+from plausiflow.core import DEADLINE, Evaluation, LocalModel, Problem, Solution, Starts, check_deadline
 from plausiflow.errors import InvalidInputError
 from plausiflow.progress import progress_bar
 from plausiflow.solvers.cuda_graphs import SearchBatch
+from plausiflow.solvers.dual import ACTIVE, multipliers
 from plausiflow.solvers.iteration import SQPState, StoppingCriteria
 from plausiflow.solvers.starts import bisect
 
@@ -94,6 +95,8 @@ class SQP:
         iterations: int | None = None,
         tolerance: float | None = None,
         max_without_answer: int | None = None,
+        inverse: Tensor | None = None,
+        cost_limit: Tensor | None = None,
     ) -> Solution:
         """Search from one given point for each row ``(n, d)`` only; in double precision.
 
@@ -104,6 +107,10 @@ class SQP:
             iterations: Instead of the solver's own setting.
             tolerance: Instead of the solver's own setting.
             max_without_answer: Iterations after which a search without an answer ends; None for all.
+            inverse: A known inverse curvature of each program's Lagrangian, shape ``(n, d, d)``, instead of
+                the first curvature. The solution then has a model, too.
+            cost_limit: The highest squared distance of interest, shape ``(n,)``; a search that has to go
+                beyond it ends.
         """
         solver = replace(
             self,
@@ -114,6 +121,7 @@ class SQP:
         evaluation = Evaluation(exact)
         best = BestPoints(exact.x)
         rows = torch.arange(len(exact.x), device=exact.x.device)
+        ended: list[SQPState] | None = None if inverse is None else []
         solver._search(
             evaluation,
             rows,
@@ -122,8 +130,12 @@ class SQP:
             curvature,
             max_without_answer=max_without_answer,
             progress=False,
+            inverse=inverse,
+            limit=cost_limit,
+            ended=ended,
         )
-        return Solution(x=best.x, gradients=best.gradients)
+        model = None if ended is None else _model(ended)
+        return Solution(x=best.x, gradients=best.gradients, model=model)
 
     def _checked(self, problem: Problem, exact: Problem, x: Tensor, starts: Starts | None) -> Tensor:
         """Round to the requested precision, and check the very numbers that are returned.
@@ -173,8 +185,13 @@ class SQP:
         max_without_answer: int | None = None,
         path: list[Tensor] | None = None,
         progress: bool = True,
+        inverse: Tensor | None = None,
+        limit: Tensor | None = None,
+        ended: list[SQPState] | None = None,
     ) -> None:
-        state = SQPState.begin(evaluation, rows, start, curvature, self.radius)
+        state = SQPState.begin(
+            evaluation, rows, start, curvature=curvature, radius=self.radius, inverse=inverse, limit=limit
+        )
         stopping = StoppingCriteria(
             self.tolerance, self.patience, max_without_answer=max_without_answer or self.iterations
         )
@@ -188,11 +205,15 @@ class SQP:
                     break
                 if DEADLINE.get() is not None:
                     check_deadline()
-                ended = batch.iterate()
-                if ended is not None:
-                    best.take(ended)
-                    advance(len(ended.rows), "")
+                over = batch.iterate()
+                if over is not None:
+                    best.take(over)
+                    advance(len(over.rows), "")
+                    if ended is not None:
+                        ended.append(over)
         best.take(batch.state)
+        if ended is not None:
+            ended.append(batch.state)
 
 
 class BestPoints:
@@ -211,6 +232,19 @@ class BestPoints:
         lowest = self.cost.scatter_reduce(0, rows, ended.best_cost, "amin")
         better = (ended.best_cost < self.cost[rows]) & (ended.best_cost == lowest[rows])
         self.x[rows[better]], self.cost[rows[better]] = ended.best[better], ended.best_cost[better]
+
+
+def _model(ended: list[SQPState]) -> LocalModel:
+    """Return what searches, one for each row, knew when they ended."""
+    names = ("rows", "x", "best", "factual", "weights", "values", "jacobian", "inverse")
+    parts = {name: torch.cat([getattr(state, name) for state in ended]) for name in names}
+    order = torch.argsort(parts.pop("rows"))
+    parts = {name: part[order] for name, part in parts.items()}
+    best = parts.pop("best")
+    pull = (parts["x"] - parts["factual"]) * parts["weights"]
+    active = multipliers(parts["values"], parts["jacobian"], pull, parts["inverse"]) > ACTIVE
+    parts["x"] = torch.where(torch.isfinite(best), best, parts["x"])
+    return LocalModel(**parts, active=active)
 
 
 def _in_double(problem: Problem) -> Problem:
