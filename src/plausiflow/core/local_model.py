@@ -126,6 +126,14 @@ class Elimination:
     def __getitem__(self, which: Tensor) -> Elimination:
         return Elimination(self.order[which], self.cost[which], self.points[which])
 
+    def first(self, count: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the first ``count`` features that are reset, ``(n, d)`` bool, and the points then."""
+        chosen = torch.arange(self.order.shape[1], device=count.device) < count[:, None]
+        which, step = chosen.nonzero(as_tuple=True)
+        reset = torch.zeros_like(self.points[:, 0], dtype=torch.bool)
+        reset[which, self.order[which, step]] = True
+        return reset, self.points[torch.arange(len(count), device=count.device), count - 1]
+
 
 def _cost(x: Tensor, factual: Tensor, weights: Tensor) -> Tensor:
     return ((x - factual) ** 2 * weights).sum(dim=1)

@@ -1,8 +1,9 @@
 """Put the numbers of answers on the grids of their columns, and check them there.
 
-Plain rounding loses many answers, because they are on the boundary of what is plausible. So the neighbours on
-the grid are tried, all combinations of the coarsest few; if none is feasible, the search is repeated with
-extra plausibility, and rounded again.
+Plain rounding loses many answers, because they are on the boundary of what is plausible. So the numbers that
+matter most to the broken constraints, by their gradients at the rounded point, also go to the grid point on
+the other side, in all combinations. If no such point is feasible, the search is repeated with extra
+plausibility, and rounded again.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ import torch
 from torch import Tensor
 
 from plausiflow.constraints import repair_numbers
+from plausiflow.core import Evaluation
 from plausiflow.search.candidates import Candidates
+from plausiflow.search.numbers import number_problem
 from plausiflow.search.row_random import row_keys, uniforms
 from plausiflow.search.task import SearchTask
 
-COARSEST = 6
+FLIPPED = 5
+"""How many numbers of an answer also go to the grid point on their other side."""
 EXTRA_PLAUSIBILITY = (0.1, 0.3, 0.8)
 SLACK = 1e-9
 TRIES, KEPT = 16, 3
@@ -45,49 +49,46 @@ def put_on_grid(task: SearchTask, candidates: Candidates) -> Candidates:
 
 
 def _best_neighbours(task: SearchTask, candidates: Candidates) -> Candidates:
-    """Return the nearest point on the grid if it is feasible, else its cheapest feasible neighbour."""
+    """Return the nearest point on the grid if it is feasible, else the cheapest feasible one beside it."""
     own = task.check(task.candidates(candidates.rows, on_grid(task, candidates)))
     lost = (~torch.isfinite(own.cost)).nonzero()[:, 0]
-    gridded = [b for b in task.mutable if b.number is not None and b.scale is not None and b.scale.step]
-    if len(lost) == 0 or not gridded:
+    if len(lost) == 0 or not any(column in task.movable for column in task.layout.gridded):
         return own
-    base = candidates[lost]
-    moving = _coarsest(task, base, [block.number for block in gridded if block.number is not None])
-    most = int(moving.sum(dim=1).max())
-    if most == 0:
-        return own
-    # All neighbours of all of them at once: one check of many points costs less than many of few.
-    shifts = torch.tensor(list(product((0, 1), repeat=most)), device=moving.device)
-    several = base[torch.arange(len(base), device=moving.device).repeat_interleave(len(shifts))]
-    trial = on_grid(task, several, _directions(moving, shifts).flatten(0, 1))
-    checked = task.check(task.candidates(several.rows, trial))
-    cost, first = checked.cost.view(len(base), -1).min(dim=1)
-    x = checked.x.view(len(base), -1, checked.x.shape[1])[
-        torch.arange(len(base), device=moving.device), first
-    ]
+    base, near = candidates[lost], own[lost]
+    down = near.x > base.x
+    other = on_grid(task, base, torch.where(down, 0, 1))
+    rank = _most_important(task, near, other)
+    width = min(FLIPPED, rank.shape[1])
+    combinations = torch.tensor(list(product((False, True), repeat=width)), device=rank.device)[1:]
+    most = len(combinations)
+    flips = combinations[:, rank.clamp_max(width - 1)].permute(1, 0, 2) & (rank < width)[:, None]
+    columns = torch.tensor(task.numbers, device=rank.device)
+    there = torch.where(flips, other[:, None, columns], near.x[:, None, columns])
+    several = near[torch.arange(len(near), device=rank.device).repeat_interleave(most)]
+    trial = several.x.index_copy(1, columns, there.flatten(0, 1))
+    if task.allowance.clauses:
+        trial = repair_numbers(task.allowance, trial, several.rows)
+    checked = task.check(task.candidates(several.rows, task.layout.settle(trial)))
+    cost, first = checked.cost.view(len(base), most).min(dim=1)
+    x = checked.x.view(len(base), most, -1)[torch.arange(len(base), device=rank.device), first]
     found = torch.isfinite(cost)
     all_x, all_cost = own.x.clone(), own.cost.clone()
     all_x[lost[found]], all_cost[lost[found]] = x[found], cost[found]
     return Candidates(rows=own.rows, x=all_x, cost=all_cost)
 
 
-def _coarsest(task: SearchTask, base: Candidates, columns: list[int]) -> Tensor:
-    """Return the coarsest changed numbers of each candidate, at most ``COARSEST``, ``(p, width)`` bool."""
-    steps = task.x.new_zeros(task.layout.width)
-    for block in task.mutable:
-        if block.number in columns and block.scale is not None:
-            steps[block.number] = block.scale.encoded_step or 1e-3
-    changed = base.x != task.x[base.rows]
-    size = torch.where(changed, steps, 0.0)
-    few = size.topk(min(COARSEST, size.shape[1]), dim=1)
-    chosen = torch.zeros_like(changed)
-    return chosen.scatter(1, few.indices, few.values > 0)
+def _most_important(task: SearchTask, near: Candidates, other: Tensor) -> Tensor:
+    """Return the rank of each number by what its ``other`` grid point changes, shape ``(p, numbers)``.
 
-
-def _directions(moving: Tensor, shifts: Tensor) -> Tensor:
-    """Return which moving numbers go up (1) to the next grid point or down (0), ``(p, shifts, width)``."""
-    place = (moving.cumsum(dim=1) - 1).clamp(0, shifts.shape[1] - 1)
-    return torch.where(moving[:, None], shifts.T[place].permute(0, 2, 1), -1)
+    What counts are the broken constraints, linearised, each as a share of what is missing.
+    """
+    problem, x = number_problem(task, near, None)
+    at = Evaluation(problem)(x, torch.arange(len(x), device=x.device))
+    missing = (-at.values).clamp_min(0).nan_to_num(posinf=1.0)[..., None]
+    step = (other[:, task.numbers] - x)[:, None]
+    change = torch.where(missing > 0, at.jacobian * step / missing, 0.0).clamp_max(1.0).sum(dim=1).abs()
+    # Single precision: of numbers that matter equally, rounding in a batch must not choose.
+    return change.float().argsort(dim=1, descending=True, stable=True).argsort(dim=1)
 
 
 def on_grid(task: SearchTask, candidates: Candidates, directions: Tensor | None = None) -> Tensor:

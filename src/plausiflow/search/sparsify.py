@@ -4,8 +4,9 @@ Resetting without solving again does nothing: a plausible answer has few feature
 quadratic model of the answer tells which resets the other numbers can make up for, at which cost, and where
 they go (:mod:`plausiflow.core.local_model`). So a round resets as many numbers of an answer as the model
 finds within the limit, and solves the others from where the model expects them. If the answer is feasible
-within the limit, it is taken, and the next round resets more; if not, half as many. Changed categories are
-reset one at a time, the least harmful first.
+within the limit, it is taken, and the next round resets more; if not, fewer. Changed categories are reset
+one at a time. A round makes several attempts for each answer at once, and takes the one with the fewest
+changes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from plausiflow.search.reweighted import SolveSettings
 from plausiflow.search.task import SearchTask
 
 QUICK = SolveSettings(iterations=8, tolerance=3e-3)
+TRUST = 0.5
+"""The share of what the limit leaves that a model may spend at once: far away it is too optimistic."""
+AT_ONCE = 3
+"""Single resets of an answer that are tried at once."""
 MAX_FAILURES = 4
 """Numbers of an answer whose reset may fail before the others are left as they are."""
 GRID = 2.0**-20
@@ -102,79 +107,102 @@ class _State:
         )
 
     def attempts(self, task: SearchTask) -> _Attempts:
-        """Return the next attempt of each candidate that has one: a category, or some numbers."""
+        """Return the next attempts of each candidate: single categories, and numbers."""
         codes, before = task.codes_of(self.candidates.x), task.codes[self.candidates.rows]
         moved = torch.zeros_like(self.changed)
         moved[:, [j for j, block in enumerate(task.layout.blocks) if len(block.levels)]] = codes != before
-        several = (self.changed.sum(dim=1) > 1)[:, None]
-        left = self.changed & ~self.needed & several
-        category = left & moved
-        parts = [self._category(task, category), self._numbers(task, left & ~moved, ~category.any(dim=1))]
+        left = self.changed & ~self.needed & (self.changed.sum(dim=1) > 1)[:, None]
+        parts = [self._categories(task, left & moved), self._numbers(task, left & ~moved)]
         of, reset, x = (torch.cat(part) for part in zip(*parts, strict=True))
-        left = self.changed[of] & ~reset
+        kept = self.changed[of] & ~reset
         x = with_factual(task, Candidates(rows=self.candidates.rows[of], x=x, cost=x[:, 0]), reset)
-        own = task.repair(task.candidates(self.candidates.rows[of], x), ~left)
-        return _Attempts(
-            of, reset, left, own, self.limits[of], None if self.model is None else self.model[of]
-        )
+        start = task.repair(task.candidates(self.candidates.rows[of], x), ~kept)
+        model = None if self.model is None else self.model[of]
+        numbers = torch.arange(len(of), device=of.device) >= len(parts[0][0])
+        return _Attempts(of, reset, kept, start, self.limits[of], model, numbers)
 
-    def _category(self, task: SearchTask, category: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return attempts that reset the least harmful changed category ``(p, blocks)`` of each candidate."""
-        of = category.any(dim=1).nonzero()[:, 0]
-        least = _harm(task, self.candidates[of], category[of]).argmin(dim=1)
-        reset = torch.nn.functional.one_hot(least, category.shape[1]).bool()
-        return of, reset, self.candidates.x[of]
+    def _categories(self, task: SearchTask, category: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return attempts that reset one changed category each, the most expensive few of a candidate."""
+        rows, x = self.candidates.rows, self.candidates.x
+        before, after = (task.x[rows], task.codes[rows]), (x, task.codes_of(x))
+        price = task.cost_model.by_feature(before, after).masked_fill(~category, -1.0)
+        rank = price.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+        of, feature = (category & (rank < AT_ONCE)).nonzero(as_tuple=True)
+        return of, torch.nn.functional.one_hot(feature, category.shape[1]).bool(), x[of]
 
-    def _numbers(self, task: SearchTask, left: Tensor, ready: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return attempts that reset as many of the numbers ``left`` ``(p, blocks)`` as the model allows."""
+    def _numbers(self, task: SearchTask, left: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return attempts that reset some of the numbers ``left`` ``(p, blocks)``.
+
+        As many as the model allows, and half as many; or one, and the next best ones alone.
+        """
         places = torch.tensor(task.number_blocks, dtype=torch.long, device=left.device)
-        x = self.candidates.x
-        ready = ready & left[:, places].any(dim=1) & (self.failures < MAX_FAILURES)
-        of = ready.nonzero()[:, 0]
+        of = (left[:, places].any(dim=1) & (self.failures < MAX_FAILURES)).nonzero()[:, 0]
         if self.model is None or len(of) == 0:
-            return of[:0], left[:0], x[:0]
+            return of[:0], left[:0], self.candidates.x[:0]
         model, removable = self.model[of], left[of][:, places]
-        limit = _number_limit(task, self.candidates[of], self.limits[of], model)
+        limit = model.cost.lerp(_number_limit(task, self.candidates[of], self.limits[of], model), TRUST)
         path = model.eliminate(removable, limit)
         fits = ((path.cost <= limit[:, None]) & (path.order >= 0)).long().cumprod(dim=1).sum(dim=1)
         most = torch.minimum(self.most[of], self.changed[of].sum(dim=1) - 1)
         most = torch.minimum(most, (path.order >= 0).sum(dim=1))
         count = torch.minimum(fits.clamp_min(1), most)
-        some = count > 0
-        of, path, count = of[some], path[some], count[some]
-        chosen = torch.arange(path.order.shape[1], device=of.device) < count[:, None]
+        several, one = (count > 1).nonzero()[:, 0], (count == 1).nonzero()[:, 0]
+        parts = [
+            (of[several], *path[several].first(number)) for number in (count[several], count[several] // 2)
+        ]
+        for _ in range(AT_ONCE):
+            step = model[one].eliminate(removable[one], torch.full_like(limit[one], -torch.inf))
+            some = (step.order[:, :1] >= 0).any(dim=1).nonzero()[:, 0]
+            one, step = one[some], step[some]
+            if len(one) == 0:
+                break
+            parts.append((of[one], *step.first(torch.ones_like(one))))
+            removable[one] = removable[one].scatter(1, step.order[:, :1], False)
+        of, chosen, point = (torch.cat(part) for part in zip(*parts, strict=True))
         reset = torch.zeros_like(left[of])
-        which, step = chosen.nonzero(as_tuple=True)
-        reset[which, places[path.order[which, step]]] = True
-        point = path.points[torch.arange(len(of), device=of.device), count - 1]
+        reset[:, places] = chosen
         columns = torch.tensor(task.numbers, device=of.device)
-        return of, reset, x[of].index_copy(1, columns, (point / GRID).round() * GRID)
+        return of, reset, self.candidates.x[of].index_copy(1, columns, (point / GRID).round() * GRID)
 
     def take(
         self, task: SearchTask, attempts: _Attempts, tried: Candidates, model: LocalModel | None
     ) -> None:
-        """Take the attempts within their limits, and learn from the others."""
+        """Take the best attempt of each candidate within its limit, and learn from the others."""
         of, count = attempts.of, attempts.reset.sum(dim=1)
         # A rule may have moved a feature again that was reset.
         changed = task.layout.changed(tried.x, task.x[tried.rows])
-        good = (tried.cost <= attempts.limits) & (changed.sum(dim=1) < self.changed[of].sum(dim=1))
-        fine, bad = of[good], of[~good]
+        number = changed.sum(dim=1)
+        good = (tried.cost <= attempts.limits) & (number < self.changed[of].sum(dim=1))
+        # The fewest changes, and of equally many the cheapest.
+        order = torch.argsort(torch.where(good, tried.cost, torch.inf), stable=True)
+        order = order[torch.argsort(number[order], stable=True)]
+        order = order[good[order]]
+        best = order[cheapest(of[order], torch.zeros_like(tried.cost[order]), 1)]
+        fine = of[best]
         x, cost = self.candidates.x.clone(), self.candidates.cost.clone()
-        x[fine], cost[fine] = tried.x[good], tried.cost[good]
+        x[fine], cost[fine] = tried.x[best], tried.cost[best]
         self.candidates = replace(self.candidates, x=x, cost=cost)
-        self.changed = self.changed.index_copy(0, fine, changed[good])
+        self.changed = self.changed.index_copy(0, fine, changed[best])
         if self.model is not None and model is not None:
-            self.model = self.model.updated(fine, model[good])
-        self.most[fine] = 2 * count[good]
-        self.most[bad] = (count[~good] // 2).clamp_min(1)
+            self.model = self.model.updated(fine, model[best])
+        bad = ~good & attempts.numbers
+        self.most.scatter_reduce_(0, of[bad], (count[bad] // 2).clamp_min(1), "amin")
+        grown = attempts.numbers[best]
+        self.most[fine[grown]] = 2 * count[best[grown]]
         alone = ~good & (count == 1)
-        self.needed[of[alone]] |= attempts.reset[alone]
-        self.failures[of[alone]] += 1
+        which, feature = attempts.reset[alone].nonzero(as_tuple=True)
+        self.needed[of[alone][which], feature] = True
+        self.failures.index_add_(
+            0, of[alone & attempts.numbers], torch.ones_like(of[alone & attempts.numbers])
+        )
 
 
 @dataclass(frozen=True)
 class _Attempts:
-    """Attempts: the candidate of each, what it resets, what may still change, and its starting point."""
+    """Attempts: the candidate of each, what it resets, what may still change, and its starting point.
+
+    ``numbers`` are the attempts that reset numbers.
+    """
 
     of: Tensor
     reset: Tensor
@@ -182,6 +210,7 @@ class _Attempts:
     candidates: Candidates
     limits: Tensor
     model: LocalModel | None
+    numbers: Tensor
 
     def solved(self, task: SearchTask) -> tuple[Candidates, LocalModel | None]:
         """Return the attempts with solved numbers, and their models."""
@@ -197,16 +226,6 @@ def _number_limit(task: SearchTask, own: Candidates, limits: Tensor, model: Loca
     if task.cost_model.distance != "l2":
         return model.cost * (limits / own.cost) ** 2
     return task.room_for_numbers(own, limits)
-
-
-def _harm(task: SearchTask, own: Candidates, changed: Tensor) -> Tensor:
-    """Return by how much resetting each changed feature alone violates the constraints, ``(p, blocks)``."""
-    which, feature = changed.nonzero(as_tuple=True)
-    reset = torch.nn.functional.one_hot(feature, changed.shape[1]).bool()
-    values = task.constraint_values(with_factual(task, own[which], reset), own.rows[which])
-    harm = own.x.new_full(changed.shape, torch.inf)
-    harm[which, feature] = (-values).clamp_min(0).sum(dim=1)
-    return harm
 
 
 def with_factual(task: SearchTask, own: Candidates, reset: Tensor) -> Tensor:
