@@ -54,6 +54,18 @@ class Allowance:
         own, offsets, binding = tensors if rows is None else (tensor[rows] for tensor in tensors)
         return torch.where(binding, self._matrix(x_cf.device).values(x_cf, own, offsets), 1.0)
 
+    def has_closed_form(self, device: torch.device) -> bool:
+        """Whether :meth:`least_clause` can be computed."""
+        return self._matrix(device).has_closed_form
+
+    def least_clause(self, x_cf: Tensor, rows: Tensor, clauses: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the least value of some clauses ``(k,)``, and its gradient in the numbers ``(k, width)``.
+
+        ``clauses`` are positions; the other arguments are as for :meth:`clause_values`.
+        """
+        tensors = (tensor[rows] for tensor in (self.x, self.offsets, self.binding))
+        return self._matrix(x_cf.device).least(x_cf, *tensors, clauses)
+
     def _matrix(self, device: torch.device) -> ClauseMatrix:
         """Return all clauses as matrices; built once, and shared by the allowances of the same clauses."""
         if device not in self.matrices:

@@ -68,6 +68,31 @@ class ClauseMatrix:
             own: Their factual rows, of the same shape.
             offsets: The constants of all pieces for each, shape ``(k, pieces)``.
         """
+        return self._pieces(x, own, offsets)[:, self._of_clause].amax(dim=2)
+
+    @property
+    def has_closed_form(self) -> bool:
+        """Whether :meth:`least` can compute gradients: no clause has a product or a ratio of numbers."""
+        return not self._others
+
+    def least(
+        self, x: Tensor, own: Tensor, offsets: Tensor, binding: Tensor, clauses: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the least value of some clauses, ``(k,)``, and its gradient in the numbers, ``(k, width)``.
+
+        ``binding`` tells which clauses bind, shape ``(k, m)``; the others are as for :meth:`values`.
+        """
+        pieces = self._pieces(x, own, offsets)
+        values, piece = pieces[:, self._of_clause[clauses]].max(dim=2)
+        least, which = torch.where(binding[:, clauses], values, 1.0).min(dim=1)
+        binds = binding[:, clauses].gather(1, which[:, None])
+        place = self._of_clause[clauses][which].gather(1, piece.gather(1, which[:, None]))
+        linear = binds & (place < len(self._places["linear"]))
+        gradient = self._numbers.gradient(x, offsets[:, self._places["linear"]].to(x), place, linear)
+        return least, gradient
+
+    def _pieces(self, x: Tensor, own: Tensor, offsets: Tensor) -> Tensor:
+        """Return the values of the pieces, linear ones first, shape ``(k, pieces)``; the graph is kept."""
         places = self._places
         parts = [self._numbers.values(x, offsets[:, places["linear"]].to(x))]
         if places["levels"]:
@@ -76,7 +101,7 @@ class ClauseMatrix:
             moved = (x != own).to(x) @ self._kept.to(x)
             parts.append(torch.where(moved > 0, -1.0, 1.0) + offsets[:, places["kept"]].to(x))
         parts += [piece.value(x, own, offsets[:, place])[:, None] for place, piece in self._others]
-        return torch.cat(parts, dim=1)[:, self._of_clause].amax(dim=2)
+        return torch.cat(parts, dim=1)
 
 
 class _Numbers:
@@ -110,23 +135,48 @@ class _Numbers:
         equal = [piece.equal for piece in pieces]
         self.equal = torch.tensor([tolerance is not None for tolerance in equal], dtype=torch.bool)
         self.tolerance = torch.tensor([tolerance or 0.0 for tolerance in equal], dtype=torch.float64)
+        self.any_log, self.any_equal = bool(self.logs.any()), bool(self.equal.any())
 
     def to(self, device: torch.device) -> None:
         """Move to a device."""
         for name, value in vars(self).items():
-            setattr(self, name, value.to(device))
+            if isinstance(value, Tensor):
+                setattr(self, name, value.to(device))
 
     def values(self, x: Tensor, offsets: Tensor) -> Tensor:
         """Return the values of the pieces, shape ``(k, pieces)``; the graph is kept."""
-        encoded = x[:, self.columns] * self.spans.to(x) + self.starts.to(x)
-        if bool(self.logs.any()):
-            encoded = torch.where(self.logs, decode_log(encoded), encoded)
-        free = torch.where(self.at_level >= 0, x[:, self.at_level.clamp_min(0)], 1.0)
-        amounts = (x @ self.of_levels.to(x)).index_add(1, self.places, encoded * free)
-        total = amounts @ self.coefficients.to(x) + offsets
-        if bool(self.equal.any()):
+        total = self._totals(x, offsets)
+        if self.any_equal:
             total = torch.where(self.equal, self.tolerance.to(x) - total.abs(), total)
         return total / self.scale.to(x)
+
+    def _totals(self, x: Tensor, offsets: Tensor) -> Tensor:
+        encoded = x[:, self.columns] * self.spans.to(x) + self.starts.to(x)
+        if self.any_log:
+            encoded = torch.where(self.logs, decode_log(encoded), encoded)
+        amounts = (x @ self.of_levels.to(x)).index_add(1, self.places, encoded * self._free(x))
+        return amounts @ self.coefficients.to(x) + offsets
+
+    def _free(self, x: Tensor) -> Tensor:
+        """Return one where a number counts, zero where a level of its feature does."""
+        return torch.where(self.at_level >= 0, x[:, self.at_level.clamp_min(0)], 1.0)
+
+    def gradient(self, x: Tensor, offsets: Tensor, piece: Tensor, linear: Tensor) -> Tensor:
+        """Return the gradient of one piece ``(k, 1)`` of each point in its numbers, shape ``(k, width)``.
+
+        It is zero where ``linear`` ``(k, 1)`` is false.
+        """
+        piece = torch.where(linear, piece, 0)
+        slope = self.spans.to(x).expand(len(x), -1)
+        if self.any_log:
+            encoded = x[:, self.columns] * self.spans.to(x) + self.starts.to(x)
+            slope = torch.where(self.logs, slope * encoded.abs().exp(), slope)
+        factor = linear / self.scale.to(x)[piece]
+        if self.any_equal:
+            sign = -self._totals(x, offsets).gather(1, piece).sign()
+            factor = torch.where(self.equal[piece], sign * factor, factor)
+        own = self.coefficients.to(x).mT[piece[:, 0]][:, self.places] * self._free(x) * slope * factor
+        return torch.zeros_like(x).index_add(1, self.columns, own)
 
 
 def _key(term: Term) -> tuple[str, tuple[float, ...] | None]:

@@ -318,7 +318,7 @@ class ValidityConstraint:
 
 
 def plausibility_constraint(
-    scores: RowScores, moving: MovingColumns, rows: Tensor, extra: float = 0.0
+    scores: RowScores, moving: MovingColumns, rows: Tensor, extra: float | Tensor = 0.0
 ) -> tuple[Constraint, RowFunction]:
     """Return the plausibility constraint of a problem, and the loss of penalty solvers. [PPCEF Eq. 9]
 
@@ -326,21 +326,21 @@ def plausibility_constraint(
         scores: Plausibility of candidates.
         moving: The columns that move.
         rows: The row of ``scores`` that each of the problem's rows belongs to, shape ``(p,)``.
-        extra: How much more plausible than needed an answer must be, in nats.
+        extra: How much more plausible than needed an answer must be, in nats; one value, or ``(p,)``.
     """
     excess, excess_and_grad = scores.of_columns(moving, rows)
-    threshold = scores.threshold[rows]
+    threshold = scores.threshold[rows] + extra
 
     def value(z: Tensor, which: Tensor) -> Tensor:
-        return plausibility_value(excess(z, which), threshold[which].to(z)) - extra
+        return plausibility_value(excess(z, which), threshold[which].to(z))
 
     def value_and_grad(z: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
         assert excess_and_grad is not None
         own, gradient = excess_and_grad(z, which)
-        return plausibility_value(own, threshold[which].to(z)) - extra, gradient
+        return plausibility_value(own, threshold[which].to(z)), gradient
 
     def loss(z: Tensor, which: Tensor) -> Tensor:
-        return plausibility_hinge(excess(z, which), threshold[which].to(z) + extra)
+        return plausibility_hinge(excess(z, which), threshold[which].to(z))
 
     known = excess_and_grad is not None
     return Constraint(value, PLAUSIBILITY_BUFFER, value_and_grad if known else None), loss

@@ -164,10 +164,11 @@ def validity_value_and_grad(logits: Tensor, y_target: Tensor, margin: float) -> 
     r"""Return :func:`validity_value` ``(n,)`` and its gradient in the logits ``(n, k)``, without a graph.
 
     With two classes, the gradient in the gap :math:`z_{y'} - z_o` is
-    :math:`(1 + \epsilon') p_o / (p_o + \epsilon')`.
+    :math:`(1 + \epsilon') p_o / (p_o + \epsilon')`. With more, the gradient is
+    :math:`e_{y'} - e_o - s (p - e_o)` with :math:`s = \epsilon' / (p_o + \epsilon')`.
     """
     if logits.shape[-1] != 2:
-        return value_and_grad(lambda z: validity_value(z, y_target, margin), logits)
+        return _multiclass_value_and_grad(logits, y_target, margin)
     sign = 2 * y_target - 1
     gap = (logits[..., 1] - logits[..., 0]) * sign
     value, grad = gap, sign.to(logits)
@@ -176,6 +177,18 @@ def validity_value_and_grad(logits: Tensor, y_target: Tensor, margin: float) -> 
         value = gap - F.softplus(against)
         grad = grad * torch.sigmoid(-against) * (1 + 2 * margin)
     return value, torch.stack([-grad, grad], dim=-1)
+
+
+def _multiclass_value_and_grad(logits: Tensor, y_target: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    rival, strongest = _without_target(logits, y_target).max(dim=-1)
+    value = _of_target(logits, y_target) - rival
+    grad = torch.zeros_like(logits).scatter_(-1, y_target[..., None], 1.0)
+    if margin == 0:
+        return value, grad.scatter_(-1, strongest[..., None], -1.0)
+    against = torch.logsumexp(logits, dim=-1) - rival + math.log(margin)
+    share = torch.sigmoid(against)[..., None]
+    grad = grad - share * logits.softmax(dim=-1)
+    return value - F.softplus(against), grad.scatter_add_(-1, strongest[..., None], share - 1)
 
 
 def probability_value(logits: Tensor, y_target: Tensor, min_probability: Tensor) -> Tensor:

@@ -136,6 +136,21 @@ class Solver(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Race:
+    """Programs that compete, because only the cheapest answers of an owner are of interest.
+
+    Attributes:
+        owners: The owner of each program, shape ``(n,)``.
+        total: ``(squared distances, programs) -> costs``, comparable between programs.
+        answers: How many answers of each owner are wanted.
+    """
+
+    owners: Tensor
+    total: Callable[[Tensor, Tensor], Tensor]
+    answers: int
+
+
 @runtime_checkable
 class ImprovingSolver(Solver, Protocol):
     """A solver that can also start from given points, with settings for one search."""
@@ -151,6 +166,7 @@ class ImprovingSolver(Solver, Protocol):
         max_without_answer: int | None = None,
         inverse: Tensor | None = None,
         cost_limit: Tensor | None = None,
+        race: Race | None = None,
     ) -> Solution:
         """Search from one given point for each row ``(n, d)`` only."""
         ...

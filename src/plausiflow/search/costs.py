@@ -17,7 +17,7 @@ range, or moves from one to another, changes like a category; then its distance 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
@@ -88,6 +88,15 @@ class CostModel:
         _, steps, flat = self._parts(before, after)
         left = (limit - flat.sum(dim=1)).clamp_min(0)
         return (left * left - (steps * steps * self._graded_squares).sum(dim=1)).clamp_min(0)
+
+    def with_numbers(self, before: EncodedRows, after: EncodedRows) -> Callable[[Tensor, Tensor], Tensor]:
+        """Return what changes cost if their numbers are at other squared distances; for ``l2``.
+
+        The function takes squared distances ``(m,)`` and the changes that they belong to ``(m,)``.
+        """
+        _, steps, flat = self._parts(before, after)
+        fixed, flat = (steps * steps * self._graded_squares).sum(dim=1), flat.sum(dim=1)
+        return lambda squares, which: (squares + fixed[which]).sqrt() + flat[which]
 
     def by_feature(self, before: EncodedRows, after: EncodedRows) -> Tensor:
         """Return what the change of each feature costs alone, shape ``(p, blocks)``."""

@@ -130,8 +130,12 @@ class _Trials:
         items = [i for i, rule in enumerate(rules) if not isinstance(rule, Price)]
         if self.request.locked is not None and self.request.locked[rows.numpy()].any():
             items.append(_LOCK)
-        # What a search without any rule breaks is where to look first.
-        widest = self._without(rows, frozenset(items)) if len(items) > 1 else {}
+        widest: dict[int, Items] = {}
+        if len(items) > 1:
+            # A row that has no answer without any rule has none without one of them. What the others break
+            # tells where to look first.
+            widest = self._without(rows, frozenset(items))
+            rows = torch.tensor(sorted(widest), dtype=torch.long)
         common = [item for item, _ in Counter(i for broken in widest.values() for i in broken).most_common()]
         locks = [item for item in items if item == _LOCK]
         tried = list(dict.fromkeys([*locks, *common, *items]))[: MOST_RULES + len(locks)]

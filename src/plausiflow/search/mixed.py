@@ -233,7 +233,12 @@ class MixedSearch:
             moves = Moves.of(task, rows, real[rows[:0]], bank.typical).within(task, limit)
             free = Candidates.concat(free, self.beam.run(task, rows, moves))
         free = _affordable(task, free.unique(), limit)
-        solved = task.solve(free, max_without_answer=MAX_WITHOUT_ANSWER, limits=limit[free.rows])
+        solved = task.solve(
+            free,
+            max_without_answer=MAX_WITHOUT_ANSWER,
+            limits=limit[free.rows],
+            answers=self.finalists,
+        )
         found = Candidates.concat(own, solved, real).feasible.unique()
         return reset_levels(task, found, self.finalists)
 

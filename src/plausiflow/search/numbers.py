@@ -12,11 +12,11 @@ from torch import Tensor
 from plausiflow.constraints import repair_numbers
 from plausiflow.core import (
     CANDIDATES,
+    Constraint,
     ImprovingSolver,
     LocalModel,
     MovingColumns,
     Problem,
-    RowFunction,
     Solver,
 )
 from plausiflow.search.candidates import Candidates
@@ -46,12 +46,11 @@ def solve_numbers(
         return task.check(candidates, max_changes=False)
     if weights is None and task.cost_model.distance != "l2":
         return solve_reweighted(task, candidates, frozen, settings)
-    parts = []
-    for which in torch.arange(len(candidates), device=task.x.device).split(CANDIDATES):
+    parts, order = [], torch.argsort(candidates.rows, stable=True)
+    for which in _blocks_of_rows(order, candidates.rows):
         own = candidates[which]
-        problem, begin = number_problem(
-            task, own, None if frozen is None else frozen[which], settings.extra_plausibility
-        )
+        extra = settings.at(which).extra_plausibility
+        problem, begin = number_problem(task, own, None if frozen is None else frozen[which], extra)
         if weights is not None:
             problem = replace(problem, weights=weights[which])
         if isinstance(task.solver, ImprovingSolver):
@@ -63,11 +62,25 @@ def solve_numbers(
                 tolerance=settings.tolerance,
                 max_without_answer=settings.max_without_answer,
                 cost_limit=None if limits is None else task.room_for_numbers(own, limits[which]),
+                race=None if settings.answers is None else task.race(own, settings.answers),
             ).x
         else:
             solution = _solve_from(task.solver, problem, begin)
         parts.append(with_numbers(task, own, solution, begin))
-    return Candidates.concat(*parts) if parts else candidates
+    return Candidates.concat(*parts)[torch.argsort(order)] if parts else candidates
+
+
+def _blocks_of_rows(order: Tensor, rows: Tensor) -> list[Tensor]:
+    """Split candidates, in the order of their rows, into blocks that hold all candidates of a row."""
+    if len(order) <= CANDIDATES:
+        return [order] if len(order) else []
+    ends = torch.unique_consecutive(rows[order], return_counts=True)[1].cumsum(0).tolist()
+    cuts, start = [], 0
+    for end, following in zip(ends, [*ends[1:], ends[-1] + CANDIDATES + 1], strict=True):
+        if following - start > CANDIDATES:
+            cuts.append(order[start:end])
+            start = end
+    return cuts
 
 
 def solve_near(
@@ -131,7 +144,7 @@ def with_numbers(task: SearchTask, own: Candidates, solution: Tensor, begin: Ten
 
 
 def number_problem(
-    task: SearchTask, own: Candidates, frozen: Tensor | None, extra_plausibility: float = 0.0
+    task: SearchTask, own: Candidates, frozen: Tensor | None, extra_plausibility: float | Tensor = 0.0
 ) -> tuple[Problem, Tensor]:
     """Return the problem over the numbers of the candidates, and its starting points."""
     codes = task.codes_of(own.x)
@@ -144,18 +157,7 @@ def number_problem(
         factual = torch.where(entered, begin, factual)
         weights = torch.where(entered, ANY_NUMBER * weights, weights)
 
-    def clause(j: int, x_cf: Tensor, which: Tensor) -> Tensor:
-        return task.allowance.clause_value(j, x_cf, own.rows[which])
-
-    def least_clause(x_cf: Tensor, which: Tensor) -> Tensor:
-        return task.allowance.clause_values(x_cf, own.rows[which])[:, clauses].amin(dim=1)
-
     equalities = task.allowance.equalities if isinstance(task.solver, ImprovingSolver) else []
-    sides = {side for j in equalities for side in (j, j + 1)}
-    clauses = [j for j, c in enumerate(task.allowance.clauses) if c.numeric and j not in sides]
-    rules: dict[str, RowFunction] = {f"rule {j}": partial(clause, j) for j in clauses}
-    if len(clauses) > MOST_CLAUSES:
-        rules = {"rules": least_clause}
     problem = build_problem(
         x=factual,
         targets=task.targets,
@@ -167,10 +169,33 @@ def number_problem(
         upper=upper,
         weights=weights,
         normals=_normals(task, own, equalities),
-        rules=rules,
+        rules=_rules(task, own.rows, equalities),
         extra_plausibility=extra_plausibility,
     )
     return problem, begin
+
+
+def _rules(task: SearchTask, rows: Tensor, equalities: list[int]) -> dict[str, Constraint]:
+    """Return the rules about numbers as constraints on encoded rows; equalities hold by the directions."""
+    allowance = task.allowance
+    sides = {side for j in equalities for side in (j, j + 1)}
+    clauses = [j for j, c in enumerate(allowance.clauses) if c.numeric and j not in sides]
+    if len(clauses) <= MOST_CLAUSES:
+        return {f"rule {j}": Constraint(partial(_clause, task, rows, j)) for j in clauses}
+    some = torch.tensor(clauses, device=rows.device)
+
+    def least(x_cf: Tensor, which: Tensor) -> Tensor:
+        return allowance.clause_values(x_cf, rows[which])[:, some].amin(dim=1)
+
+    def least_and_grad(x_cf: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+        return allowance.least_clause(x_cf, rows[which], some)
+
+    closed = allowance.has_closed_form(rows.device)
+    return {"rules": Constraint(least, value_and_grad=least_and_grad if closed else None)}
+
+
+def _clause(task: SearchTask, rows: Tensor, j: int, x_cf: Tensor, which: Tensor) -> Tensor:
+    return task.allowance.clause_value(j, x_cf, rows[which])
 
 
 def _bounds(task: SearchTask, own: Candidates, codes: Tensor, frozen: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -38,8 +38,8 @@ def build_problem(
     upper: Tensor | None = None,
     weights: Tensor | None = None,
     normals: Tensor | None = None,
-    rules: Mapping[str, RowFunction] | None = None,
-    extra_plausibility: float = 0.0,
+    rules: Mapping[str, Constraint] | None = None,
+    extra_plausibility: float | Tensor = 0.0,
 ) -> Problem:
     """Build one program per row.
 
@@ -54,8 +54,8 @@ def build_problem(
         upper: Largest allowed values, shape ``(p, d)``.
         weights: Cost per feature, shape ``(d,)`` or ``(p, d)``.
         normals: Directions that steps must be orthogonal to, shape ``(p, k, d)``.
-        rules: Further constraints on encoded rows by name, such as linear relations.
-        extra_plausibility: How much more plausible than needed an answer must be, in nats.
+        rules: Further constraints on whole encoded rows by name, such as linear relations.
+        extra_plausibility: How much more plausible than needed an answer must be, in nats; one value, or ``(p,)``.
     """
     constraints, penalties = {}, {}
     constraints["validity"], penalties["validity"] = validity.constraint(targets, rows, moving)
@@ -63,7 +63,7 @@ def build_problem(
         scores, moving, rows, extra_plausibility
     )
     for name, rule in (rules or {}).items():
-        constraints[name] = Constraint(_of_encoded(rule, moving), RULE_BUFFER)
+        constraints[name] = _of_encoded(rule, moving)
         penalties[name] = _violation(constraints[name].value)
     return Problem(
         x=x,
@@ -76,8 +76,19 @@ def build_problem(
     )
 
 
-def _of_encoded(rule: RowFunction, moving: MovingColumns) -> RowFunction:
-    return lambda z, which: rule(moving.encoded(z, which), which)
+def _of_encoded(rule: Constraint, moving: MovingColumns) -> Constraint:
+    """Return a constraint on encoded rows as one on the moving columns."""
+
+    def value_and_grad(z: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+        assert rule.value_and_grad is not None
+        own, gradient = rule.value_and_grad(moving.encoded(z, which), which)
+        return own, moving.gradient(gradient)
+
+    return Constraint(
+        lambda z, which: rule.value(moving.encoded(z, which), which),
+        RULE_BUFFER,
+        None if rule.value_and_grad is None else value_and_grad,
+    )
 
 
 def _violation(value: RowFunction) -> RowFunction:

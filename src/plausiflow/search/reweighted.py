@@ -37,18 +37,25 @@ class SolveSettings:
     """Settings of one call of :meth:`SearchTask.solve`.
 
     Attributes:
-        extra_plausibility: How much more plausible than needed an answer must be, in nats.
+        extra_plausibility: How much more plausible than needed an answer must be, in nats; one value, or ``(p,)``.
         iterations: Maximum number of iterations.
         curvature: First curvature of the solver's model, in units of the cost's own.
         tolerance: Relative progress below which an iteration counts as none.
         max_without_answer: Iterations after which a search without an answer ends; None for all.
+        answers: How many answers of each row are wanted, if its candidates compete; None if they do not.
     """
 
-    extra_plausibility: float = 0.0
+    extra_plausibility: float | Tensor = 0.0
     iterations: int = 40
     curvature: float = 4.0
     tolerance: float = 1e-3
     max_without_answer: int | None = None
+    answers: int | None = None
+
+    def at(self, which: Tensor) -> SolveSettings:
+        """Return the settings of some of the candidates."""
+        extra = self.extra_plausibility
+        return replace(self, extra_plausibility=extra[which]) if isinstance(extra, Tensor) else self
 
 
 def solve_reweighted(
@@ -63,7 +70,7 @@ def solve_reweighted(
             return best
         own = best[left]
         weights = _weights(task, own, small, power)
-        solved = _solve(task, own, None if frozen is None else frozen[left], weights, again)
+        solved = _solve(task, own, None if frozen is None else frozen[left], weights, again.at(left))
         best, better = _take(best, left, solved)
         # A race that stands still at a low power may go on at a higher one.
         left = left[better] if power > 1 else left
@@ -140,4 +147,6 @@ def _reset_small(
     x = own.x.index_copy(1, torch.tensor(task.numbers, device=z.device), z)
     weights = _weights(task, own, *ROUNDS[-1])
     # Fewer changes at the same cost, up to the precision of a solver, are better.
-    return _take(best, where, _solve(task, replace(own, x=x), kept, weights, settings), -SAME_COST)[0]
+    return _take(best, where, _solve(task, replace(own, x=x), kept, weights, settings.at(where)), -SAME_COST)[
+        0
+    ]

@@ -2,8 +2,8 @@
 
 Plain rounding loses many answers, because they are on the boundary of what is plausible. So the numbers that
 matter most to the broken constraints, by their gradients at the rounded point, also go to the grid point on
-the other side, in all combinations. If no such point is feasible, the search is repeated with extra
-plausibility, and rounded again.
+the other side, in all combinations. If no such point is feasible, the answer is solved again with several
+extra amounts of plausibility at once, and rounded again.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from plausiflow.search.task import SearchTask
 FLIPPED = 5
 """How many numbers of an answer also go to the grid point on their other side."""
 EXTRA_PLAUSIBILITY = (0.1, 0.3, 0.8)
+ITERATIONS = 25
 SLACK = 1e-9
 TRIES, KEPT = 16, 3
 
@@ -31,21 +32,28 @@ TRIES, KEPT = 16, 3
 def put_on_grid(task: SearchTask, candidates: Candidates) -> Candidates:
     """Return every candidate on the grid with its cost there, infinite if no neighbour is feasible."""
     done = _best_neighbours(task, candidates)
-    for extra in EXTRA_PLAUSIBILITY:
-        lost = ~torch.isfinite(done.cost)
-        # A row that has an answer needs no more expensive one.
-        best = task.x.new_full((len(task),), torch.inf).scatter_reduce(0, done.rows, done.cost, "amin")
-        again = (lost & (candidates.cost <= best[done.rows])).nonzero()[:, 0]
-        if len(again) == 0:
-            break
-        frozen = task.layout.changed(candidates.x[again], task.x[candidates.rows[again]]).logical_not()
-        solved = task.solve(candidates[again], frozen=frozen, extra_plausibility=extra, iterations=40)
-        found = torch.isfinite(solved.cost)
-        better = _best_neighbours(task, solved[found])
-        x, cost = done.x.clone(), done.cost.clone()
-        x[again[found]], cost[again[found]] = better.x, better.cost
-        done = Candidates(rows=done.rows, x=x, cost=cost)
-    return done
+    # A row that has an answer needs no more expensive one.
+    best = task.x.new_full((len(task),), torch.inf).scatter_reduce(0, done.rows, done.cost, "amin")
+    again = (torch.isinf(done.cost) & (candidates.cost <= best[done.rows])).nonzero()[:, 0]
+    if len(again) == 0 or not EXTRA_PLAUSIBILITY:
+        return done
+    count = len(EXTRA_PLAUSIBILITY)
+    several = candidates[again.repeat_interleave(count)]
+    extra = several.x.new_tensor(EXTRA_PLAUSIBILITY).repeat(len(again))
+    frozen = task.layout.changed(several.x, task.x[several.rows]).logical_not()
+    solved = task.solve(several, frozen=frozen, extra_plausibility=extra, iterations=ITERATIONS)
+    found = torch.isfinite(solved.cost).nonzero()[:, 0]
+    better = _best_neighbours(task, solved[found])
+    cost = solved.cost.new_full((len(several),), torch.inf).index_copy(0, found, better.cost)
+    x = several.x.index_copy(0, found, better.x)
+    # The least extra plausibility that is enough.
+    first = torch.isfinite(cost).view(-1, count).long().argmax(dim=1)
+    chosen = torch.arange(len(again), device=first.device) * count + first
+    return Candidates(
+        rows=done.rows,
+        x=done.x.index_copy(0, again, x[chosen]),
+        cost=done.cost.index_copy(0, again, cost[chosen]),
+    )
 
 
 def _best_neighbours(task: SearchTask, candidates: Candidates) -> Candidates:
@@ -127,7 +135,7 @@ def round_randomly(task: SearchTask, candidates: Candidates) -> Candidates:
         if len(again) == 0:
             break
         frozen = task.layout.changed(again.x, task.x[again.rows]).logical_not()
-        solved = task.solve(again, frozen=frozen, extra_plausibility=extra, iterations=25).feasible
+        solved = task.solve(again, frozen=frozen, extra_plausibility=extra, iterations=ITERATIONS).feasible
         found = Candidates.concat(found, _at_random(task, solved))
     return found
 

@@ -13,6 +13,7 @@ from plausiflow.constraints import Allowance
 from plausiflow.core import (
     CANDIDATES,
     DEADLINE,
+    Race,
     RowScores,
     Solver,
     Targets,
@@ -234,18 +235,26 @@ class SearchTask:
         before, after = (self.x[own.rows], self.codes[own.rows]), (own.x, self.codes_of(own.x))
         return self.cost_model.room_for_numbers(before, after, limits)
 
+    def race(self, own: Candidates, answers: int) -> Race | None:
+        """Return how the candidates of a row compete; None for distances that are not ``l2``."""
+        if self.cost_model.distance != "l2":
+            return None
+        before, after = (self.x[own.rows], self.codes[own.rows]), (own.x, self.codes_of(own.x))
+        return Race(own.rows, self.cost_model.with_numbers(before, after), answers)
+
     def solve(
         self,
         candidates: Candidates,
         *,
         frozen: Tensor | None = None,
-        extra_plausibility: float = 0.0,
+        extra_plausibility: float | Tensor = 0.0,
         weights: Tensor | None = None,
         iterations: int = 40,
         curvature: float = 4.0,
         tolerance: float = 1e-3,
         max_without_answer: int | None = None,
         limits: Tensor | None = None,
+        answers: int | None = None,
     ) -> Candidates:
         """Move the numbers of each candidate to the cheapest feasible point near by; its categories stay.
 
@@ -259,6 +268,7 @@ class SearchTask:
             curvature=curvature,
             tolerance=tolerance,
             max_without_answer=max_without_answer,
+            answers=answers,
         )
         return solve_numbers(self, candidates, frozen, weights, limits, settings)
 

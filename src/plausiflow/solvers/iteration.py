@@ -17,6 +17,9 @@ GRID = 2.0**-20
 differently in another batch; the grid removes the difference at every step. Single precision holds it."""
 CLEARLY = 1e-3
 """By how much a constraint is clearly broken."""
+EXPECTED_AFTER, SURPLUS = 3, 1.0
+"""Evaluations after which what a quadratic program expects of an answer counts, and by how much more than its
+limit it may cost."""
 MIN_CURVATURE = 0.05
 """Minimum curvature along a step, as a share of the cost's own; keeps the inverse well conditioned."""
 
@@ -55,6 +58,7 @@ class SQPState:
     best_cost: Tensor  # its cost, (n,); infinite before there is one
     evaluations: Tensor  # number of evaluations, (n,)
     limit: Tensor  # the highest cost of interest, (n,)
+    expected: Tensor  # the cost that the last quadratic program expects of an answer, (n,)
 
     @classmethod
     def begin(
@@ -101,6 +105,7 @@ class SQPState:
             best_cost=torch.where(at.accepted, cost, math.inf),
             evaluations=torch.ones_like(rows),
             limit=torch.full_like(cost, math.inf) if limit is None else limit,
+            expected=cost.clone(),
         )
 
     def select(self, which: Tensor) -> SQPState:
@@ -116,6 +121,7 @@ class SQPState:
             self.x, self.values, self.jacobian, gap, self.inverse, self.radius, self.lower, self.upper
         )
         answer = program.solve(self.fixed, uniform=stopping.uniform)
+        self.expected = _cost(self.x + answer.step - self.factual, self.weights)
         full_length = torch.linalg.vector_norm(answer.step, dim=1)
         share = (self.radius / full_length.clamp_min(1e-30)).clamp_max(1.0)
         trial = _on_grid(self.x, answer.step * share[:, None])
@@ -207,7 +213,10 @@ class SQPState:
         settled = (full_length < 0.3 * stopping.tolerance) & self.accepted
         # A point that costs too much and still breaks a constraint: an answer costs even more.
         broken = (self.values < -CLEARLY).any(dim=1)
-        hopeless = (self.evaluations > stopping.max_without_answer) | ((self.cost > self.limit) & broken)
+        expensive = (self.cost > self.limit) | (
+            (self.expected > SURPLUS * self.limit) & (self.evaluations > EXPECTED_AFTER)
+        )
+        hopeless = (self.evaluations > stopping.max_without_answer) | (expensive & broken)
         hopeful = answered | ~hopeless
         self.active = self.active & (self.stalled < patience) & hopeful & ~settled
 

@@ -27,12 +27,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from plausiflow.core import DEADLINE, Evaluation, LocalModel, Problem, Solution, Starts, check_deadline
+from plausiflow.core import DEADLINE, Evaluation, LocalModel, Problem, Race, Solution, Starts, check_deadline
 from plausiflow.errors import InvalidInputError
 from plausiflow.progress import progress_bar
 from plausiflow.solvers.cuda_graphs import SearchBatch
 from plausiflow.solvers.dual import ACTIVE, multipliers
 from plausiflow.solvers.iteration import SQPState, StoppingCriteria
+from plausiflow.solvers.race import end_losers
 from plausiflow.solvers.starts import bisect
 
 FROM_FACTUAL, FROM_NEIGHBOUR = 4.0, 20.0
@@ -97,6 +98,7 @@ class SQP:
         max_without_answer: int | None = None,
         inverse: Tensor | None = None,
         cost_limit: Tensor | None = None,
+        race: Race | None = None,
     ) -> Solution:
         """Search from one given point for each row ``(n, d)`` only; in double precision.
 
@@ -111,6 +113,7 @@ class SQP:
                 the first curvature. The solution then has a model, too.
             cost_limit: The highest squared distance of interest, shape ``(n,)``; a search that has to go
                 beyond it ends.
+            race: Which searches compete; None if none do.
         """
         solver = replace(
             self,
@@ -133,6 +136,7 @@ class SQP:
             inverse=inverse,
             limit=cost_limit,
             ended=ended,
+            race=race,
         )
         model = None if ended is None else _model(ended)
         return Solution(x=best.x, gradients=best.gradients, model=model)
@@ -188,6 +192,7 @@ class SQP:
         inverse: Tensor | None = None,
         limit: Tensor | None = None,
         ended: list[SQPState] | None = None,
+        race: Race | None = None,
     ) -> None:
         state = SQPState.begin(
             evaluation, rows, start, curvature=curvature, radius=self.radius, inverse=inverse, limit=limit
@@ -198,13 +203,15 @@ class SQP:
         batch = SearchBatch(state, evaluation, stopping, record=path is None)
         bar = progress_bar("SQP: rows settled", len(rows)) if progress else nullcontext(lambda n, text: None)
         with bar as advance:
-            for _ in range(self.iterations):
+            for iteration in range(self.iterations):
                 if path is not None:
                     path.append((path[-1] if path else start).index_copy(0, batch.state.rows, batch.state.x))
                 if len(batch.state.rows) == 0:
                     break
                 if DEADLINE.get() is not None:
                     check_deadline()
+                if race is not None:
+                    end_losers(race, batch.state, iteration)
                 over = batch.iterate()
                 if over is not None:
                     best.take(over)

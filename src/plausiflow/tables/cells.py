@@ -47,14 +47,17 @@ def level_key(value: Any) -> Any:  # noqa: ANN401
 
 def missing_cells(frame: pd.DataFrame) -> Mask:
     """Return which cells of a table are missing, shape ``(n, columns)``."""
-    masks = [is_missing(frame[name]) for name in frame]
-    return np.stack(masks, axis=1) if masks else np.zeros(frame.shape, dtype=bool)
+    missing: Mask = frame.isna().to_numpy(dtype=bool)
+    for j, dtype in enumerate(frame.dtypes):
+        if not isinstance(dtype, np.dtype) and is_float_dtype(dtype):
+            missing[:, j] = is_missing(frame.iloc[:, j])
+    return missing
 
 
 def is_missing(column: pd.Series) -> Mask:
     """Return which cells are missing: None, NaN, NaT or NA."""
     missing = column.isna().to_numpy(dtype=bool)
-    if is_float_dtype(column.dtype):
+    if not isinstance(column.dtype, np.dtype) and is_float_dtype(column.dtype):
         missing = missing | np.isnan(column.to_numpy(dtype=np.float64, na_value=np.nan))
     return missing
 

@@ -19,7 +19,8 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from plausiflow.tables import Block, Dtype, Encoder, Feature, Layout, Scale, is_missing
+from plausiflow.core import Pullback
+from plausiflow.tables import Block, Dtype, Encoder, Feature, Layout, Scale, decode_log, is_missing
 
 ONE = 0
 """Element of the basis that is always one."""
@@ -169,6 +170,8 @@ class Basis(nn.Module):
     gates: Tensor
     start: Tensor
     span: Tensor
+    log_start: Tensor
+    log_span: Tensor
 
     def __init__(self, layout: Layout) -> None:
         super().__init__()
@@ -182,6 +185,9 @@ class Basis(nn.Module):
         self.register_buffer("gates", torch.tensor([_gate(b) for b in blocks], dtype=torch.long))
         self.register_buffer("start", decoded[:, 0].clone())
         self.register_buffer("span", decoded[:, 1] - decoded[:, 0])
+        logs = torch.tensor([scale.ends for scale in self.curved], dtype=torch.float64).reshape(-1, 2)
+        self.register_buffer("log_start", logs[:, 0].clone())
+        self.register_buffer("log_span", logs[:, 1].clone())
         self.elements = {block.name: 1 + layout.width + i for i, block in enumerate(blocks)}
         self.size = 1 + layout.width + len(blocks)
         self.added = nn.ModuleList()
@@ -202,6 +208,23 @@ class Basis(nn.Module):
         for module in self.added:
             basis = torch.cat([basis, module(basis)], dim=1)
         return basis
+
+    def value_and_grad(self, x: Tensor) -> tuple[Tensor, Pullback]:
+        """Return the basis and its pullback in closed form; without added elements."""
+        row, encoded, n = torch.cat([x.new_ones(len(x), 1), x], dim=1), x[:, self.columns], len(self.start)
+        numbers, slope = encoded[:, :n] * self.span + self.start, self.span.expand(len(x), -1)
+        if self.curved:
+            logs = encoded[:, n:] * self.log_span + self.log_start
+            numbers = torch.cat([numbers, decode_log(logs)], dim=1)
+            slope = torch.cat([slope, logs.abs().exp() * self.log_span], dim=1)
+        gate, width = row[:, self.gates], row.shape[1]
+
+        def pullback(gradient: Tensor) -> Tensor:
+            of_numbers = gradient[:, width:]
+            pulled = gradient[:, :width].index_add(1, self.columns + 1, of_numbers * gate * slope)
+            return pulled.index_add(1, self.gates, of_numbers * numbers)[:, 1:]
+
+        return torch.cat([row, numbers * gate], dim=1), pullback
 
 
 def _scale(block: Block) -> Scale:

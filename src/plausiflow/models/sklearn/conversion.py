@@ -11,14 +11,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from sklearn.base import is_regressor
 from torch import Tensor, nn
 
-from plausiflow.core import Frozen
+from plausiflow.core import Frozen, Pullback
 from plausiflow.models.networks import check_columns
 from plausiflow.models.sklearn.columns import Basis, Fitted, InputFormat, UnsupportedModelError, table_columns
 from plausiflow.models.sklearn.comparison import check_predictions
 from plausiflow.models.sklearn.estimators import convert_estimator
+from plausiflow.models.sklearn.gradients import Step, closed_form
 from plausiflow.models.sklearn.preprocessing import sklearn_class_name
 from plausiflow.tables import Encoder, to_python
 
@@ -32,6 +34,7 @@ class _ConvertedModel:
     kind: str  # Class name of the model.
     n_features: int  # Width of an encoded row.
     _frozen: Frozen[nn.Module] = field(init=False)
+    _closed: dict[nn.Module, Step | None] = field(init=False, default_factory=dict)
 
     differentiable = True
 
@@ -39,10 +42,29 @@ class _ConvertedModel:
         self._frozen = Frozen(self.module)
 
     def _outputs(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self._evaluated(x)(x)
+        return outputs
+
+    def _evaluated(self, x: Tensor) -> nn.Module:
+        """Check the rows and return the frozen module in their dtype and on their device."""
         check_encoded(x, self.n_features)
         known = self._frozen.copies.get((x.dtype, x.device))
-        outputs: Tensor = (self._frozen(x) if known is None else known)(x)
-        return outputs
+        return self._frozen(x) if known is None else known
+
+    def _value_and_grad(self, x: Tensor) -> tuple[Tensor, Pullback]:
+        """Return the outputs ``(n, k)`` and their pullback, in closed form where that is known."""
+        module = self._evaluated(x)
+        if module not in self._closed:
+            self._closed[module] = closed_form(module)
+        known = self._closed[module]
+        if known is not None:
+            return known(x)
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_(True)
+            outputs = module(leaf)
+        return outputs.detach(), lambda gradient: torch.autograd.grad(
+            outputs, leaf, gradient, retain_graph=True
+        )[0]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -65,6 +87,10 @@ class ConvertedClassifier(_ConvertedModel):
         """Return log-probabilities, or margins, ``(n, width) -> (n, k)``, in x's dtype; keeps the graph."""
         return self._outputs(x)
 
+    def value_and_grad(self, x: Tensor) -> tuple[Tensor, Pullback]:
+        """Return the logits ``(n, k)`` and the function that maps their gradients to those of the rows."""
+        return self._value_and_grad(x)
+
     def __repr__(self) -> str:
         answers = "probabilities" if self.probabilities else "decisions"
         return f"ConvertedClassifier({self.kind}, {self.n_classes} classes; {answers})"
@@ -77,6 +103,11 @@ class ConvertedRegressor(_ConvertedModel):
     def values(self, x: Tensor) -> Tensor:
         """Return predictions, ``(n, width) -> (n,)``; in x's dtype and on its device; keeps the graph."""
         return self._outputs(x)[:, 0]
+
+    def value_and_grad(self, x: Tensor) -> tuple[Tensor, Pullback]:
+        """Return the predictions ``(n,)`` and the function that maps their gradients to those of the rows."""
+        outputs, pullback = self._value_and_grad(x)
+        return outputs[:, 0], lambda gradient: pullback(gradient[:, None])
 
     def __repr__(self) -> str:
         return f"ConvertedRegressor({self.kind})"

@@ -75,7 +75,7 @@ def _linear(model: Fitted, columns: list[ModelColumn], basis: Basis, link: Link)
         raise UnsupportedModelError(
             f"{type(model).__name__} has {len(coef)} rows of weights for {n_classes} classes"
         )
-    return _LinkedScores(Affine(_merge(columns, coef.T, model.intercept_, basis)), link)
+    return LinkedScores(Affine(_merge(columns, coef.T, model.intercept_, basis)), link)
 
 
 _margin = partial(_linear, link="margin")
@@ -129,7 +129,7 @@ def _naive_bayes(model: Fitted, columns: list[ModelColumn], basis: Basis) -> nn.
 def _generative(maps: Sequence[Array], log_volume: Array, priors: Array) -> nn.Module:
     if np.min(priors) <= 0:
         raise UnsupportedModelError("a class has no prior probability, so that its logit is infinite")
-    return _LinkedScores(_QuadraticScores(maps, log_volume + np.log(priors)), "softmax")
+    return LinkedScores(_QuadraticScores(maps, log_volume + np.log(priors)), "softmax")
 
 
 def _perceptron(model: Fitted, columns: list[ModelColumn], basis: Basis) -> nn.Module:
@@ -139,7 +139,7 @@ def _perceptron(model: Fitted, columns: list[ModelColumn], basis: Basis) -> nn.M
         raise UnsupportedModelError(
             f"MLPClassifier has {model.n_outputs_} outputs by {model.out_activation_}"
         )
-    return _LinkedScores(_layers(model, columns, basis), link[model.out_activation_])
+    return LinkedScores(_layers(model, columns, basis), link[model.out_activation_])
 
 
 def _layers(model: Fitted, columns: list[ModelColumn], basis: Basis) -> nn.Module:
@@ -216,7 +216,7 @@ def _transformed_target(model: Fitted, columns: list[ModelColumn], basis: Basis)
     return nn.Sequential(module, Affine(np.array([[one - zero]]), np.array([zero])))
 
 
-class _LinkedScores(nn.Module):
+class LinkedScores(nn.Module):
     """Logits from scores: a single score for two classes if the link allows it, else one per class."""
 
     def __init__(self, scores: nn.Module, link: Link) -> None:
@@ -225,7 +225,10 @@ class _LinkedScores(nn.Module):
 
     def forward(self, basis: Tensor) -> Tensor:
         """Return log-probabilities, or margins, ``(n, size) -> (n, k)``."""
-        scores: Tensor = self.scores(basis)
+        return self.linked(self.scores(basis))
+
+    def linked(self, scores: Tensor) -> Tensor:
+        """Return log-probabilities, or margins, of scores."""
         if self.link == "softmax":
             return scores.log_softmax(dim=1)
         if self.link == "one_vs_rest":
@@ -272,7 +275,7 @@ class _CalibratedScores(nn.Module):
         self.register_buffer("offset", torch.from_numpy(offset))
 
     def forward(self, basis: Tensor) -> Tensor:
-        if self.by_decision and isinstance(self.model, _LinkedScores):
+        if self.by_decision and isinstance(self.model, LinkedScores):
             response = self.model.decision(basis)
         else:
             response = self.model(basis).exp()
