@@ -63,8 +63,8 @@ class Allowance:
 
         ``clauses`` are positions; the other arguments are as for :meth:`clause_values`.
         """
-        tensors = (tensor[rows] for tensor in (self.x, self.offsets, self.binding))
-        return self._matrix(x_cf.device).least(x_cf, *tensors, clauses)
+        own, offsets, binding = self.x[rows], self.offsets[rows], self.binding[rows]
+        return self._matrix(x_cf.device).least(x_cf, own, offsets, binding, clauses)
 
     def _matrix(self, device: torch.device) -> ClauseMatrix:
         """Return all clauses as matrices; built once, and shared by the allowances of the same clauses."""

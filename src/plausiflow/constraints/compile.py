@@ -169,9 +169,9 @@ def _all_limits(rows: FactualRows, rules: Sequence[Rule]) -> dict[str, Limits]:
     for name, feature in rows.features.items():
         step, offset = feature.grid
         limits[name] = Limits(feature=feature, rows=rows, step=step, offset=offset)
-        for rule in rules:
-            if name in rule.feature_names:
-                limits[name] = rule.narrow(limits[name])
+    for rule in rules:
+        for name in rule.feature_names:
+            limits[name] = rule.narrow(limits[name])
     return limits
 
 

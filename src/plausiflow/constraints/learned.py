@@ -129,6 +129,8 @@ class LearnedRule(Rule):
 
     def broken(self, changes: RowChanges) -> Mask:
         """Return which rows break the rule by what they changed."""
+        if not changes.changed(*self.feature_names).any():
+            return np.zeros(len(changes.after), dtype=bool)
         if isinstance(self.rule, NeverTogether | Determines):
             return self.rule.newly_broken(changes)
         return clauses_broken(self.rule.clauses(changes.features), changes, lenient=True)

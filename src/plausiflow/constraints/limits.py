@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ class FactualRows:
     x: Tensor  # encoded rows, shape (n, width)
     frame: pd.DataFrame | None  # the same rows as a table
     locked: Tensor  # features that each row must keep, shape (n, features)
+    _numbers: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)  # read once
 
     def codes(self, block: Block) -> Tensor:
         """Return the level of each row, shape ``(n,)``."""
@@ -45,6 +46,11 @@ class FactualRows:
 
     def numbers(self, name: str) -> Tensor:
         """Return a feature's values in original units, double, shape ``(n,)``; NaN if missing."""
+        if name not in self._numbers:
+            self._numbers[name] = self._read_numbers(name)
+        return self._numbers[name]
+
+    def _read_numbers(self, name: str) -> Tensor:
         feature = self.features[name]
         block = next((block for block in self.layout.blocks if block.name == name), None)
         if block is None:

@@ -326,7 +326,7 @@ def plausibility_constraint(
         scores: Plausibility of candidates.
         moving: The columns that move.
         rows: The row of ``scores`` that each of the problem's rows belongs to, shape ``(p,)``.
-        extra: How much more plausible than needed an answer must be, in nats; one value, or ``(p,)``.
+        extra: How much more plausible than needed answers must be, in nats; may be ``(p,)``.
     """
     excess, excess_and_grad = scores.of_columns(moving, rows)
     threshold = scores.threshold[rows] + extra

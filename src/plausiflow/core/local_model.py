@@ -98,6 +98,32 @@ class LocalModel:
             return Elimination(rows.new_zeros(len(x), 0), x[:, :0], x[:, None][:, :0])
         return Elimination(torch.stack(order, 1), torch.stack(costs, 1), torch.stack(points, 1))
 
+    def resets(
+        self, removable: Tensor, limit: Tensor, most: Tensor, alone: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return sets of features to reset, each with its program, and the points then.
+
+        They are as many features as stay within the limit ``(n,)``, at most ``most`` ``(n,)``, and half as
+        many; or one, and the next best ones alone, ``alone`` in all.
+        """
+        path = self.eliminate(removable, limit)
+        fits = ((path.cost <= limit[:, None]) & (path.order >= 0)).long().cumprod(dim=1).sum(dim=1)
+        most = torch.minimum(most, (path.order >= 0).sum(dim=1))
+        count = torch.minimum(fits.clamp_min(1), most)
+        several, one = (count > 1).nonzero()[:, 0], (count == 1).nonzero()[:, 0]
+        parts = [(several, *path[several].first(number)) for number in (count[several], count[several] // 2)]
+        removable = removable.clone()
+        for _ in range(alone):
+            step = self[one].eliminate(removable[one], torch.full_like(limit[one], -torch.inf))
+            some = (step.order[:, :1] >= 0).any(dim=1).nonzero()[:, 0]
+            one, step = one[some], step[some]
+            if len(one) == 0:
+                break
+            parts.append((one, *step.first(torch.ones_like(one))))
+            removable[one] = removable[one].scatter(1, step.order[:, :1], False)
+        which, chosen, points = (torch.cat(part) for part in zip(*parts, strict=True))
+        return which, chosen, points
+
     def _along_constraints(self) -> Tensor:
         """Return the inverse curvature along the active constraints, P, shape ``(n, d, d)``."""
         normals = self.jacobian * self.active[..., None]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Self
 
 import torch
@@ -27,6 +28,8 @@ from plausiflow.core import (
 )
 from plausiflow.errors import InvalidInputError, NotFittedError
 
+FEW_LOGITS = 20_000
+"""Below so many logits a gather is faster than one operation for each block."""
 LEVELS_TRAINING = Training(learning_rate=5e-3, patience=8, reductions=2, weight_decay=1e-3, tolerance=1e-3)
 
 
@@ -134,7 +137,6 @@ class LevelsNetwork(nn.Module):
     hidden_mask: Tensor
     output_mask: Tensor
     skip_mask: Tensor
-    padded: Tensor
     offsets: Tensor
 
     def __init__(
@@ -155,7 +157,7 @@ class LevelsNetwork(nn.Module):
         self.register_buffer("hidden_mask", (sees[:, None] > group[None]).float(), persistent=False)
         self.register_buffer("output_mask", (group[:, None] >= sees[None]).float(), persistent=False)
         self.register_buffer("skip_mask", (group[:, None] > group[None]).float(), persistent=False)
-        self.register_buffer("padded", _padded_index(sizes), persistent=False)
+        self.sizes = tuple(sizes)
         added = torch.tensor(offsets or [0.0] * sum(sizes))
         self.register_buffer("offsets", added, persistent=False)
         width, n_context = len(self.modelled), n_classes + len(given)
@@ -175,7 +177,7 @@ class LevelsNetwork(nn.Module):
         hidden = torch.tanh(hidden + self.first_context(context))
         logits = F.linear(hidden, self.second.weight * self.output_mask, self.second.bias)
         logits = logits + F.linear(seen, self.skip.weight * self.skip_mask) + self.skip_context(context)
-        return block_log_prob(logits, one_hot, self.padded) + one_hot @ self.offsets
+        return block_log_prob(logits, one_hot, self.sizes) + one_hot @ self.offsets
 
 
 class StackedLevels(nn.Module):
@@ -186,7 +188,6 @@ class StackedLevels(nn.Module):
     skip: Tensor
     first_bias: Tensor
     second_bias: Tensor
-    padded: Tensor
     offsets: Tensor
 
     def __init__(self, members: Sequence[ConditionalLevels]) -> None:
@@ -204,7 +205,7 @@ class StackedLevels(nn.Module):
             self.register_buffer(name, stack.mT.contiguous())
         self.register_buffer("first_bias", torch.stack([n.first.bias for n in networks])[:, None])
         self.register_buffer("second_bias", torch.stack([n.second.bias for n in networks])[:, None])
-        self.register_buffer("padded", first.padded)
+        self.sizes = first.sizes
         self.register_buffer("offsets", first.offsets)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
@@ -215,14 +216,34 @@ class StackedLevels(nn.Module):
         # tanh, by the faster logistic function
         hidden = 2 * torch.sigmoid(torch.baddbmm(self.first_bias, inputs, self.first).mul_(2)) - 1
         logits = torch.baddbmm(self.second_bias, hidden, self.second).baddbmm_(inputs, self.skip)
-        return block_log_prob(logits, one_hot, self.padded) + one_hot @ self.offsets
+        return block_log_prob(logits, one_hot, self.sizes) + one_hot @ self.offsets
 
 
-def block_log_prob(logits: Tensor, one_hot: Tensor, padded: Tensor) -> Tensor:
-    """Return the sum over blocks of the log-softmax at the row's level, ``(..., n, levels) -> (..., n)``."""
-    padding = logits.new_full((*logits.shape[:-1], 1), -torch.inf)
-    by_block = torch.cat([logits, padding], dim=-1)[..., padded]
-    return (logits * one_hot).sum(dim=-1) - torch.logsumexp(by_block, dim=-1).sum(dim=-1)
+def block_log_prob(logits: Tensor, one_hot: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Return the sum over blocks of the log-softmax at the row's level, ``(..., n, levels) -> (..., n)``.
+
+    ``sizes`` are the numbers of levels of the blocks. Sums over blocks are one matrix product, because the
+    gradient of a gather is slow.
+    """
+    padded, block_of, members = _blocks(sizes, logits.dtype, logits.device)
+    with torch.no_grad():
+        if logits.numel() < FEW_LOGITS:
+            padding = logits.new_full((*logits.shape[:-1], 1), -torch.inf)
+            largest = torch.cat([logits, padding], dim=-1)[..., padded].amax(dim=-1)
+        else:
+            largest = torch.stack([own.amax(dim=-1) for own in logits.split(sizes, dim=-1)], dim=-1)
+    shifted = logits - largest[..., block_of]
+    return (shifted * one_hot).sum(dim=-1) - (shifted.exp() @ members).log().sum(dim=-1)
+
+
+@lru_cache(maxsize=64)
+def _blocks(
+    sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the columns of each block, padded, the block of each column, and that as a matrix."""
+    block_of = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    members = F.one_hot(block_of, len(sizes))
+    return _padded_index(sizes).to(device), block_of.to(device), members.to(device, dtype)
 
 
 def _context(x: Tensor, y: Tensor, given: list[int], n_classes: int) -> Tensor:

@@ -144,7 +144,7 @@ class LevelsStack:
     """
 
     def __init__(self, networks: Sequence[LevelsNetwork]) -> None:
-        self.networks, self.first_network, self.n_modelled = networks, networks[0], len(networks[0].padded)
+        self.networks, self.first_network, self.n_modelled = networks, networks[0], len(networks[0].sizes)
         names = [name for name, _ in networks[0].named_parameters()]
         self.stacked = {
             name: torch.stack([n.get_parameter(name).detach() for n in networks]) for name in names
@@ -168,7 +168,7 @@ class LevelsStack:
         logits = torch.baddbmm(p["second.bias"][:, None], hidden, (p["second.weight"] * own.output_mask).mT)
         logits = torch.baddbmm(logits, seen, (p["skip.weight"] * own.skip_mask).mT)
         logits = torch.baddbmm(logits, context, p["skip_context.weight"].mT)
-        return block_log_prob(logits, one_hot, own.padded)
+        return block_log_prob(logits, one_hot, own.sizes)
 
     @torch.no_grad()
     def write_back(self) -> None:

@@ -82,6 +82,20 @@ class BlackBox:
         outputs = self.predictor.outputs(with_training_dtypes(self.encoder, frame))
         return outputs.clamp_min(_SMALLEST_PROBABILITY).log() if self.labels else outputs
 
+    @property
+    def tree_outputs(self) -> Callable[[Tensor], Tensor] | None:
+        """The same for encoded rows, by the model's own trees; None if these were not read.
+
+        A search asks them instead of the model, which takes longer for few rows and has the last word.
+        """
+        if self.surrogate.own_trees is None:
+            return None
+        return self._tree_outputs
+
+    def _tree_outputs(self, x: Tensor) -> Tensor:
+        outputs = self.surrogate.exact(x)
+        return outputs.log_softmax(dim=1) if self.labels else outputs[:, 0]
+
     def predict_outputs(self, x: Tensor, frame: pd.DataFrame | None = None) -> Tensor:
         """Return :meth:`true_outputs` of encoded rows, which are decoded if ``frame`` is None."""
         return self.true_outputs(decode_rows(self.encoder, x, self.sample) if frame is None else frame)

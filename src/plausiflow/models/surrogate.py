@@ -59,6 +59,7 @@ class Surrogate:
     n_outputs: int  # Number of logits of a classifier; 1 for a regressor.
     state_matrix: Tensor | None = None
     learned: Mapping[str, Tensor] = field(default_factory=dict)
+    own_trees: Forest | None = None  # The trees of the model itself; None if they were trained to imitate it.
     _frozen: Frozen[_SurrogateModule] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,6 +77,16 @@ class Surrogate:
             return self._frozen(rows).at(rows, temperature).to(x.dtype)
 
         return outputs
+
+    @torch.no_grad()
+    def exact(self, x: Tensor) -> Tensor:
+        """Return what the model itself returns for encoded rows, by its own trees, ``(n, n_outputs)``.
+
+        They were compared with the model when they were read.
+        """
+        assert self.own_trees is not None
+        rows = x.double()
+        return self.own_trees.values(self._frozen(rows).cells(rows))
 
     def __repr__(self) -> str:
         return f"Surrogate({self.description}; {self.n_outputs} outputs)"
@@ -170,6 +181,7 @@ def _from_trees(forest: Forest, cells: Cells, scales: SplitScales, layout: Layou
         n_outputs=len(forest.base),
         state_matrix=cells.state_matrix(layout.width),
         learned={"scales": scales.scales, "steps": scales.steps, "origins": scales.origins},
+        own_trees=forest,
     )
 
 

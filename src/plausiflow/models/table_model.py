@@ -55,6 +55,11 @@ class TableModel(Protocol):
         """Outputs of the user's own model on rows of the table; None if ``outputs_at`` is exact."""
         ...
 
+    @property
+    def tree_outputs(self) -> Callable[[Tensor], Tensor] | None:
+        """The same outputs of encoded rows, by the model's own trees; None if these were not read."""
+        ...
+
     def outputs_at(self, temperature: float) -> Callable[[Tensor], Tensor]:
         """Return a differentiable function from encoded rows to logits ``(n, k)`` or values ``(n,)``.
 
@@ -121,6 +126,7 @@ class EncodedModel:
     probe: Tensor | None = None  # An encoded row that the model predicted before, shape ``(1, width)``.
 
     true_outputs = None
+    tree_outputs = None
 
     @property
     def classifier(self) -> Classifier | None:

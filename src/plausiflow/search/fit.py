@@ -228,6 +228,7 @@ def _engine(bank: Bank, context: SearchContext) -> Engine:
             criterion=criterion,
             encoder=context.encoder,
             budget=settings.model_rows,
+            tree_outputs=model.tree_outputs,
         )
         hot = ValidityConstraint(model.outputs_at(HOT), criterion)
         strategy = BlackBoxSearch(hot=hot, cold=validity, base=mixed)

@@ -55,7 +55,7 @@ def build_problem(
         weights: Cost per feature, shape ``(d,)`` or ``(p, d)``.
         normals: Directions that steps must be orthogonal to, shape ``(p, k, d)``.
         rules: Further constraints on whole encoded rows by name, such as linear relations.
-        extra_plausibility: How much more plausible than needed an answer must be, in nats; one value, or ``(p,)``.
+        extra_plausibility: How much more plausible than needed answers must be, in nats; may be ``(p,)``.
     """
     constraints, penalties = {}, {}
     constraints["validity"], penalties["validity"] = validity.constraint(targets, rows, moving)

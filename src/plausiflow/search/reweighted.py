@@ -37,7 +37,7 @@ class SolveSettings:
     """Settings of one call of :meth:`SearchTask.solve`.
 
     Attributes:
-        extra_plausibility: How much more plausible than needed an answer must be, in nats; one value, or ``(p,)``.
+        extra_plausibility: How much more plausible than needed answers must be, in nats; may be ``(p,)``.
         iterations: Maximum number of iterations.
         curvature: First curvature of the solver's model, in units of the cost's own.
         tolerance: Relative progress below which an iteration counts as none.

@@ -141,24 +141,9 @@ class _State:
             return of[:0], left[:0], self.candidates.x[:0]
         model, removable = self.model[of], left[of][:, places]
         limit = model.cost.lerp(_number_limit(task, self.candidates[of], self.limits[of], model), TRUST)
-        path = model.eliminate(removable, limit)
-        fits = ((path.cost <= limit[:, None]) & (path.order >= 0)).long().cumprod(dim=1).sum(dim=1)
         most = torch.minimum(self.most[of], self.changed[of].sum(dim=1) - 1)
-        most = torch.minimum(most, (path.order >= 0).sum(dim=1))
-        count = torch.minimum(fits.clamp_min(1), most)
-        several, one = (count > 1).nonzero()[:, 0], (count == 1).nonzero()[:, 0]
-        parts = [
-            (of[several], *path[several].first(number)) for number in (count[several], count[several] // 2)
-        ]
-        for _ in range(AT_ONCE):
-            step = model[one].eliminate(removable[one], torch.full_like(limit[one], -torch.inf))
-            some = (step.order[:, :1] >= 0).any(dim=1).nonzero()[:, 0]
-            one, step = one[some], step[some]
-            if len(one) == 0:
-                break
-            parts.append((of[one], *step.first(torch.ones_like(one))))
-            removable[one] = removable[one].scatter(1, step.order[:, :1], False)
-        of, chosen, point = (torch.cat(part) for part in zip(*parts, strict=True))
+        which, chosen, point = model.resets(removable, limit, most, AT_ONCE)
+        of = of[which]
         reset = torch.zeros_like(left[of])
         reset[:, places] = chosen
         columns = torch.tensor(task.numbers, device=of.device)

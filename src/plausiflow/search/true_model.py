@@ -27,12 +27,14 @@ class TrueModel:
         criterion: Compares outputs with targets.
         encoder: Encoder of the table.
         budget: How many rows the model may be asked about for each row that is searched.
+        tree_outputs: The same outputs of encoded rows, by the model's own trees; None if it has none.
     """
 
     outputs: Callable[[pd.DataFrame], Tensor]
     criterion: TargetCriterion
     encoder: Encoder
     budget: int
+    tree_outputs: Callable[[Tensor], Tensor] | None = None
 
     def oracle(self, frame: pd.DataFrame, x: Tensor, targets: Targets) -> Oracle:
         """Return the oracle for the rows of a task."""
@@ -80,15 +82,20 @@ class Oracle:
         asked = self._within_budget(rows).nonzero()[:, 0]
         if len(asked):
             own = rows[asked]
-            like = self.frame.iloc[own.numpy()]
-            decoded = self.true_model.encoder.decode(x_cf[asked], like=like, encoded=self.x[own])
-            outputs, criterion = self.true_model.outputs(decoded), self.true_model.criterion
+            outputs, criterion = self._outputs(x_cf[asked], own), self.true_model.criterion
             targets = self.targets[own]
             valid[asked] = criterion.value(outputs, targets) >= 0
             if without_margin is not None:
                 met = replace(criterion, margin=0.0).met(outputs, targets)
                 valid[asked] = torch.where(without_margin[asked], met, valid[asked])
         return valid
+
+    def _outputs(self, x_cf: Tensor, rows: Tensor) -> Tensor:
+        """Return the model's outputs for candidates of some rows."""
+        if self.true_model.tree_outputs is not None:
+            return self.true_model.tree_outputs(x_cf)
+        like = self.frame.iloc[rows.numpy()]
+        return self.true_model.outputs(self.true_model.encoder.decode(x_cf, like=like, encoded=self.x[rows]))
 
     def valid_at_corners(
         self, x_cf: Tensor, rows: Tensor, *, corners: int, reach: float, salt: int

@@ -65,7 +65,10 @@ def is_missing(column: pd.Series) -> Mask:
 def read_numbers(column: pd.Series) -> tuple[FloatArray, Mask]:
     """Return the cells as numbers, NaN if missing or unreadable, and which cells are not numbers."""
     if is_numeric_dtype(column.dtype) and not is_complex_dtype(column.dtype):
-        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        if isinstance(column.dtype, np.dtype):
+            values = column.to_numpy(dtype=np.float64)
+        else:
+            values = column.to_numpy(dtype=np.float64, na_value=np.nan)
         return values, np.zeros(len(values), dtype=bool)
     cells = column.astype(object)
     readable = cells.map(_is_readable).to_numpy(dtype=bool)

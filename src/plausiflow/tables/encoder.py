@@ -104,6 +104,8 @@ class Encoder:
         for name, codec in self._codecs.items():
             x[:, _columns(codec)], faults = codec.encode(frame[name])
             for where, why in faults:
+                if not where.any():
+                    continue
                 for row, cell in zip(np.flatnonzero(where), frame[name][where].tolist(), strict=True):
                     text = f"`{name}` is {cell!r}, {why}"
                     problems[row] = text if problems[row] is None else f"{problems[row]}; {text}"

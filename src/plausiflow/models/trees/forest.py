@@ -16,7 +16,7 @@ from torch import Tensor
 from plausiflow.errors import InvalidInputError
 from plausiflow.models.networks import check_columns
 
-_CACHED_CELLS = 100_000  # Splits times rows in one batch, so that a batch fits into the cache.
+_CACHED_CELLS = 50_000  # Trees times rows in one batch, so that a batch fits into the cache.
 _MIN_BATCH = 16
 _TENSORS = ("feature", "threshold", "missing_left", "left", "right", "tree", "leaf", "root", "output", "base")
 
@@ -152,21 +152,23 @@ class Forest:
         binary one) or the values of a regressor, shape ``(n, k)``.
         """
         check_cells(x, self.n_features)
-        batch = max(_MIN_BATCH, _CACHED_CELLS // max(1, len(self.feature)))
+        batch = max(_MIN_BATCH, _CACHED_CELLS // max(1, len(self.root)))
         with torch.no_grad():
             cells = (x.float() if self.single else x).double().cpu()
             return torch.cat([self._values(rows) for rows in cells.split(batch)]).to(x)
 
     def _values(self, x: Tensor) -> Tensor:
-        cells, threshold = x.t()[self.feature], self.threshold[:, None]
-        goes_left = cells <= threshold if self.inclusive else cells < threshold
-        goes_left = torch.where(cells.isnan(), self.missing_left[:, None], goes_left)
-        nodes = torch.cat([torch.empty_like(cells), self.leaf[:, None].expand(-1, len(x))])
-        for level in reversed(self.slices):
-            nodes[level] = torch.where(goes_left[level], nodes[self.left[level]], nodes[self.right[level]])
+        """Return the outputs of one batch: every row walks from the root of each tree to a leaf."""
+        splits, nodes = len(self.feature), self.root.expand(len(x), -1)
+        for _ in self.levels if splits else ():
+            at = nodes.clamp_max(splits - 1)
+            cells, threshold = x.gather(1, self.feature[at]), self.threshold[at]
+            goes_left = cells <= threshold if self.inclusive else cells < threshold
+            goes_left = torch.where(cells.isnan(), self.missing_left[at], goes_left)
+            nodes = torch.where(nodes < splits, torch.where(goes_left, self.left[at], self.right[at]), nodes)
         dtype = torch.float32 if self.single_sums else torch.float64
         outputs = self.base.to(dtype)[:, None].repeat(1, len(x))
-        return outputs.index_add_(0, self.output, nodes[self.root].to(dtype)).t()
+        return outputs.index_add_(0, self.output, self.leaf[nodes - splits].t().to(dtype)).t()
 
     def __repr__(self) -> str:
         return f"Forest({len(self.root)} trees, {len(self.leaf)} leaves; {self.n_features} columns)"
