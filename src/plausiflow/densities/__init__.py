@@ -8,7 +8,7 @@ from plausiflow.densities.flows import ARCHITECTURES, FLOW_TRAINING, Architectur
 from plausiflow.densities.judges import Judges
 from plausiflow.densities.kde import KDE
 from plausiflow.densities.learn import fit_plausibility, fit_with_judges
-from plausiflow.densities.mixed import MixedDensity
+from plausiflow.densities.mixed import MixedDensity, fit_mixed
 from plausiflow.densities.mixture import GMM
 from plausiflow.densities.one_cycle import OneCycle
 from plausiflow.densities.row_scores import PlainRowScores, row_scores
@@ -17,6 +17,6 @@ from plausiflow.densities.thresholds import Thresholded, lower_quantile
 __all__ = [
     "ARCHITECTURES", "FLOW_TRAINING", "GMM", "KDE", "Architecture", "Calibratable", "ClassLogProba",
     "ConditionalFlow", "ContextThreshold", "CrossFitEnsemble", "Judges", "MixedDensity", "OneCycle",
-    "PlainRowScores", "PlausibilityWarning", "Thresholded", "calibrate", "fit_plausibility",
+    "PlainRowScores", "PlausibilityWarning", "Thresholded", "calibrate", "fit_mixed", "fit_plausibility",
     "fit_with_judges", "lower_quantile", "row_scores",
 ]  # fmt: skip

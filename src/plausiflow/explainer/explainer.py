@@ -17,19 +17,19 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from plausiflow.constraints import CompiledRules, LearnedRules, LockedFeatures, Rule, learn_rules
+from plausiflow.constraints import LearnedRules, LockedFeatures, Rule
 from plausiflow.core import Context, Density, Plausibility, Solver, TargetCriterion, suitable_threads
 from plausiflow.densities import Judges
 from plausiflow.errors import InvalidInputError, NotFittedError
+from plausiflow.explainer.fitting import fit_explainer
 from plausiflow.explainer.saving import load_explainer, save_explainer
-from plausiflow.explainer.settings import FittedWith, current_settings, fit_settings, refresh
+from plausiflow.explainer.settings import FittedWith, refresh
 from plausiflow.explainer.switching import switch_off, switch_on
 from plausiflow.explanations import (
     Explanations,
     drop_unsteady,
     held_out_percentiles,
     measure_counterfactuals,
-    metrics_context,
     realism_judge,
     verdict_table,
 )
@@ -40,31 +40,21 @@ from plausiflow.models import (
     ModelType,
     TableModel,
     count_model_calls,
-    pair_outcomes,
-    resolve_model,
 )
 from plausiflow.persistence import TrainingSummary
+from plausiflow.progress import verbosity
 from plausiflow.report import explainer_table, explainer_text
 from plausiflow.search import (
-    CostModel,
     Distance,
     EffortName,
     Engine,
     MakeMethod,
     ReadRows,
-    SearchContext,
     SearchRequest,
     SearchResult,
     Target,
-    TrainingRows,
-    absolute_deviations,
-    build_engine,
     check_effort,
     check_settings,
-    feature_weights,
-    learn_plausibility,
-    log_proba_of,
-    make_criterion,
     parse_target,
     plausibility_scores,
     predicted_labels,
@@ -174,9 +164,13 @@ class Explainer:
         """Return what the columns of a table are, with the settings of this explainer."""
         return Schema.infer(x, kinds=self.kinds, orders=self.orders, special=self.special, steps=self.steps)
 
-    @suitable_threads()
     def fit(
-        self, x: pd.DataFrame, y: Sequence[Any] | pd.Series | None = None, *, effort: EffortName = "standard"
+        self,
+        x: pd.DataFrame,
+        y: Sequence[Any] | pd.Series | None = None,
+        *,
+        effort: EffortName = "standard",
+        verbose: bool | None = None,
     ) -> Self:
         """Learn from a table and the outcomes of its rows.
 
@@ -185,49 +179,12 @@ class Explainer:
             y: Their outcomes; only ``labels="given"`` needs one for every row. A Series is paired with the
                 rows by its index, anything else by position.
             effort: ``"quick"`` takes about half of the time, ``"thorough"`` about three times as long.
+            verbose: Whether to show how long it takes. None: a bar on a terminal, a line in a notebook.
+                True: also lines in a log. False: nothing.
         """
         check_effort(effort)
-        schema = self.infer_schema(x)
-        encoder = Encoder(schema, self.missing)
-        rules = CompiledRules(self.constraints, schema, encoder.layout)
-        if not encoder.layout.blocks:
-            raise InvalidInputError(
-                "The table must have a column that can change; all are constants or identifiers. Give rows "
-                "that differ, or name the kinds of the columns with `kinds`."
-            )
-        encoded = encoder.encode(x).x
-        learned = LearnedRules()
-        if self.learn_rules:
-            learned = learn_rules(x, encoded, encoder, self.constraints, self.random_state)
-        rules = CompiledRules([*self.constraints, *learned], schema, encoder.layout)
-        cost_model = CostModel(
-            layout=encoder.layout,
-            weights=feature_weights(self.weights, encoder.layout),
-            distance=self.distance,
-            deviations=absolute_deviations(encoder.layout, encoded),
-            prices=rules.prices,
-        )
-        y = pair_outcomes(x.index, y)
-        chosen = (self.labels, self.random_state, self.decision_threshold)
-        model, outcomes = resolve_model(self.model, self.model_type, encoder, x, encoded, y, *chosen)
-        criterion, classes = make_criterion(model, outcomes, self.margin)
-        rows = TrainingRows(
-            frame=x,
-            x=encoded,
-            classes=classes,
-            n_classes=criterion.n_bins or len(model.labels),
-            log_proba=log_proba_of(model) if self.labels == "bayes" else None,
-        )
-        settings = fit_settings(self, effort)
-        plausibility, judges = learn_plausibility(rows, rules=rules, encoder=encoder, settings=settings)
-        context = SearchContext(rules, encoder, model, criterion, plausibility, cost_model, settings)
-        self.engine_ = build_engine(rows, context)
-        self.fitted_with_ = FittedWith(current_settings(self), context, rows)
-        self.encoder_, self.model_, self.criterion_ = encoder, model, criterion
-        self.learned_rules = learned
-        self.judges_, self.context_ = judges, metrics_context(model, encoded, classes)
-        self.training_summary_ = TrainingSummary.from_table(x, encoder, encoded, classes)
-        self.outcome_ = str(y.name) if isinstance(y, pd.Series) and y.name is not None else "outcome"
+        with suitable_threads(), verbosity(verbose):
+            fit_explainer(self, x, y, effort)
         return self
 
     def explain(
@@ -244,6 +201,7 @@ class Explainer:
         second_opinion: bool = True,
         diagnose: bool = True,
         device: str = "auto",
+        verbose: bool | None = None,
     ) -> Explanations:
         """Return a verdict for every row, and its counterfactuals.
 
@@ -262,9 +220,10 @@ class Explainer:
             second_opinion: Whether answers keep the margin that ``confidence`` asks for.
             diagnose: Whether to find out why a row has no answer; ``reason`` says if nobody asked.
             device: Device of the search; ``auto`` is CUDA for many rows of a model with gradients.
+            verbose: Whether to show progress; see :meth:`fit`.
         """
         encoder, model, engine = self._fitted()
-        with suitable_threads(rows), count_model_calls() as counted:
+        with suitable_threads(rows), count_model_calls() as counted, verbosity(verbose):
             request, choices, read = prepare_request(
                 encoder,
                 model,

@@ -6,6 +6,7 @@ from plausiflow.search.candidates import Candidates
 from plausiflow.search.costs import DISTANCES, CostModel, Distance, absolute_deviations, feature_weights
 from plausiflow.search.effort import EFFORTS, EffortName, check_effort
 from plausiflow.search.engine import Engine
+from plausiflow.search.estimate import announce_fit
 from plausiflow.search.fit import (
     FitSettings,
     MakeMethod,
@@ -43,7 +44,7 @@ __all__ = [
     "DISTANCES", "EFFORTS", "FINAL_CORNERS", "MOST_ANSWERS", "PROMISE", "Bank", "Candidates", "CostModel",
     "Distance", "EffortName", "Engine", "Feasible", "FitSettings", "MakeMethod", "MixedSearch",
     "ReadRows", "SearchContext", "SearchRequest", "SearchResult", "SearchTask", "Target",
-    "TrainingRows", "absolute_deviations", "bin_outcomes", "build_engine", "build_problem",
+    "TrainingRows", "absolute_deviations", "announce_fit", "bin_outcomes", "build_engine", "build_problem",
     "check_effort", "check_settings", "corners_of", "feature_weights", "learn_plausibility",
     "log_proba_of", "make_criterion", "monotone_features", "parse_target", "plausibility_scores",
     "predicted_labels", "prepare_request", "read_rows", "restore_engine", "search_targets",

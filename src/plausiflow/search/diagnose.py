@@ -97,7 +97,9 @@ def find_misses(engine: Engine, encoder: Encoder, request: SearchRequest, rows: 
     x, targets, frame, locked = request.part(rows)
     scores = row_scores(AlwaysPlausible(), x, targets.y)
     task = engine.task(x, targets, frame=frame, locked=locked, scores=scores)
-    found = engine.strategy.quicker().run(task, engine.bank, keep=2)
+    # A surrogate needs its whole search to come near.
+    strategy = engine.strategy.lighter() if engine.true_model is None else engine.strategy.quicker()
+    found = strategy.run(task, engine.bank, keep=2)
     misses = verify_candidates(engine, encoder, request, found, rows).answers
     # A plausible one is an answer, and comes first.
     rank = torch.where(misses.score >= 0, misses.cost - 1e9, misses.cost)

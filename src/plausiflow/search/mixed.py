@@ -197,7 +197,10 @@ class MixedSearch:
         near = bank.verified(task, rows, min(NEAR_ROWS, max(2, LIMITED_COPIED // max(1, len(task.numbers)))))
         moves = Moves.of(task, rows, near, bank.typical)
         few = THOROUGH.run(task, rows, moves, task.allowance.max_changes)
-        solved = _solve_together(task, few[rows[:0]], few, task.x.new_full((len(task),), torch.inf)).feasible
+        changed = task.layout.changed(few.x, task.x[few.rows])
+        solved = task.solve(
+            few, frozen=~changed, max_without_answer=MAX_WITHOUT_ANSWER, answers=LIMITED
+        ).feasible
         solved = Candidates.concat(known, solved[_within(task, solved)]).unique().cheapest(LIMITED)
         return Candidates.concat(final, put_on_grid(task, solved).feasible.cheapest(keep)), beyond
 
@@ -255,17 +258,6 @@ def _least_level_price(task: SearchTask, rows: Tensor) -> Tensor:
     price = task.costs(task.with_levels_of(task.candidates(moves.rows, moves.x)), moves.rows)
     least = task.x.new_full((len(task),), torch.inf)
     return least.scatter_reduce(0, moves.rows, price, "amin")[rows]
-
-
-def _solve_together(task: SearchTask, free: Candidates, combined: Candidates, limit: Tensor) -> Candidates:
-    """Solve the numbers of candidates, and of combinations without changing further features.
-
-    ``limit`` are the highest costs of interest of the task's rows, shape ``(n,)``.
-    """
-    changed = task.layout.changed(combined.x, task.x[combined.rows])
-    frozen = torch.cat([changed.new_zeros(len(free), changed.shape[1]), ~changed])
-    both = Candidates.concat(free, combined)
-    return task.solve(both, frozen=frozen, max_without_answer=MAX_WITHOUT_ANSWER, limits=limit[both.rows])
 
 
 def _within(task: SearchTask, answers: Candidates) -> Tensor:

@@ -51,12 +51,19 @@ class _ConvertedModel:
         known = self._frozen.copies.get((x.dtype, x.device))
         return self._frozen(x) if known is None else known
 
+    def has_closed_form(self, x: Tensor) -> bool:
+        """Whether gradients at rows like these need no autograd graph."""
+        return self._closed_form(self._evaluated(x)) is not None
+
+    def _closed_form(self, module: nn.Module) -> Step | None:
+        if module not in self._closed:
+            self._closed[module] = closed_form(module)
+        return self._closed[module]
+
     def _value_and_grad(self, x: Tensor) -> tuple[Tensor, Pullback]:
         """Return the outputs ``(n, k)`` and their pullback, in closed form where that is known."""
         module = self._evaluated(x)
-        if module not in self._closed:
-            self._closed[module] = closed_form(module)
-        known = self._closed[module]
+        known = self._closed_form(module)
         if known is not None:
             return known(x)
         with torch.enable_grad():

@@ -1,7 +1,8 @@
 """Outputs of converted models and their gradients in closed form, which is faster than autograd for few rows.
 
 A converted model is a basis followed by affine maps with activations between them and perhaps a link. Each
-step returns its value and its pullback. A model with other steps, such as splines, is left to autograd.
+step returns its value and its pullback. A model with other steps, such as products of features, is left to
+autograd.
 """
 
 from __future__ import annotations

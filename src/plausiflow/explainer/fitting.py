@@ -1,0 +1,80 @@
+"""What ``Explainer.fit`` does, step by step: columns, rules, model, densities, margin and bank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from plausiflow.constraints import CompiledRules, LearnedRules, learn_rules
+from plausiflow.errors import InvalidInputError
+from plausiflow.explainer.settings import FittedWith, current_settings, fit_settings
+from plausiflow.explanations import metrics_context
+from plausiflow.models import pair_outcomes, resolve_model
+from plausiflow.persistence import TrainingSummary
+from plausiflow.search import (
+    CostModel,
+    EffortName,
+    SearchContext,
+    TrainingRows,
+    absolute_deviations,
+    announce_fit,
+    build_engine,
+    feature_weights,
+    learn_plausibility,
+    log_proba_of,
+    make_criterion,
+)
+from plausiflow.tables import Encoder
+
+if TYPE_CHECKING:
+    from plausiflow.explainer.explainer import Explainer
+
+
+def fit_explainer(
+    explainer: Explainer, x: pd.DataFrame, y: Sequence[Any] | pd.Series | None, effort: EffortName
+) -> None:
+    """Fit an explainer, in place; the arguments are those of :meth:`Explainer.fit`."""
+    schema = explainer.infer_schema(x)
+    encoder = Encoder(schema, explainer.missing)
+    rules = CompiledRules(explainer.constraints, schema, encoder.layout)
+    if not encoder.layout.blocks:
+        raise InvalidInputError(
+            "The table must have a column that can change; all are constants or identifiers. Give rows "
+            "that differ, or name the kinds of the columns with `kinds`."
+        )
+    encoded = encoder.encode(x).x
+    learned = LearnedRules()
+    if explainer.learn_rules:
+        learned = learn_rules(x, encoded, encoder, explainer.constraints, explainer.random_state)
+    rules = CompiledRules([*explainer.constraints, *learned], schema, encoder.layout)
+    cost_model = CostModel(
+        layout=encoder.layout,
+        weights=feature_weights(explainer.weights, encoder.layout),
+        distance=explainer.distance,
+        deviations=absolute_deviations(encoder.layout, encoded),
+        prices=rules.prices,
+    )
+    y = pair_outcomes(x.index, y)
+    chosen = (explainer.labels, explainer.random_state, explainer.decision_threshold)
+    model, outcomes = resolve_model(explainer.model, explainer.model_type, encoder, x, encoded, y, *chosen)
+    criterion, classes = make_criterion(model, outcomes, explainer.margin)
+    rows = TrainingRows(
+        frame=x,
+        x=encoded,
+        classes=classes,
+        n_classes=criterion.n_bins or len(model.labels),
+        log_proba=log_proba_of(model) if explainer.labels == "bayes" else None,
+    )
+    settings = fit_settings(explainer, effort)
+    announce_fit(rows, rules=rules, encoder=encoder, settings=settings)
+    plausibility, judges = learn_plausibility(rows, rules=rules, encoder=encoder, settings=settings)
+    context = SearchContext(rules, encoder, model, criterion, plausibility, cost_model, settings)
+    explainer.engine_ = build_engine(rows, context)
+    explainer.fitted_with_ = FittedWith(current_settings(explainer), context, rows)
+    explainer.encoder_, explainer.model_, explainer.criterion_ = encoder, model, criterion
+    explainer.learned_rules = learned
+    explainer.judges_, explainer.context_ = judges, metrics_context(model, encoded, classes)
+    explainer.training_summary_ = TrainingSummary.from_table(x, encoder, encoded, classes)
+    explainer.outcome_ = str(y.name) if isinstance(y, pd.Series) and y.name is not None else "outcome"
