@@ -74,7 +74,7 @@ def progress_bar(label: str, total: int, *, show: bool = True) -> Iterator[Advan
     token = _bar_is_shown.set(_bar_is_shown.get() or form != "none")
     try:
         if form in ("line", "lines"):
-            lines = _Lines(label, total, form)
+            lines = _ProgressText(label, total, form)
             yield lines.advance
             lines.end()
             return
@@ -93,7 +93,7 @@ def duration(seconds: float) -> str:
     return f"{max(1, round(seconds))} s" if seconds < 100 else f"{round(seconds / 60)} min"
 
 
-class _Lines:
+class _ProgressText:
     """Progress as text: one line that is written again, or a new line every few seconds."""
 
     def __init__(self, label: str, total: int, form: Form) -> None:

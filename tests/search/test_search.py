@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plausiflow.constraints import Immutable, Increasing, Linear, MaxChanges, Range
-from plausiflow.search import task as task_module
+from plausiflow.core import batches
 from plausiflow.search.candidates import Candidates, cheapest
 from plausiflow.tables.layout import Block, Layout
 from searching import UNIT, applicants, random_rows, setup, task_of
@@ -149,6 +149,6 @@ def test_shortfalls_name_validity_plausibility_and_relations_and_do_not_depend_o
     torch.testing.assert_close(found[:, 1], made.engine.plausibility.score(x_cf, task.y_target[rows]))
     holds = np.stack([values["savings"] <= values["income"] / 500, values["gain"] <= values["age"]], axis=1)
     assert ((found[:, 2:] >= 0).numpy() == holds).all()
-    monkeypatch.setattr(task_module, "CANDIDATES", 7)
+    monkeypatch.setattr(batches, "CANDIDATES", 7)
     torch.testing.assert_close(task.constraint_values(x_cf, rows), found, rtol=0, atol=1e-13)
     assert task.constraint_values(x_cf[:0], rows[:0]).shape == (0, 4)

@@ -9,9 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from plausiflow.constraints import CompiledRules, Immutable, Linear, Range
-from plausiflow.core import Constraint, Problem
+from plausiflow.core import Constraint, Problem, batches
 from plausiflow.densities import row_scores
-from plausiflow.search import task as task_module
 from plausiflow.search.bank import Bank
 from plausiflow.search.costs import CostModel
 from plausiflow.search.diagnose import AlwaysPlausible
@@ -173,7 +172,7 @@ def test_chunks_do_not_matter(monkeypatch):
     x = made.x[:40]
     task = made.task(x)
     together = task.solve(task.candidates(torch.arange(40), x))
-    monkeypatch.setattr(task_module, "CANDIDATES", 7)
+    monkeypatch.setattr(batches, "CANDIDATES", 7)
     apart = task.solve(task.candidates(torch.arange(40), x))
     assert torch.equal(together.x, apart.x)
     assert torch.equal(together.cost, apart.cost)

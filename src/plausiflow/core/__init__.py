@@ -1,13 +1,13 @@
 """The paper's equations, protocols, the optimisation problem, training, verification and metrics."""
 
 from plausiflow.core.batches import (
-    CANDIDATES,
     CPU_ROWS,
     FEW_ROWS,
     FIRST_TIMED_ROWS,
     PAIRS,
     TIMED_ROWS,
     blocks,
+    candidates_at_once,
     rows_per_search,
     search_device,
     table_rows_per_search,
@@ -74,16 +74,16 @@ from plausiflow.core.training import (
 from plausiflow.core.verification import Verification, verify, verify_counterfactuals
 
 __all__ = [
-    "CANDIDATES", "CPU_ROWS", "DEADLINE", "FEW_ROWS", "FIRST_TIMED_ROWS", "METRICS", "PAIRS", "TIMED_ROWS",
-    "Classifier", "Constraint", "Context", "Counterfactuals", "DeadlineError", "Density", "Evaluated",
-    "Evaluation", "Frozen", "HasValueAndGrad", "ImprovingSolver", "LocalModel", "MovingColumns",
-    "Plausibility", "PreparesRows", "Problem", "Pullback", "Race", "Regressor", "RowFunction", "RowScores",
+    "CPU_ROWS", "DEADLINE", "FEW_ROWS", "FIRST_TIMED_ROWS", "METRICS", "PAIRS", "TIMED_ROWS", "Classifier",
+    "Constraint", "Context", "Counterfactuals", "DeadlineError", "Density", "Evaluated", "Evaluation",
+    "Frozen", "HasValueAndGrad", "ImprovingSolver", "LocalModel", "MovingColumns", "Plausibility",
+    "PreparesRows", "Problem", "Pullback", "Race", "Regressor", "RowFunction", "RowScores",
     "RowValueAndGrad", "Solution", "Solver", "Starts", "TargetCriterion", "Targets", "Training",
-    "ValidityConstraint", "ValidityLoss", "Variant", "Verification", "blocks", "check_classes",
-    "check_deadline", "check_query", "check_rows", "concatenate", "cross_entropy", "deadline", "evaluate",
-    "l1_distance", "l2_distance", "local_seed", "multiclass_validity_hinge", "negative_log_likelihood",
-    "penalised", "plausibility_constraint", "plausibility_hinge", "plausibility_value", "predict",
-    "predict_proba", "published_logit_hinge", "real_rows", "rows_per_search", "search_device",
-    "suitable_threads", "table_rows_per_search", "train", "validity_hinge", "validity_value",
-    "value_and_grad", "verify", "verify_counterfactuals",
+    "ValidityConstraint", "ValidityLoss", "Variant", "Verification", "blocks", "candidates_at_once",
+    "check_classes", "check_deadline", "check_query", "check_rows", "concatenate", "cross_entropy",
+    "deadline", "evaluate", "l1_distance", "l2_distance", "local_seed", "multiclass_validity_hinge",
+    "negative_log_likelihood", "penalised", "plausibility_constraint", "plausibility_hinge",
+    "plausibility_value", "predict", "predict_proba", "published_logit_hinge", "real_rows",
+    "rows_per_search", "search_device", "suitable_threads", "table_rows_per_search", "train",
+    "validity_hinge", "validity_value", "value_and_grad", "verify", "verify_counterfactuals",
 ]  # fmt: skip

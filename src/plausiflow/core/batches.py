@@ -21,7 +21,7 @@ BLACK_BOX_ROWS = 1024
 FIRST_TIMED_ROWS, TIMED_ROWS = 4, 64
 """Rows that are searched together under a time limit: first, and after doubling a few times."""
 CANDIDATES = 6000
-"""Candidates that are solved or checked at once."""
+"""Candidates that are solved or checked at once on a CPU; a GPU takes as many as its memory holds."""
 PAIRS = 16_384
 """Pairs of a row and a bank row that are checked at once."""
 EVALUATED_ROWS = 8192
@@ -39,6 +39,11 @@ def rows_per_search(x: Tensor) -> int:
     d, reserved = x.shape[1], torch.cuda.memory_reserved(x.device) - torch.cuda.memory_allocated(x.device)
     free = torch.cuda.mem_get_info(x.device)[0] + reserved
     return max(CPU_ROWS, int(0.6 * free / (20_000 + 800 * d + 32 * d * d)))
+
+
+def candidates_at_once(x: Tensor) -> int:
+    """Return how many candidates like these rows are solved or checked at once on their device."""
+    return max(CANDIDATES, rows_per_search(x) // 4) if x.is_cuda else CANDIDATES
 
 
 def table_rows_per_search(x: Tensor, *, black_box: bool = False) -> int:

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from plausiflow.constraints import repair_numbers
 from plausiflow.core import (
-    CANDIDATES,
     Constraint,
     ImprovingSolver,
     LocalModel,
     MovingColumns,
     Problem,
     Solver,
+    candidates_at_once,
 )
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.problem import build_problem
@@ -47,7 +47,7 @@ def solve_numbers(
     if weights is None and task.cost_model.distance != "l2":
         return solve_reweighted(task, candidates, frozen, settings)
     parts, order = [], torch.argsort(candidates.rows, stable=True)
-    for which in _blocks_of_rows(order, candidates.rows):
+    for which in _blocks_of_rows(order, candidates.rows, candidates_at_once(candidates.x)):
         own = candidates[which]
         extra = settings.at(which).extra_plausibility
         problem, begin = number_problem(task, own, None if frozen is None else frozen[which], extra)
@@ -70,14 +70,14 @@ def solve_numbers(
     return Candidates.concat(*parts)[torch.argsort(order)] if parts else candidates
 
 
-def _blocks_of_rows(order: Tensor, rows: Tensor) -> list[Tensor]:
+def _blocks_of_rows(order: Tensor, rows: Tensor, size: int) -> list[Tensor]:
     """Split candidates, in the order of their rows, into blocks that hold all candidates of a row."""
-    if len(order) <= CANDIDATES:
+    if len(order) <= size:
         return [order] if len(order) else []
     ends = torch.unique_consecutive(rows[order], return_counts=True)[1].cumsum(0).tolist()
     cuts, start = [], 0
-    for end, following in zip(ends, [*ends[1:], ends[-1] + CANDIDATES + 1], strict=True):
-        if following - start > CANDIDATES:
+    for end, following in zip(ends, [*ends[1:], ends[-1] + size + 1], strict=True):
+        if following - start > size:
             cuts.append(order[start:end])
             start = end
     return cuts
@@ -101,7 +101,8 @@ def solve_near(
         solved = task.solve(candidates, frozen=frozen, iterations=settings.iterations, curvature=8.0)
         return solved, model_at(task, solved, frozen)
     parts, models = [], []
-    for which in torch.arange(len(candidates), device=task.x.device).split(CANDIDATES):
+    size = candidates_at_once(candidates.x)
+    for which in torch.arange(len(candidates), device=task.x.device).split(size):
         own = candidates[which]
         problem, begin = number_problem(task, own, frozen[which])
         assert isinstance(task.solver, ImprovingSolver)
@@ -122,7 +123,7 @@ def solve_near(
 def model_at(task: SearchTask, candidates: Candidates, frozen: Tensor) -> LocalModel:
     """Return a quadratic model of the program over the numbers of each candidate, at the candidate."""
     models = []
-    size = max(1, CANDIDATES // max(1, len(task.numbers)))
+    size = max(1, candidates_at_once(candidates.x) // max(1, len(task.numbers)))
     for which in torch.arange(len(candidates), device=task.x.device).split(size):
         problem, begin = number_problem(task, candidates[which], frozen[which])
         models.append(local_model(problem, begin))

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from plausiflow.constraints import Allowance
 from plausiflow.core import (
-    CANDIDATES,
     DEADLINE,
     Race,
     RowScores,
     Solver,
     Targets,
     ValidityConstraint,
+    candidates_at_once,
     check_deadline,
 )
 from plausiflow.search.candidates import Candidates
@@ -31,7 +31,8 @@ from plausiflow.tables import Block, Layout
 
 def _in_blocks(check: Callable[[Tensor, Tensor], Tensor], x: Tensor, rows: Tensor) -> Tensor:
     parts = [torch.zeros(0, dtype=torch.bool, device=x.device)]
-    for some, chosen in zip(x.split(CANDIDATES), rows.split(CANDIDATES), strict=True):
+    size = candidates_at_once(x)
+    for some, chosen in zip(x.split(size), rows.split(size), strict=True):
         if DEADLINE.get() is not None:
             check_deadline()
         if len(some):
@@ -194,8 +195,8 @@ class SearchTask:
     @torch.no_grad()
     def constraint_values(self, x_cf: Tensor, rows: Tensor) -> Tensor:
         """Return validity, plausibility and linear rules, ``(p, 2 + m)``; at least zero if satisfied."""
-        parts = []
-        for own, chosen in zip(x_cf.split(CANDIDATES), rows.split(CANDIDATES), strict=True):
+        parts, size = [], candidates_at_once(x_cf)
+        for own, chosen in zip(x_cf.split(size), rows.split(size), strict=True):
             if DEADLINE.get() is not None:
                 check_deadline()
             values = [self.validity(own, self.targets, chosen), self.scores.score(own, chosen)]
