@@ -17,7 +17,6 @@ from plausiflow.core import (
     MovingColumns,
     Problem,
     Solver,
-    candidates_at_once,
 )
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.problem import build_problem
@@ -47,7 +46,7 @@ def solve_numbers(
     if weights is None and task.cost_model.distance != "l2":
         return solve_reweighted(task, candidates, frozen, settings)
     parts, order = [], torch.argsort(candidates.rows, stable=True)
-    for which in _blocks_of_rows(order, candidates.rows, candidates_at_once(candidates.x)):
+    for which in _blocks_of_rows(order, candidates.rows, task.at_once):
         own = candidates[which]
         extra = settings.at(which).extra_plausibility
         problem, begin = number_problem(task, own, None if frozen is None else frozen[which], extra)
@@ -101,7 +100,7 @@ def solve_near(
         solved = task.solve(candidates, frozen=frozen, iterations=settings.iterations, curvature=8.0)
         return solved, model_at(task, solved, frozen)
     parts, models = [], []
-    size = candidates_at_once(candidates.x)
+    size = task.at_once
     for which in torch.arange(len(candidates), device=task.x.device).split(size):
         own = candidates[which]
         problem, begin = number_problem(task, own, frozen[which])
@@ -123,7 +122,7 @@ def solve_near(
 def model_at(task: SearchTask, candidates: Candidates, frozen: Tensor) -> LocalModel:
     """Return a quadratic model of the program over the numbers of each candidate, at the candidate."""
     models = []
-    size = max(1, candidates_at_once(candidates.x) // max(1, len(task.numbers)))
+    size = max(1, task.at_once // max(1, len(task.numbers)))
     for which in torch.arange(len(candidates), device=task.x.device).split(size):
         problem, begin = number_problem(task, candidates[which], frozen[which])
         models.append(local_model(problem, begin))
@@ -158,7 +157,9 @@ def number_problem(
         factual = torch.where(entered, begin, factual)
         weights = torch.where(entered, ANY_NUMBER * weights, weights)
 
-    equalities = task.allowance.equalities if isinstance(task.solver, ImprovingSolver) else []
+    equalities: list[int] = []
+    if task.allowance.clauses and isinstance(task.solver, ImprovingSolver):
+        equalities = task.allowance.equalities
     problem = build_problem(
         x=factual,
         targets=task.targets,

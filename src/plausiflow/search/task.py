@@ -29,9 +29,8 @@ from plausiflow.search.true_model import Oracle
 from plausiflow.tables import Block, Layout
 
 
-def _in_blocks(check: Callable[[Tensor, Tensor], Tensor], x: Tensor, rows: Tensor) -> Tensor:
+def _in_blocks(check: Callable[[Tensor, Tensor], Tensor], x: Tensor, rows: Tensor, size: int) -> Tensor:
     parts = [torch.zeros(0, dtype=torch.bool, device=x.device)]
-    size = candidates_at_once(x)
     for some, chosen in zip(x.split(size), rows.split(size), strict=True):
         if DEADLINE.get() is not None:
             check_deadline()
@@ -116,6 +115,11 @@ class SearchTask:
         return self.targets.y
 
     @cached_property
+    def at_once(self) -> int:
+        """How many candidates are solved or checked at once."""
+        return candidates_at_once(self.x)
+
+    @cached_property
     def codes(self) -> Tensor:
         """Levels of the factual rows, shape ``(n, features with levels)``."""
         return self.codes_of(self.x)
@@ -195,7 +199,7 @@ class SearchTask:
     @torch.no_grad()
     def constraint_values(self, x_cf: Tensor, rows: Tensor) -> Tensor:
         """Return validity, plausibility and linear rules, ``(p, 2 + m)``; at least zero if satisfied."""
-        parts, size = [], candidates_at_once(x_cf)
+        parts, size = [], self.at_once
         for own, chosen in zip(x_cf.split(size), rows.split(size), strict=True):
             if DEADLINE.get() is not None:
                 check_deadline()
@@ -225,11 +229,14 @@ class SearchTask:
 
     @torch.no_grad()
     def _valid(self, x_cf: Tensor, rows: Tensor) -> Tensor:
-        return _in_blocks(lambda own, of: self.validity(own, self.targets, of) >= 0, x_cf, rows)
+        def valid(own: Tensor, of: Tensor) -> Tensor:
+            return self.validity(own, self.targets, of) >= 0
+
+        return _in_blocks(valid, x_cf, rows, self.at_once)
 
     @torch.no_grad()
     def _plausible(self, x_cf: Tensor, rows: Tensor) -> Tensor:
-        return _in_blocks(lambda own, of: self.scores.score(own, of) >= 0, x_cf, rows)
+        return _in_blocks(lambda own, of: self.scores.score(own, of) >= 0, x_cf, rows, self.at_once)
 
     def room_for_numbers(self, own: Candidates, limits: Tensor) -> Tensor:
         """Return the squared distance of numbers at which a candidate costs its limit; for ``l2``."""

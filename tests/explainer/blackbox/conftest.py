@@ -7,7 +7,7 @@ import pytest
 from blackboxes import CASES, TREES
 from plausiflow.core.training import Training
 from plausiflow.densities import mixed
-from plausiflow.explainer import explainer as explainer_module
+from plausiflow.explainer import fitting as explainer_fitting
 from plausiflow.models import black_box, surrogate
 from plausiflow.search import black_box as verified
 from plausiflow.search import fit as fitting
@@ -47,8 +47,8 @@ def brief(known):
         patch.setattr(
             surrogate, "imitate_classifier", partial(surrogate.imitate_classifier, n_trees=TREES, n_leaves=15)
         )
-        learned = remembered(explainer_module.learn_plausibility, known)
-        patch.setattr(explainer_module, "learn_plausibility", learned)
+        learned = remembered(explainer_fitting.learn_plausibility, known)
+        patch.setattr(explainer_fitting, "learn_plausibility", learned)
         patch.setattr(verified, "ITERATIONS", 8)
         short = partial(verified.BlackBoxSearch, evolution=Evolution(rounds=4))
         patch.setattr(fitting, "BlackBoxSearch", short)
