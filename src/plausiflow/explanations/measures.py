@@ -99,7 +99,8 @@ def measure_counterfactuals(
         figures["prediction"] = outputs
     if engine.true_model is not None:
         # A budget of its target_probability: what the search has spent does not count.
-        true_model = replace(engine.true_model, budget=FINAL_CORNERS * len(of))
+        # The model itself, and not its trees that the search has asked.
+        true_model = replace(engine.true_model, budget=FINAL_CORNERS * len(of), tree_outputs=None)
         oracle = true_model.oracle(request.frame, request.encoded.x, request.targets)
         figures["steady"] = oracle.stability(answers.x_cf, of, corners=FINAL_CORNERS, reach=PROMISE, salt=4)
     return pd.DataFrame({name: values.numpy() for name, values in figures.items()})

@@ -10,7 +10,8 @@
    about points a little closer.
 5. At the end each answer is tried at new corners around it; one that fails there goes back some way.
 
-Every answer has been checked with the model itself, on the decoded row.
+If the model's own trees were read, the search asks them in its place. Every answer is verified by the model
+itself afterwards, on the decoded row.
 """
 
 from __future__ import annotations
