@@ -287,7 +287,14 @@ def test_a_row_alone_is_decided_and_explained_as_in_a_batch(table):
         pd.testing.assert_frame_equal(alone.counterfactuals, together.counterfactuals[row : row + 1])
 
 
-@pytest.mark.parametrize("name", ["fixed", "fixed forest", "svc", "odd", "function", "module"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fixed",
+        "function",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("fixed forest", "svc", "odd", "module")),
+    ],
+)
 def test_a_loaded_explainer_decides_as_before(table, tmp_path, name):
     x, y = table
     own = {"function": chance, "module": module()}
