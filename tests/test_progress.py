@@ -10,9 +10,11 @@ import pytest
 
 from plausiflow import progress
 from plausiflow.datasets import loans_table
+from plausiflow.errors import InvalidInputError, TrainingError
 from plausiflow.explainer import Explainer
 from plausiflow.models import LinearClassifier
 from plausiflow.progress import duration, hide_progress, progress_bar, progress_form, say, verbosity
+from plausiflow.search import estimate
 
 
 @pytest.fixture
@@ -82,9 +84,30 @@ def test_a_terminal_gets_a_bar(monkeypatch):
         assert progress_form() == "none"
 
 
+@pytest.mark.parametrize("verbose", ["yes", 1, 0.5])
+def test_another_value_of_verbose_is_refused(verbose):
+    table = loans_table(60)
+    with pytest.raises(InvalidInputError, match=r"`verbose` must be True .*, False .* or None .*; got"):
+        Explainer(LinearClassifier()).fit(table.x, table.y, verbose=verbose)
+    with pytest.raises(InvalidInputError, match="`verbose` must be"):
+        Explainer(LinearClassifier()).explain(table.x, verbose=verbose)
+
+
 @pytest.mark.parametrize(("seconds", "text"), [(0.2, "1 s"), (41.4, "41 s"), (99, "99 s"), (170, "3 min")])
 def test_durations_are_short(seconds, text):
     assert duration(seconds) == text
+
+
+def test_an_estimate_that_fails_is_left_out(capsys, monkeypatch):
+    def fail(*_):
+        raise TrainingError("the loss is not a number")
+
+    monkeypatch.setattr(estimate, "fit_mixed", fail)
+    table = loans_table(160)
+    Explainer(LinearClassifier(), confidence=None, judges=0).fit(
+        table.x, table.y, effort="quick", verbose=True
+    )
+    assert "Fit:" not in capsys.readouterr().err
 
 
 def test_fit_says_how_long_it_takes_before_it_starts(capsys):

@@ -17,7 +17,6 @@ from plausiflow import Training, workers
 from plausiflow.densities import flows, mixed
 from plausiflow.densities.calibration import PlausibilityWarning
 from plausiflow.errors import DataNotFoundError, MissingExtraError
-from plausiflow.search import learn as fitting
 from plausiflow.workers import Inline
 
 TABLE = """
@@ -114,7 +113,6 @@ def shorten(monkeypatch) -> None:
     brief = Training(epochs=1, learning_rate=1e-2)
     for place, name in ((flows, "FLOW_TRAINING"), (mixed, "FLOW_TRAINING"), (mixed, "LEVELS_TRAINING")):
         monkeypatch.setattr(place, name, brief)
-    monkeypatch.setattr(fitting, "MEMBERS", 2)
 
 
 def run_tasks_here(monkeypatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -100,6 +102,15 @@ def test_a_step_without_a_closed_form_is_left_to_autograd():
     logits, pullback = converted.value_and_grad(x)
     assert not converted.has_closed_form(x)
     compare(converted.logits, x, logits, pullback)
+
+
+def test_a_model_can_be_pickled_after_its_gradients_were_used():
+    rows, coder = frame(), encoder()
+    model = convert_classifier(pipeline(LogisticRegression()).fit(rows, classes(2)), coder, rows)
+    x = coder.encode(rows).x
+    logits, _ = model.value_and_grad(x)
+    again = pickle.loads(pickle.dumps(model))
+    torch.testing.assert_close(again.value_and_grad(x)[0], logits, rtol=0, atol=0)
 
 
 def compare(function, x, outputs, pullback):

@@ -15,7 +15,6 @@ from plausiflow.densities.calibration import PlausibilityWarning
 from plausiflow.densities.ensemble import split_by_class
 from plausiflow.densities.thresholds import class_percentiles
 from plausiflow.report import charts
-from plausiflow.search import learn as fitting
 from plausiflow.search.effort import EFFORTS, Effort
 from reporting import PERCENTILES, Page
 
@@ -46,7 +45,6 @@ def brief():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mixed, "FLOW_TRAINING", Training(epochs=1, learning_rate=1e-2))
         patch.setattr(levels, "LEVELS_TRAINING", Training(epochs=1))
-        patch.setattr(fitting, "MEMBERS", 2)
         patch.setitem(EFFORTS, "standard", Effort(OneCycle(epochs=1), 6))
         yield
 

@@ -12,7 +12,6 @@ from plausiflow.constraints import Range
 from plausiflow.core.training import Training
 from plausiflow.densities import mixed
 from plausiflow.explainer import Explainer
-from plausiflow.search import learn as fitting
 from plausiflow.service import ServiceSettings, batching
 from plausiflow_bench.serving.load import max_difference
 from searching import ORDERS
@@ -131,7 +130,6 @@ def houses():
     y = pd.Series(2.0 * x["size"] - x["age"], name="price")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mixed, "FLOW_TRAINING", Training(epochs=1, learning_rate=1e-2))
-        patch.setattr(fitting, "MEMBERS", 2)
         explainer = Explainer(LinearRegression().fit(x, y), confidence=None, judges=0).fit(x, y)
     return explainer, x
 

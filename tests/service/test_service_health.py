@@ -11,7 +11,6 @@ from plausiflow.core.training import Training
 from plausiflow.densities import mixed
 from plausiflow.errors import ModelError
 from plausiflow.explainer import Explainer
-from plausiflow.search import learn as fitting
 from plausiflow.service import ServiceSettings, batching, health
 from plausiflow.service.health import MAX_FAILURES
 from plausiflow.service.logs import logging_to
@@ -145,7 +144,6 @@ def remote():
     y = pd.Series(np.where(x["size"] > 100, "large", "small"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mixed, "FLOW_TRAINING", Training(epochs=1, learning_rate=1e-2))
-        patch.setattr(fitting, "MEMBERS", 2)
         explainer = Explainer(model, confidence=None, judges=0).fit(x, y)
     return model, explainer, instances(x.iloc[:3])
 

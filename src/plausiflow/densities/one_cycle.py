@@ -61,6 +61,11 @@ class OneCycle:
         decay = {"weight_decay": ("a number, 0 or more", to_float(self.weight_decay) >= 0)}
         raise_unless(whole | positive | decay, given)
 
+    @property
+    def all_epochs(self) -> int:
+        """The epochs of both trainings: the short one that comes first, and the whole one."""
+        return SHORT + self.epochs if self.epochs > SHORT else self.epochs
+
     def limited(self, training: Training) -> OneCycle:
         """Return the settings with the limits and the decay of a density's own training settings."""
         return replace(
@@ -128,7 +133,7 @@ def train_stack(
     smallest = max(SMALLEST_BATCH, min(map(len, rows)) // BATCHES)
     settings = replace(settings, batch_size=min(settings.batch_size, smallest))
     short = min(SHORT, settings.epochs)
-    with progress_bar(label, short + settings.epochs * (settings.epochs > short)) as advance:
+    with progress_bar(label, settings.all_epochs) as advance:
         run = partial(_one_cycle, stack, x, y, rows, noise=noise, random_state=random_state, label=label)
         run = partial(run, advance=lambda: advance(1, ""))
         initial = _copies(stack)

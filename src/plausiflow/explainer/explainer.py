@@ -23,7 +23,7 @@ from plausiflow.densities import Judges
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.explainer.fitting import fit_explainer
 from plausiflow.explainer.saving import load_explainer, save_explainer
-from plausiflow.explainer.settings import FittedWith, refresh
+from plausiflow.explainer.settings import FittedWith, check_verbose, refresh
 from plausiflow.explainer.switching import switch_off, switch_on
 from plausiflow.explanations import (
     Explanations,
@@ -183,6 +183,7 @@ class Explainer:
                 True: also lines in a log. False: nothing.
         """
         check_effort(effort)
+        check_verbose(verbose)
         with suitable_threads(), verbosity(verbose):
             fit_explainer(self, x, y, effort)
         return self
@@ -222,6 +223,7 @@ class Explainer:
             device: Device of the search; ``auto`` is CUDA for many rows of a model with gradients.
             verbose: Whether to show progress; see :meth:`fit`.
         """
+        check_verbose(verbose)
         encoder, model, engine = self._fitted()
         with suitable_threads(rows), count_model_calls() as counted, verbosity(verbose):
             request, choices, read = prepare_request(

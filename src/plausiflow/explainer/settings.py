@@ -47,6 +47,15 @@ class FittedWith:
     rows: TrainingRows | None
 
 
+def check_verbose(verbose: object) -> None:
+    """Raise unless ``verbose`` is True, False or None."""
+    if not (verbose is None or isinstance(verbose, bool)):
+        raise InvalidInputError(
+            f"`verbose` must be True (also lines in a log), False (nothing) or None (a bar on a terminal); "
+            f"got {verbose!r}."
+        )
+
+
 def current_settings(explainer: Explainer) -> dict[str, Any]:
     """Return a copy of the settings."""
     values = {f.name: getattr(explainer, f.name) for f in fields(explainer) if f.init}

@@ -9,15 +9,15 @@ import torch
 
 from plausiflow.constraints import CompiledRules
 from plausiflow.densities import MixedDensity, OneCycle, fit_mixed
+from plausiflow.errors import TrainingError
 from plausiflow.progress import duration, hide_progress, progress_form, say
 from plausiflow.search.effort import EFFORTS
-from plausiflow.search.fit import MEMBERS, FitSettings, TrainingRows
+from plausiflow.search.fit import FitSettings, TrainingRows
+from plausiflow.search.learn import MEMBERS
 from plausiflow.tables import Encoder
 
 ROWS = 2048
 """Rows of the epoch that is timed."""
-FIRST_EPOCHS = 10
-"""Epochs of the short training that comes first."""
 SEARCHED = 1.4
 """The whole fit, in multiples of the training: calibration searches rows afterwards."""
 
@@ -31,8 +31,11 @@ def announce_fit(
     if not isinstance(settings.plausibility, int | float):
         return
     count, n = MEMBERS + settings.judges, len(rows.x)
-    with hide_progress():
-        seconds = _training_seconds(rows, rules, encoder, settings, count)
+    try:
+        with hide_progress():
+            seconds = _training_seconds(rows, rules, encoder, settings, count)
+    except TrainingError:  # the training itself says what is wrong
+        return
     whole = seconds if settings.confidence is None else SEARCHED * seconds
     say(f"Fit: {count} densities learn from {n:,} rows; about {duration(whole)}.")
 
@@ -48,4 +51,4 @@ def _training_seconds(
     begun = time.perf_counter()
     fit_mixed(copies, x, y, used, rows.n_classes, OneCycle(epochs=2), "")
     per_epoch = (time.perf_counter() - begun) / 2 * len(rows.x) / len(x)
-    return per_epoch * (FIRST_EPOCHS + EFFORTS[settings.effort].training.epochs)
+    return per_epoch * EFFORTS[settings.effort].training.all_epochs

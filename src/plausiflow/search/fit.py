@@ -46,7 +46,6 @@ from plausiflow.search.true_model import TrueModel
 from plausiflow.solvers import SQP
 from plausiflow.tables import Encoder
 
-MEMBERS = 4
 HOT, COLD = 0.03, 0.01
 """Temperatures of a surrogate, in ranges of a number."""
 

@@ -21,6 +21,7 @@ from plausiflow.search.candidates import Candidates, cheapest
 from plausiflow.search.numbers import model_at, solve_near
 from plausiflow.search.reweighted import SolveSettings
 from plausiflow.search.task import SearchTask
+from plausiflow.solvers import GRID
 
 QUICK = SolveSettings(iterations=8, tolerance=3e-3)
 TRUST = 0.5
@@ -29,8 +30,6 @@ AT_ONCE = 3
 """Single resets of an answer that are tried at once."""
 MAX_FAILURES = 4
 """Numbers of an answer whose reset may fail before the others are left as they are."""
-GRID = 2.0**-20
-"""Starting points are multiples of this number, as the iterates of the solver are."""
 
 
 def sparsify(task: SearchTask, candidates: Candidates, limits: Tensor) -> Candidates:
@@ -147,6 +146,7 @@ class _State:
         reset = torch.zeros_like(left[of])
         reset[:, places] = chosen
         columns = torch.tensor(task.numbers, device=of.device)
+        # Starting points are on the grid of the solver's iterates.
         return of, reset, self.candidates.x[of].index_copy(1, columns, (point / GRID).round() * GRID)
 
     def take(

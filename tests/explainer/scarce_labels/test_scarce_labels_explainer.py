@@ -11,14 +11,12 @@ from plausiflow import Explainer, Immutable, LinearClassifier
 from plausiflow.densities import mixed as density
 from plausiflow.densities.calibration import PlausibilityWarning
 from plausiflow.errors import InvalidInputError
-from plausiflow.search import learn as fitting
 from scarce import BRIEF
 
 
 @pytest.fixture
 def brief(monkeypatch):
     """Two densities that are trained for a moment only."""
-    monkeypatch.setattr(fitting, "MEMBERS", 2)
     monkeypatch.setattr(density, "FLOW_TRAINING", BRIEF)
     monkeypatch.setattr(density, "LEVELS_TRAINING", BRIEF)
 

@@ -41,6 +41,10 @@ class _ConvertedModel:
     def __post_init__(self) -> None:
         self._frozen = Frozen(self.module)
 
+    def __getstate__(self) -> dict[str, object]:
+        # Closed forms are functions of frozen copies, which are made again.
+        return vars(self) | {"_closed": {}}
+
     def _outputs(self, x: Tensor) -> Tensor:
         outputs: Tensor = self._evaluated(x)(x)
         return outputs
