@@ -170,8 +170,10 @@ def test_a_problem_is_shown_at_its_field(visit):
     visit.field("income").fill("")
     visit.page.get_by_text("A number is needed here").wait_for()
     assert visit.field("income").get_attribute("aria-invalid") == "true"
+    # The message replaces the prediction after a moment; a click before it could miss the moving button.
+    visit.page.locator("#says", has_text="see the marked field").wait_for()
     visit.page.click("#ask")
-    assert "see the marked field" in visit.text("#state")
+    visit.page.locator("#state", has_text="see the marked field").wait_for()
     visit.field("income").fill("1e300")
     visit.page.get_by_text("training rows have").wait_for()
 
