@@ -87,6 +87,7 @@ def test_the_rows_are_applications_that_are_not_trained_on(quick, tmp_path):
     pd.testing.assert_frame_equal(result.rows, table.x.loc[result.rows.index])
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_file(quick, tmp_path):
     for name in ("one", "two"):
         run(tmp_path / name, random_state=3)

@@ -122,6 +122,7 @@ def test_folds_that_are_no_numbers_are_a_wrong_choice_too():
     assert "Traceback" not in done.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [(), ("--debug",)], ids=["plain", "debug"])
 def test_the_trace_of_an_error_is_shown_only_where_it_is_asked_for(arguments):
     program = "from plausiflow.cli import app; app()"

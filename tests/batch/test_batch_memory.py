@@ -20,6 +20,7 @@ def used(given: Path, out: Path, folder: Path, told: Path) -> None:
     told.write_text(str(summary.memory[1]))
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_row_groups(folder, tmp_path):
     beyond = []
     for groups in (3, 24):

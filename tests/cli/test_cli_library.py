@@ -92,6 +92,7 @@ def assert_explained_alike(folder, out):
         assert_frame_equal(answered[figures], result.figures[figures], check_exact=True)
 
 
+@pytest.mark.slow
 def test_a_new_process_explains_as_the_library_does_to_the_bit(folder, tmp_path, brief):
     commands = fitted_twice(folder, tmp_path)
     run(sys.executable, "-W", "error", "-c", SHORTENED, json.dumps(commands))

@@ -41,6 +41,7 @@ def test_missing_benchmarks_are_one_line_that_names_the_package(arguments):
     assert err == f"plausiflow: `plausiflow benchmark` {INSTALL}\n"
 
 
+@pytest.mark.slow
 def test_missing_benchmarks_are_reported_by_the_command_itself():
     program = (
         "import importlib.metadata as m; m.entry_points = lambda **_: (); "

@@ -81,6 +81,7 @@ def test_damaged_bands_are_refused(bands):
         rule_from_dict({"rule": "Bands", "feature": "g", "number": "x", "bands": bands})
 
 
+@pytest.mark.slow
 def test_answers_have_the_level_of_their_number(tmp_path):
     income = RNG.integers(10, 100, N)
     band = np.array([f"b{value // 10}" for value in income])

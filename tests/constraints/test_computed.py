@@ -76,6 +76,7 @@ def test_a_rule_about_text_is_refused():
     assert Computed("t", "a", "*", "b").problems(features) == ["`b` is of kind category, not a number"]
 
 
+@pytest.mark.slow
 def test_answers_are_computed_again(tmp_path):
     x = pd.DataFrame({"price": PRICE, "quantity": QUANTITY, "debt": DEBT, "income": INCOME})
     x["total"] = (x["price"] * x["quantity"]).round(2)

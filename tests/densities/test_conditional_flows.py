@@ -55,6 +55,7 @@ def test_given_columns_move_the_density_and_gradients_reach_both_kinds_of_column
     assert torch.autograd.gradcheck(lambda rows: flow.log_prob(rows, y), x)
 
 
+@pytest.mark.slow
 def test_a_flow_learns_how_a_number_depends_on_what_is_given():
     """A line and Gaussian noise: the log-density is known."""
     context, y = torch.rand(1500, 1), torch.arange(1500) % 2

@@ -33,6 +33,7 @@ def test_a_special_value_is_as_likely_as_the_noise_spreads_it_whatever_its_pin(s
     torch.testing.assert_close(restored.log_prob(x, y).double(), log_prob, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_a_missing_value_is_as_likely_as_it_is_common():
     rng = np.random.default_rng(0)
     days = np.where(rng.random(3000) < 0.4, np.nan, rng.random(3000))
@@ -45,6 +46,7 @@ def test_a_missing_value_is_as_likely_as_it_is_common():
     assert float(log_prob[np.isnan(days)].mean()) == pytest.approx(math.log(0.4), abs=0.4)
 
 
+@pytest.mark.slow
 def test_the_most_common_value_stays_more_likely_than_its_neighbours():
     """Half of the rows work 40 hours: leaving that for 41 must not make a row more plausible."""
     rng = np.random.default_rng(0)

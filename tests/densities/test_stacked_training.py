@@ -60,6 +60,7 @@ def test_a_stack_of_levels_gives_their_log_probabilities():
     torch.testing.assert_close(together, alone, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_trained_together_they_reach_the_closed_form_of_a_gaussian():
     (x, y), (new, new_y) = gaussian(2000, 2), gaussian(2000, 2, seed=1)
     flows = [ConditionalFlow(training=Training(noise=0.0), random_state=m) for m in range(3)]
@@ -138,6 +139,7 @@ def test_an_ensemble_and_judges_that_are_trained_together_are_those_of_their_own
     assert (ensemble.score(x, y) >= 0).double().mean() == pytest.approx(0.5, abs=0.1)
 
 
+@pytest.mark.slow
 def test_numbers_without_a_value_add_nothing_after_a_common_training():
     n = 600
     x, y = torch.zeros(n, 3), torch.arange(n) % 2

@@ -5,6 +5,7 @@ import textwrap
 import types
 import warnings
 from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
@@ -57,6 +58,9 @@ SETUP = {
 """Code that runs before the first block of a page, for pages that show calls and not whole programs."""
 PLACEHOLDERS = {"docs/plausibility.md": {"plausibility=...": "plausibility=plausibility"}}
 """Placeholders on a page, and what replaces them."""
+LONG = ("docs/models.md", "docs/report.md", "docs/rules.md", "docs/faq.md", "docs/guide/audit.md")
+"""Pages whose code takes longest: it runs with the slow tests."""
+SLOW = partial(pytest.param, marks=pytest.mark.slow)
 EXTRAS = {
     "xgboost",
     "lightgbm",
@@ -167,7 +171,9 @@ WITH_CODE = [page for page in PAGES if any(language == "python" for language, *_
 WITH_PRINTS = [page for page in WITH_CODE if blocks_with_output(page)]
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=named)
+@pytest.mark.parametrize(
+    "page", [page if named(page) not in LONG else SLOW(page) for page in WITH_CODE], ids=named
+)
 def test_the_code_of_a_page_runs(page, run_page, tmp_path):
     program, printed = run_page(page)
     if page == ROOT / "README.md":

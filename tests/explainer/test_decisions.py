@@ -86,6 +86,7 @@ def catboost(x, y):
 
 LOGISTIC = LogisticRegression()
 FOREST = RandomForestClassifier(10, min_samples_leaf=5, random_state=0)
+FAST = ("fixed", "fixed on scores", "tuned", "pipeline", "calibrated", "xgboost", "strict")
 MODELS = {
     "fixed": lambda x, y: FixedThresholdClassifier(LOGISTIC, threshold=0.25).fit(x, y),
     "fixed for the first label": lambda x, y: FixedThresholdClassifier(
@@ -137,7 +138,9 @@ def require_agreement(explainer, predict, rows, y, *, found=0.9):
         assert (predict(one.answers) == label).all()
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
+)
 def test_everything_agrees_with_predict(table, name):
     x, y = table
     y = labels_of(name, y)
@@ -165,6 +168,7 @@ def test_a_torch_module_with_a_cutoff_agrees(table, threshold):
     require_agreement(explainer, predict, x[:10], y)
 
 
+@pytest.mark.slow
 def test_a_cutoff_for_each_of_three_outcomes(table):
     x, _ = table
     cuts = np.array([0.2, 0.5, 0.3])

@@ -45,6 +45,7 @@ def test_the_trees_of_a_regressor_give_its_values():
     np.testing.assert_allclose(own, explainer.model.predict(rows), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_model_is_called_only_to_read_and_to_verify(boosted):
     explainer, rows = boosted
     assert explainer.explain(rows.iloc[:1]).model_calls <= 8

@@ -59,6 +59,7 @@ def test_real_rows_pass_as_real_rows(drawn):
     assert real.two_sample_auc(others, other_codes) == pytest.approx(0.5, abs=0.07)
 
 
+@pytest.mark.slow
 def test_shuffled_columns_are_found_out_by_the_classifier(drawn):
     x, codes, others, other_codes = drawn
     generator = np.random.default_rng(0)
@@ -99,6 +100,7 @@ def test_few_rows_and_outcomes_without_real_rows_have_no_figure(drawn):
     assert not real.outliers(others.iloc[:2], np.array([7, 7])).any()
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_figure(drawn):
     x, codes, others, other_codes = drawn
     first, again = (as_real(x, codes).two_sample_auc(others, other_codes, random_state=3) for _ in range(2))

@@ -51,7 +51,7 @@ METHODS = {
     "NNCE": Entry(Nearest, feasible=0.0, gradients=False),
     "NNCE-dense": Entry(NearestDense, gradients=False),
     "CBCE": Entry(CBCE, feasible=0.0, gradients=False),
-    "WACH": Entry(Wachter, feasible=0.0),
+    "WACH": Entry(lambda **models: Wachter(**models, patience=20, turns=4), feasible=0.0),
     "DiCE": Entry(lambda **models: DiCE(**models, steps=100), feasible=0.0),
     "CEM": Entry(lambda **models: CEM(**models, solver=QUICK_FISTA), feasible=0.0),
     "CEGP": Entry(lambda **models: CEGP(**models, solver=QUICK_FISTA), feasible=0.0),

@@ -243,6 +243,7 @@ def damage(document, draw):
     return place
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # numbers that are no numbers may be computed with
 def test_no_mutation_raises_anything_but_our_errors(copied):
     folder = copied()

@@ -65,6 +65,7 @@ def test_distance_prices_and_weights_are_kept(explainer, again):
     np.testing.assert_array_equal(own.weights, other.weights)
 
 
+@pytest.mark.slow
 def test_answers_and_their_costs_are_the_same(explainer, again):
     rows, _ = draw(12, 1)
     before, after = explainer.explain(rows, k=2), again.explain(rows, k=2)

@@ -116,6 +116,7 @@ def test_1030_connections_without_a_request_leave_room_for_health_checks_and_req
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_headers_must_arrive_in_time_also_those_of_a_second_request(tmp_path):
     with limited(tmp_path, header_timeout=1.0) as server:
         start = time.monotonic()
@@ -131,6 +132,7 @@ def test_headers_must_arrive_in_time_also_those_of_a_second_request(tmp_path):
     assert answers.count(b"HTTP/1.1 408 ") == 1
 
 
+@pytest.mark.slow
 def test_a_client_that_sends_its_headers_byte_by_byte_has_no_more_time(tmp_path):
     with limited(tmp_path, header_timeout=1.0) as server:
         client, start = connect(server), time.monotonic()
@@ -157,6 +159,7 @@ def test_a_body_must_arrive_in_time(tmp_path):
     assert json.loads(body) == {"error": "The body must arrive within 0.5 s.", "code": "timeout"}
 
 
+@pytest.mark.slow
 def test_a_body_that_is_incomplete_does_not_delay_the_shutdown(tmp_path):
     with limited(tmp_path) as server:
         connect(server, f"{POST}Content-Length: 100\r\n\r\n[".encode())
@@ -167,6 +170,7 @@ def test_a_body_that_is_incomplete_does_not_delay_the_shutdown(tmp_path):
         assert time.monotonic() - start < 5
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_read_is_disconnected(tmp_path):
     request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with limited(tmp_path, body_timeout=1.0) as server:
@@ -215,6 +219,7 @@ def test_a_request_that_is_not_http_gets_an_error_in_json(tmp_path):
     assert json.loads(body)["code"] == "invalid_http"
 
 
+@pytest.mark.slow
 def test_a_server_without_free_files_logs_little_and_recovers(tmp_path, capfd):
     with limited(tmp_path) as server:
         hard = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)[1]

@@ -237,6 +237,7 @@ print(faults() - before)
 """
 
 
+@pytest.mark.slow
 def test_kept_memory_is_not_cleared_again():
     counts = {}
     for how in ("keep", "leave"):

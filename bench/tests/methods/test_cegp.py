@@ -148,6 +148,7 @@ def test_the_preset_has_the_settings_of_the_published_runs():
     assert (solver.prox, solver.numerical, solver.max_gradient) == ("dead_zone", True, 1000.0)
 
 
+@pytest.mark.slow
 @pytest.mark.paper
 @pytest.mark.parametrize("name", ["wine", *(pytest.param(n, marks=slow) for n in BANDS if n != "wine")])
 def test_the_preset_lands_on_the_published_counterfactuals(reference_directory, name):

@@ -60,6 +60,7 @@ def test_judges_look_at_every_method_and_at_real_rows(quick_judged, dataset, cla
         assert ensemble["l2"] <= nearest["l2"] + 1e-6
 
 
+@pytest.mark.slow
 def test_the_ensemble_and_the_judges_are_trained_once_for_all_classifiers(quick_judged, monkeypatch):
     fits = []
     for kind in (CrossFitEnsemble, Judges):

@@ -103,6 +103,7 @@ def pd_replace(table):
     return replace(table, study=(300, 40))
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_writes_rows_and_continues(small, tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"# Realism\n{study.MARK}\n<!-- end -->\n")

@@ -36,6 +36,7 @@ def library():
     return [{**row, "row": 0} for row in rows]
 
 
+@pytest.mark.slow
 def test_the_study_measures_every_scenario(tmp_path, served, bodies, library, monkeypatch):
     """Servers are forked, which saves the seconds of an import."""
 

@@ -25,7 +25,7 @@ from plausiflow_bench.speed import page as speed_page
 from plausiflow_bench.speed import study as speed
 from plausiflow_bench.speed.measurements import SpeedBench
 from plausiflow_bench.speed.models import ModelCache, gaussian, heloc
-from plausiflow_bench.speed.plan import QUICK, SpeedSelection, TimedDevice
+from plausiflow_bench.speed.plan import QUICK, STUDIES, SpeedSelection, TimedDevice
 
 MEASURED = {"seconds", "cpu_seconds", "feasible", "l2", "gradients"}
 ORIGIN = {
@@ -154,9 +154,31 @@ def test_single_rows_are_explained_one_at_a_time_also_those_of_a_table(kept, mon
         assert row["p50_ms"] > 0 or row["dataset"] == "a table"
 
 
+@pytest.mark.slow
+def test_the_product_is_held_against_the_engine_with_its_own_model_and_density():
+    rows = list(speed.run(SpeedSelection(device="cpu", quick=True, studies=("product",))))
+    mlp, boosted = rows
+    assert [row["classifier"] for row in rows] == ["mlp", "boosted"]
+    assert mlp["ratio"] == pytest.approx(mlp["rows_per_second"] / mlp["engine_rows_per_second"])
+    assert mlp["engine_feasible"] > 0.5
+    assert "ratio" not in boosted
+    for row in rows:
+        assert row["fit_ratio"] == pytest.approx(row["fit_seconds"] / row["model_seconds"])
+        assert row["found"] > 0.5
+        assert 0 < row["p50_ms"] <= row["p95_ms"]
+        assert row["first_answer_seconds"] > row["p50_ms"] / 1000
+    assert "### Product against engine" in speed_page.sections(rows)["cpu"]
+
+
 def test_on_cuda_memory_and_agreement_are_measured_and_wall_time_counts(kept, like_cuda):
     selection = SpeedSelection(
-        device="cuda", quick=True, classifiers=("lr",), densities=("one",), sizes=(5,), cache=kept
+        device="cuda",
+        quick=True,
+        classifiers=("lr",),
+        densities=("one",),
+        studies=STUDIES[1:],
+        sizes=(5,),
+        cache=kept,
     )
     rows = list(speed.run(selection))
     assert {row["study"] for row in rows} == {"batch", "columns", "growth", "paper", "memory", "agreement"}
@@ -351,6 +373,7 @@ def test_what_cannot_be_measured_is_said_on_one_line(arguments, said, monkeypatc
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_machine_without_the_command_line_measures_as_a_module(kept, tmp_path):
     program = (
         "import sys; sys.modules['typer'] = None; import torch; torch.set_default_dtype(torch.float64); "
@@ -387,7 +410,7 @@ def test_a_quick_look_shows_every_table_of_a_processor(tmp_path):
     done = invoke("--quick", "--device", "cpu", "--json", path, "--page", page)
     assert done.exit_code == 0, done.output
     rows = read_json(path)
-    assert {row["study"] for row in rows} == {"batch", "single", "columns", "growth", "paper"}
+    assert {row["study"] for row in rows} == {"product", "batch", "single", "columns", "growth", "paper"}
     assert of(rows, "single")[-1]["dataset"] == "loans"
     assert page.read_text().count("\n### ") == 4
     assert not any(math.isnan(value) for row in rows for value in row.values() if isinstance(value, float))

@@ -36,6 +36,7 @@ def quick(brief, monkeypatch):
     return study.LabelSelection(tables=("loans",), rows=5, labelled=60)
 
 
+@pytest.mark.slow
 def test_the_study_explains_one_model_with_four_densities(quick, tmp_path):
     rows = list(study.run(quick))
     assert [row["method"] for row in rows] == ["given_all", "given_scarce", "model", "bayes"]

@@ -164,6 +164,7 @@ def test_a_selection_names_everything_that_is_wrong_with_it():
 # ---------------------------------------------------------------- sparsity and several answers
 
 
+@pytest.mark.slow
 def test_sparser_answers_change_fewer_features_and_a_limit_holds(quick):
     found = {
         row["method"]: row for row in sparsity.run(sparsity.SparsitySelection(tables=("loans",), rows=6))

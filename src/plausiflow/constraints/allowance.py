@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -107,6 +107,16 @@ class Allowance:
             inside &= self.layout.changed(x_cf, own.x).sum(dim=1) <= self.max_changes
         return inside & own.possible
 
+    def joins(self, other: Allowance) -> bool:
+        """Whether rows of both can be searched at once, if both come from the same compiled rules."""
+        alike = self.max_changes == other.max_changes and self.pairs is other.pairs
+        return alike and self.layout == other.layout
+
+    @classmethod
+    def join(cls, parts: Sequence[Allowance]) -> Allowance:
+        """Return one allowance for the rows of several that join."""
+        return parts[0]._of(lambda name: torch.cat([getattr(part, name) for part in parts]))
+
     def at(self, rows: Tensor) -> Allowance:
         """Return the allowance of some rows, which may repeat; ``rows`` is long, shape ``(k,)``."""
         return self._map(lambda tensor: tensor[rows])
@@ -117,6 +127,9 @@ class Allowance:
         return replace(self._map(lambda tensor: tensor.to(device)), pairs=pairs)
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Allowance:
+        return self._of(lambda name: function(getattr(self, name)))
+
+    def _of(self, tensor: Callable[[str], Tensor]) -> Allowance:
+        """Return the allowance with other tensors, by name."""
         names = ("x", "lower", "upper", "levels", "possible", "offsets", "binding")
-        tensors = {name: function(getattr(self, name)) for name in names}
-        return replace(self, **tensors)  # type: ignore[arg-type]
+        return replace(self, **{name: tensor(name) for name in names})  # type: ignore[arg-type]

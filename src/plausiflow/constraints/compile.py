@@ -113,12 +113,14 @@ class CompiledRules:
         mask = torch.from_numpy(self._check_locked(locked, len(x))).to(x.device)
         left_out = {self.constraints[index] for index in indices}
         rules = [rule for rule in self.constraints if rule not in left_out]
-        clauses = [clause for clause in self._clauses if clause.rule not in left_out]
+        unbound = [j for j, clause in enumerate(self._clauses) if clause.rule in left_out]
         rows = FactualRows(self.features, self.layout, x, frame, mask)
-        return _allowance(rows, rules, clauses, self._state_pairs(indices))
+        return _allowance(rows, rules, self._clauses, unbound, self._state_pairs(indices))
 
     def _state_pairs(self, without: frozenset[int]) -> StatePairs | None:
         """Return the forbidden pairs of states of all rules but some; computed once."""
+        owners = {clause.rule for clause in self._pair_clauses}
+        without = frozenset(index for index in without if self.constraints[index] in owners)
         if without not in self._pairs:
             left_out = {self.constraints[index] for index in without}
             clauses = [clause for clause in self._pair_clauses if clause.rule not in left_out]
@@ -187,9 +189,13 @@ def _with_steps(layout: Layout, limits: Mapping[str, Limits]) -> Layout:
 
 
 def _allowance(
-    rows: FactualRows, rules: Sequence[Rule], rule_clauses: Sequence[RuleClause], pairs: StatePairs | None
+    rows: FactualRows,
+    rules: Sequence[Rule],
+    rule_clauses: Sequence[RuleClause],
+    unbound: list[int],
+    pairs: StatePairs | None,
 ) -> Allowance:
-    """Return what the rules allow the counterfactuals of rows to be."""
+    """Return what the rules allow the counterfactuals of rows to be; some clauses bind no row."""
     x, limits = rows.x, _all_limits(rows, rules)
     lower, upper, levels = x.clone(), x.clone(), torch.zeros_like(x, dtype=torch.bool)
     possible = _constants_fit(rows, limits)
@@ -210,6 +216,7 @@ def _allowance(
     if max_changes is not None:
         possible &= forced <= max_changes
     clauses, offsets, binding = ClauseBuilder.of(rows, rule_clauses).stacked()
+    binding[:, unbound] = False
     allowance = Allowance(
         layout=_with_steps(rows.layout, limits),
         x=x,

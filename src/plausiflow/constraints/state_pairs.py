@@ -114,6 +114,8 @@ class StatePairs:
 
     def to(self, device: torch.device) -> StatePairs:
         """Return the table on a device."""
+        if device == self.strict.device:
+            return self
         return StatePairs(
             self.strict.to(device), self.lenient.to(device), self.starts.to(device), self.blocks.to(device)
         )

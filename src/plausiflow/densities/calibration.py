@@ -29,9 +29,11 @@ STANDARD_ERRORS = 1.0
 EXCHANGE, EXCHANGE_ROWS = 2.0, 1.0
 """How much farther, relative to the distance without a margin, a margin and a move to real rows may go for an
 increase of the share. Settled on folds 0 and 1 of the paper's data sets; see docs/plausibility.md."""
+HALVINGS = 3
+"""How often the range of possible margins is halved."""
 PARTS = (0.25, 0.5, 0.75, 1.0)
-"""The margins that are tried, as parts of the largest one, and the parts of the way to a real row."""
-STEPS, ROWS, ROWS_OF_CLASS = 8, 400, 40
+"""The parts of the way to a real row that are tried."""
+STEPS, ROWS, ROWS_OF_CLASS = 2 + HALVINGS, 400, 40
 
 Validity = Callable[[Tensor, Tensor], Tensor]
 """``(x, y_target) -> (n,)``: at least zero where the model decides for the target."""
@@ -183,18 +185,16 @@ class _Price:
 
 
 def _best_margin(price: _Price, most: Tensor, advance: Callable[[], None]) -> _Outcome:
-    """Return the best margin of each class: of some parts of the largest one, then between two of them."""
-    best = price.first
-    for part in PARTS:
-        open_ = price.missing(best)
+    """Return the best margin of each class; the smallest one that is enough is looked for by halving."""
+    best, open_ = price.first, price.missing(price.first)
+    low, high = torch.zeros_like(most), most
+    for _ in range(HALVINGS):
         if bool(open_.any()):
-            best = price.better(best, price.trial.outcome(part * most, open_), open_, EXCHANGE)
-        advance()
-    step = PARTS[0] * most
-    for _ in range(2):
-        step, open_ = step / 2, (best.margin > 0) & ~price.missing(best)
-        if bool(open_.any()):
-            best = price.better(best, price.trial.outcome(best.margin - step, open_), open_, EXCHANGE)
+            middle = (low + high) / 2
+            tried = price.trial.outcome(middle, open_)
+            best = price.better(best, tried, open_, EXCHANGE)
+            enough = ~price.missing(tried)
+            low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
         advance()
     return best
 

@@ -59,10 +59,14 @@ class Answers:
 
 @dataclass(frozen=True, eq=False)
 class Verified:
-    """Answers that hold, and which of the rules that were left out each of them breaks."""
+    """Answers that hold, and which of the rules that were left out each of them breaks.
+
+    ``candidate`` is the position of each answer among the candidates, shape ``(m,)``.
+    """
 
     answers: Answers
     broken: pd.DataFrame
+    candidate: Tensor
 
 
 def verify_candidates(
@@ -101,4 +105,4 @@ def verify_candidates(
     cost = engine.cost_model((x, layout.codes(x)), (again.x, layout.codes(again.x)))
     chosen = index[verified.safely_valid]
     answers = Answers(of, again.x, decoded, cost, score).select(chosen)
-    return Verified(answers, violations[left_out].iloc[chosen.numpy()].reset_index(drop=True))
+    return Verified(answers, violations[left_out].iloc[chosen.numpy()].reset_index(drop=True), chosen)

@@ -138,6 +138,35 @@ class Bank:
             return task.candidates(rows[:0], task.x[:0])
         return task.check(Candidates.concat(*parts), max_changes=False).feasible.unique().cheapest(count)
 
+    def quantiles(self, task: SearchTask, rows: Tensor, count: int) -> Candidates:
+        """Return ``count`` rows with quantiles of the bank's numbers for each of some rows of a task.
+
+        Each number is one that a bank row has, within the row's bounds. The rows are not rows that exist:
+        they are numbers to choose from.
+        """
+        parts = [task.candidates(rows[:0], task.x[:0])]
+        shares = (torch.arange(count, dtype=torch.float64) + 0.5) / count
+        for y in task.y_target[rows].unique().tolist():
+            bank = self.rows.get(y, task.x[:0]).to(task.x)
+            if len(bank) == 0:
+                continue
+            free = task.free_numbers(self.codes(y, task.layout).to(task.x.device))
+            chosen = bank[:1].repeat(count, 1)
+            for block in task.mutable:
+                if block.number is not None:
+                    own = bank[free[:, block.number]]
+                    own = own if len(own) else bank
+                    order = own[:, block.number].argsort(stable=True)
+                    places = (shares * len(own)).long().to(order.device)
+                    chosen[:, block.columns] = own[order[places]][:, block.columns]
+            owners = rows[task.y_target[rows] == y].repeat_interleave(count)
+            x = chosen.repeat(len(owners) // count, 1)
+            lower, upper = task.allowance.lower[owners], task.allowance.upper[owners]
+            inside = torch.minimum(torch.maximum(x, lower), upper)
+            x = torch.where(task.free_numbers(task.codes_of(x)), inside, x)
+            parts.append(task.candidates(owners, x))
+        return Candidates.concat(*parts)
+
     def scan(
         self, task: SearchTask, rows: Tensor, count: int, *, oracle_rows: int = ORACLE_ROWS
     ) -> Candidates:

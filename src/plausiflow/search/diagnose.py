@@ -11,14 +11,15 @@ and searches, until the deadline. So a reason may be missing, but none is untrue
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from plausiflow.constraints import LOCKED, Price
+from plausiflow.constraints import LOCKED, Allowance, Immutable, Price
 from plausiflow.densities import row_scores
 from plausiflow.search.answers import WITHOUT_MARGIN, Answers, verify_candidates
 from plausiflow.search.candidates import Candidates, cheapest
@@ -142,8 +143,9 @@ class _Trials:
         locks = [item for item in items if item == _LOCK]
         tried = list(dict.fromkeys([*locks, *common, *items]))[: MOST_RULES + len(locks)]
         singles: dict[int, list[Items]] = {}
-        for item in sorted(tried, key=items.index):
-            for row, broken in self._without(self._open(rows), frozenset([item])).items():
+        single = [(self._open(rows), frozenset([item])) for item in sorted(tried, key=items.index)]
+        for broken_by_row in self._without_each(single):
+            for row, broken in broken_by_row.items():
                 singles.setdefault(row, []).append(broken)
         widest = {row: broken for row, broken in widest.items() if row not in singles}
         self._shrink(widest)
@@ -152,20 +154,24 @@ class _Trials:
     def _shrink(self, widest: dict[int, Items]) -> None:
         """Replace sets of rules that block together by smaller ones: pairs, triples, then one rule less."""
         for size in (2, 3):
-            large = [broken for broken in widest.values() if len(broken) > size]
-            for chosen in dict.fromkeys(c for broken in large for c in combinations(sorted(broken), size)):
-                rows = [row for row, broken in widest.items() if len(broken) > size and {*chosen} < broken]
-                self._replace(widest, rows, frozenset(chosen))
+            large = {row: broken for row, broken in widest.items() if len(broken) > size}
+            sets = dict.fromkeys(c for own in large.values() for c in combinations(sorted(own), size))
+            trials = [([row for row, own in large.items() if {*c} < own], frozenset(c)) for c in sets]
+            self._replace(widest, trials)
         for item in sorted({i for broken in widest.values() for i in broken if len(broken) > 3}):
-            sets = {broken for broken in widest.values() if item in broken and len(broken) > 3}
-            for broken in sorted(sets, key=sorted):
-                rows = [row for row, own in widest.items() if own == broken]
-                self._replace(widest, rows, broken - {item})
+            full = {broken for broken in widest.values() if item in broken and len(broken) > 3}
+            trials = [
+                ([row for row, own in widest.items() if own == broken], broken - {item})
+                for broken in sorted(full, key=sorted)
+            ]
+            self._replace(widest, trials)
 
-    def _replace(self, widest: dict[int, Items], rows: list[int], items: Items) -> None:
-        if rows and self.searches < MOST_SETS:
-            self.searches += 1
-            widest.update(self._without(self._open(torch.tensor(rows)), items))
+    def _replace(self, widest: dict[int, Items], trials: list[tuple[list[int], Items]]) -> None:
+        """Try smaller sets of rules for some rows; a set that is enough replaces that of the row."""
+        trials = trials[: MOST_SETS - self.searches]
+        self.searches += len(trials)
+        for broken in self._without_each([(self._open(torch.tensor(rows)), own) for rows, own in trials]):
+            widest.update({row: own for row, own in broken.items() if len(own) < len(widest[row])})
 
     def _open(self, rows: Tensor) -> Tensor:
         """Return the rows that have no answer yet."""
@@ -173,37 +179,94 @@ class _Trials:
         return rows[~torch.isin(rows, found)]
 
     def _without(self, rows: Tensor, items: Items) -> dict[int, Items]:
-        """Search rows without some rules; return what the verified rows break, by row.
+        """Search rows without some rules; return what the verified rows break, by row."""
+        return self._without_each([(rows, items)])[0]
 
-        A row that breaks none of them is an answer.
+    def _without_each(self, trials: list[tuple[Tensor, Items]]) -> list[dict[int, Items]]:
+        """Search the rows of each trial without its rules, all at once where the rules allow it.
+
+        Return what the verified rows break, by row, for each trial. A row that breaks none is an answer.
         """
-        if len(rows) == 0 or self.request.late:
-            return {}
-        engine, (x, targets, frame, locked) = self.engine, self.request.part(rows)
+        broken: list[dict[int, Items]] = [{} for _ in trials]
+        groups: list[list[_Trial]] = []
+        for number, (rows, items) in enumerate(trials):
+            if len(rows) == 0 or self.request.late:
+                continue
+            trial = _Trial.of(self.engine, self.request, number, rows, items)
+            group = next((group for group in groups if group[0].joins(trial)), None)
+            if group is None:
+                groups.append([trial])
+            else:
+                group.append(trial)
+        for group in groups:
+            if not self.request.late:
+                for number, row, own in self._searched(group):
+                    broken[number][row] = own
+        return broken
+
+    def _searched(self, trials: list[_Trial]) -> Iterator[tuple[int, int, Items]]:
+        """Search trials at once; yield trial, row and broken rules of each row that breaks some."""
+        engine, first = self.engine, trials[0]
+        rows = torch.cat([trial.rows for trial in trials])
+        of_row = torch.cat([torch.full_like(trial.rows, i) for i, trial in enumerate(trials)])
+        x, targets, frame, _ = self.request.part(rows)
         task = engine.task(
             x,
             targets,
             frame=frame,
-            locked=None if _LOCK in items else locked,
-            without_rules=items - {_LOCK},
+            without_rules=first.items - {_LOCK},
             scores=row_scores(engine.plausibility, x, targets.y, with_margin=False),
+            allowance=Allowance.join([trial.allowance for trial in trials]),
         )
         strategy, bank = engine.strategy.lighter(), engine.wider_bank or engine.bank
         found: Candidates = strategy.run(task, bank, keep=max(2, strategy.finalists))
+        items = frozenset[int]().union(*(trial.items for trial in trials))
         names = {LOCKED if item == _LOCK else str(engine.rules.constraints[item]): item for item in items}
         verified = verify_candidates(engine, self.encoder, self.request, found, rows, frozenset(names))
-        answers, counts = verified.answers, torch.tensor(verified.broken.sum(axis=1).tolist())
-        rank = counts * 1e6 + answers.cost
-        plausible = (answers.score >= 0).nonzero()[:, 0]
-        best = plausible[cheapest(answers.of[plausible], rank[plausible], 1)]
-        kept = best[counts[best] == 0]
-        self.recovered.append(answers.select(kept))
-        broken: dict[int, Items] = {}
-        for place, row in zip(best.tolist(), answers.of[best].tolist(), strict=True):
-            own = verified.broken.iloc[place]
-            if own.any():
-                broken[row] = frozenset(names[str(name)] for name in own.index[own])
-        return broken
+        answers, breaks = verified.answers, verified.broken.to_numpy(bool)
+        trial_of = of_row[found.rows[verified.candidate]]
+        numbers = [names[str(name)] for name in verified.broken.columns]
+        own = np.array([[item in trial.items for item in numbers] for trial in trials])
+        counts = torch.tensor(breaks.sum(axis=1).tolist())
+        within = torch.from_numpy(~(breaks & ~own[trial_of.numpy()]).any(axis=1))
+        usable = ((answers.score >= 0) & within).nonzero()[:, 0]
+        key = trial_of * len(self.request.frame) + answers.of
+        best = usable[cheapest(key[usable], (counts * 1e6 + answers.cost)[usable], 1)]
+        self.recovered.append(answers.select(best[counts[best] == 0]))
+        for place in best[counts[best] > 0].tolist():
+            items = frozenset(numbers[j] for j in breaks[place].nonzero()[0].tolist())
+            yield trials[int(trial_of[place])].number, int(answers.of[place]), items
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """Rows to be searched without some rules.
+
+    Attributes:
+        number: Its position among the trials.
+        rows: Rows of the request, shape ``(n,)``.
+        items: The rules that do not apply.
+        allowance: What the others allow these rows.
+        immutable: Which of them keep features for every row.
+    """
+
+    number: int
+    rows: Tensor
+    items: Items
+    allowance: Allowance
+    immutable: Items
+
+    @classmethod
+    def of(cls, engine: Engine, request: SearchRequest, number: int, rows: Tensor, items: Items) -> _Trial:
+        x, _, frame, locked = request.part(rows)
+        rules = engine.rules.constraints
+        allowance = engine.rules.for_rows(x, frame, None if _LOCK in items else locked, items - {_LOCK})
+        immutable = frozenset(i for i in items - {_LOCK} if isinstance(rules[i], Immutable))
+        return cls(number, rows, items, allowance, immutable)
+
+    def joins(self, other: _Trial) -> bool:
+        """Whether both can be searched at once."""
+        return self.immutable == other.immutable and self.allowance.joins(other.allowance)
 
 
 def _describe(blocking: list[Items], trials: _Trials, lack: float | None) -> str:

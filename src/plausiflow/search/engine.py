@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.constraints import CompiledRules, Immutable, Rule, add_rules
+from plausiflow.constraints import Allowance, CompiledRules, Immutable, Rule, add_rules
 from plausiflow.core import (
     Plausibility,
     RowScores,
@@ -80,6 +80,7 @@ class Engine:
         locked: Mask | None = None,
         without_rules: frozenset[int] = frozenset(),
         scores: RowScores | None = None,
+        allowance: Allowance | None = None,
     ) -> SearchTask:
         """Build the task for some rows.
 
@@ -90,6 +91,7 @@ class Engine:
             locked: Features that each row keeps, shape ``(n, features)``.
             without_rules: Numbers of rules that do not apply.
             scores: Plausibility of candidates; default: that of the engine, with its margin.
+            allowance: What the rules allow, if it is known.
         """
         targets = targets if isinstance(targets, Targets) else Targets(targets)
         left_out = [self.rules.constraints[i] for i in without_rules]
@@ -98,7 +100,8 @@ class Engine:
         oracle = None
         if self.true_model is not None and frame is not None:
             oracle = self.true_model.oracle(frame, x, targets)
-        allowance = self.rules.for_rows(x, frame, locked, without_rules)
+        if allowance is None:
+            allowance = self.rules.for_rows(x, frame, locked, without_rules)
         return SearchTask(
             layout=allowance.layout,
             x=x,

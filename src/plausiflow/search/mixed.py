@@ -36,6 +36,8 @@ LIMITED = 4
 NEAR_ROWS, COPIED, LIMITED_COPIED = 12, 48, 96
 """Bank rows that combinations of changes may take numbers from, and how many numbers they take together; more
 if the number of changes is limited."""
+QUANTILES = 8
+"""Numbers of each feature, from all over the bank, that a limited number of changes may be made of."""
 THOROUGH = Beam(depth=4, width=8, evaluated=48, kept=2, feasible=1)
 """The beam of rows whose answer has too many changes."""
 
@@ -194,8 +196,10 @@ class MixedSearch:
         if len(rows) == 0:
             return final, beyond
         known = known[torch.isin(known.rows, rows) & _within(task, known)]
-        near = bank.verified(task, rows, min(NEAR_ROWS, max(2, LIMITED_COPIED // max(1, len(task.numbers)))))
-        moves = Moves.of(task, rows, near, bank.typical)
+        share = max(2, LIMITED_COPIED // max(1, len(task.numbers)))
+        near = bank.verified(task, rows, min(NEAR_ROWS, share))
+        numbers = Candidates.concat(near, bank.quantiles(task, rows, min(QUANTILES, share)))
+        moves = Moves.of(task, rows, numbers, bank.typical)
         few = THOROUGH.run(task, rows, moves, task.allowance.max_changes)
         changed = task.layout.changed(few.x, task.x[few.rows])
         solved = task.solve(

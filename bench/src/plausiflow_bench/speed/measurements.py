@@ -29,6 +29,7 @@ from plausiflow_bench.harness.rows import Row, summarize
 from plausiflow_bench.harness.selection import ignore_plausibility_warnings, target_policy
 from plausiflow_bench.speed.models import ModelCache, SpeedData, gaussian
 from plausiflow_bench.speed.plan import SpeedPlan, TimedDevice
+from plausiflow_bench.speed.product import ProductBench
 from plausiflow_bench.tables.cases import table_rules
 
 REPEATS, WARM_UP = 9, 100
@@ -63,6 +64,10 @@ class SpeedBench:
     classifiers: tuple[str, ...]
     densities: tuple[str, ...]
     seed: int
+
+    def product(self) -> Iterator[Row]:
+        """Yield the explainer against the engine, on tables."""
+        yield from ProductBench(plan=self.plan, device=self.device, seed=self.seed).rows()
 
     def batch(self) -> Iterator[Row]:
         """Yield rows per second against the batch size."""

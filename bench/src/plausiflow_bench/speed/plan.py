@@ -17,7 +17,7 @@ from plausiflow.errors import InvalidInputError
 from plausiflow_bench.harness.rows import Row
 from plausiflow_bench.speed.models import CLASSIFIERS, DENSITIES, ModelRecipe
 
-STUDIES = ("batch", "single", "columns", "growth", "paper", "memory", "agreement")
+STUDIES = ("product", "batch", "single", "columns", "growth", "paper", "memory", "agreement")
 ONLY_ON = {"single": "cpu", "memory": "cuda", "agreement": "cuda"}
 _GIB = 2**30
 
@@ -36,6 +36,9 @@ class SpeedPlan:
         table_train: Training rows of that table.
         confidence: The explainer's ``confidence`` on that table.
         judges: The explainer's ``judges`` on that table.
+        product_tables: Tables on which the explainer is compared with the engine.
+        product_train: Training rows of these tables.
+        product_rows: Rows of these tables that are explained.
         columns: Numbers of columns of Gaussian rows.
         rows: How many rows are explained for each number of columns.
         train: Gaussian rows that models are trained on.
@@ -61,6 +64,9 @@ class SpeedPlan:
     table_train: int = 1500
     confidence: float | None = 0.95
     judges: int = 3
+    product_tables: tuple[str, ...] = ("heloc", "adult", "german_credit", "loans")
+    product_train: int = 3000
+    product_rows: int = 1000
     columns: tuple[int, ...] = (8, 16, 32, 64, 128)
     rows: int = 1000
     train: int = 2000
@@ -83,6 +89,9 @@ QUICK = SpeedPlan(
     table_train=100,
     confidence=None,
     judges=0,
+    product_tables=("loans",),
+    product_train=100,
+    product_rows=10,
     columns=(2, 4),
     rows=50,
     train=200,
