@@ -86,7 +86,7 @@ def catboost(x, y):
 
 LOGISTIC = LogisticRegression()
 FOREST = RandomForestClassifier(10, min_samples_leaf=5, random_state=0)
-FAST = ("fixed", "fixed on scores", "tuned", "pipeline", "calibrated", "xgboost", "strict")
+QUICK = ("fixed", "fixed on scores", "tuned", "pipeline", "calibrated", "xgboost", "strict")
 MODELS = {
     "fixed": lambda x, y: FixedThresholdClassifier(LOGISTIC, threshold=0.25).fit(x, y),
     "fixed for the first label": lambda x, y: FixedThresholdClassifier(
@@ -139,7 +139,7 @@ def require_agreement(explainer, predict, rows, y, *, found=0.9):
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
 )
 def test_everything_agrees_with_predict(table, name):
     x, y = table

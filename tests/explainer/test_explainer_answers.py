@@ -73,14 +73,19 @@ def test_several_answers_differ_and_the_cheapest_comes_first(frame):
     explainer = stand_in(frame, [Immutable("age")], push={"income": 3.0, "savings": 2.0, "job": 1.0})
     rows = frame.iloc[:4]
     one, several = explainer.explain(rows), explainer.explain(rows, k=3)
-    assert several.status["answers"].tolist() == [3] * 4
+    count = several.status["answers"]
+    said = several.status["reason"].str.contains("need the same changes")
+    assert ((count == 3) | said).all()
+    assert (count == 3).sum() >= 3
+    assert ((count == 3) != said).all()
     for i in range(4):
         costs = several.figures["cost"][several.of == i].tolist()
         assert costs == sorted(costs)
         assert costs[0] <= one.figures["cost"].iloc[i] + 1e-12
     assert not pd.concat([several.answers, pd.Series(several.of, name="of")], axis=1).duplicated().any()
     assert (explainer.predict(several.answers) == several.status["target"].iloc[several.of].to_numpy()).all()
-    assert several.alternatives.index.get_level_values("rank").tolist() == [1, 2, 3] * 4
+    ranks = [rank for own in count for rank in range(1, own + 1)]
+    assert several.alternatives.index.get_level_values("rank").tolist() == ranks
 
 
 @pytest.mark.parametrize("form", ["names", "names by row", "table", "one column"])

@@ -74,9 +74,9 @@ def test_changes_are_the_cells_that_differ_one_by_one(drawn):
             if not same(before, after):
                 expected.append((rows.index[i], ranks[i], name, before, after))
     changes = build(rows, answers, of).changes
-    assert list(changes.columns) == ["row", "rank", "feature", "from", "to"]
+    assert list(changes.columns) == ["row", "rank", "feature", "from", "to", "role", "serves", "adverse"]
     assert changes[["from", "to"]].dtypes.tolist() == [object, object]
-    found = list(changes.itertuples(index=False, name=None))
+    found = list(changes.iloc[:, :5].itertuples(index=False, name=None))
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
         assert all(same(a, b) for a, b in zip(one, other, strict=True))
@@ -163,7 +163,7 @@ def test_answers_of_the_encoder_differ_where_they_were_moved():
     answers = encoder.decode(x, like=rows.iloc[of]).reset_index(drop=True)
     result = build(rows, answers, of, schema=encoder.schema)
     assert result.changes.to_numpy().tolist() == [
-        ["a", 1, "income", 3100, 4500],
-        ["b", 2, "job", "nurse", "clerk"],
+        ["a", 1, "income", 3100, 4500, "", "", False],
+        ["b", 2, "job", "nurse", "clerk", "", "", False],
     ]
     assert result.sentences.tolist()[:2] == ["income: 3,100 → 4,500", "no change"]

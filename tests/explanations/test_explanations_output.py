@@ -12,6 +12,8 @@ from plausiflow.explanations.changes import Changes, relative_moves
 from plausiflow.explanations.json_output import json_value
 from results import build, levels, loans, number, strict
 
+UNKNOWN = {"role": "", "serves": "", "adverse": False}
+
 
 def test_json_has_the_documented_structure(tmp_path):
     result = build(**loans(), target="yes", outcome="loan", reason=["", "too far", ""])
@@ -29,8 +31,8 @@ def test_json_has_the_documented_structure(tmp_path):
     assert ann["counterfactuals"][0] == {
         "values": {"income": 38500, "open_lines": 3, "owns_home": False, "job": "clerk", "rate": 0.25},
         "changes": [
-            {"feature": "income", "from": 31000, "to": 38500},
-            {"feature": "open_lines", "from": 4, "to": 3},
+            {"feature": "income", "from": 31000, "to": 38500, **UNKNOWN},
+            {"feature": "open_lines", "from": 4, "to": 3, **UNKNOWN},
         ],
         "distance": "l2",
         "cost": 0.0,
@@ -83,7 +85,9 @@ def test_json_of_narrow_floats_is_as_they_are_written():
     rows = pd.DataFrame({"a": np.array([0.1, np.nan, np.inf], dtype=np.float32)})
     answers = pd.DataFrame({"a": np.array([0.3], dtype=np.float32)})
     written = strict(build(rows, answers, [0]).to_json())["rows"]
-    assert written[0]["counterfactuals"][0]["changes"] == [{"feature": "a", "from": 0.1, "to": 0.3}]
+    assert written[0]["counterfactuals"][0]["changes"] == [
+        {"feature": "a", "from": 0.1, "to": 0.3, **UNKNOWN}
+    ]
     assert [row["factual"]["a"] for row in written] == [0.1, None, None]
 
 

@@ -154,22 +154,6 @@ def test_single_rows_are_explained_one_at_a_time_also_those_of_a_table(kept, mon
         assert row["p50_ms"] > 0 or row["dataset"] == "a table"
 
 
-@pytest.mark.slow
-def test_the_product_is_held_against_the_engine_with_its_own_model_and_density():
-    rows = list(speed.run(SpeedSelection(device="cpu", quick=True, studies=("product",))))
-    mlp, boosted = rows
-    assert [row["classifier"] for row in rows] == ["mlp", "boosted"]
-    assert mlp["ratio"] == pytest.approx(mlp["rows_per_second"] / mlp["engine_rows_per_second"])
-    assert mlp["engine_feasible"] > 0.5
-    assert "ratio" not in boosted
-    for row in rows:
-        assert row["fit_ratio"] == pytest.approx(row["fit_seconds"] / row["model_seconds"])
-        assert row["found"] > 0.5
-        assert 0 < row["p50_ms"] <= row["p95_ms"]
-        assert row["first_answer_seconds"] > row["p50_ms"] / 1000
-    assert "### Product against engine" in speed_page.sections(rows)["cpu"]
-
-
 def test_on_cuda_memory_and_agreement_are_measured_and_wall_time_counts(kept, like_cuda):
     selection = SpeedSelection(
         device="cuda",
@@ -362,7 +346,7 @@ def test_rows_of_a_file_make_the_same_page(rows, tmp_path):
         (("--classifiers", "node"), "`classifiers` must be one or more of lr, mlp; got node"),
         (("--densities", ""), "`densities` must be one or more of one, ensemble; got none"),
         (("--studies", "memory"), "`studies` must include one that runs on cpu; got memory"),
-        (("--studies", "batch,speed"), "`studies` must be one or more of batch, single"),
+        (("--studies", "batch,speed"), "`studies` must be one or more of product, batch"),
     ],
 )
 def test_what_cannot_be_measured_is_said_on_one_line(arguments, said, monkeypatch):

@@ -29,7 +29,7 @@ STANDARD_ERRORS = 1.0
 EXCHANGE, EXCHANGE_ROWS = 2.0, 1.0
 """How much farther, relative to the distance without a margin, a margin and a move to real rows may go for an
 increase of the share. Settled on folds 0 and 1 of the paper's data sets; see docs/plausibility.md."""
-HALVINGS = 3
+HALVINGS = 4
 """How often the range of possible margins is halved."""
 PARTS = (0.25, 0.5, 0.75, 1.0)
 """The parts of the way to a real row that are tried."""

@@ -55,6 +55,7 @@ from plausiflow.search import (
     Target,
     check_effort,
     check_settings,
+    finish_answers,
     parse_target,
     plausibility_scores,
     predicted_labels,
@@ -244,6 +245,7 @@ class Explainer:
             if constraints or str(device) != engine.device:
                 engine = replace(engine.with_rules(constraints), device=str(device))
             request, found = search_targets(engine, encoder, request, choices)
+            found = finish_answers(engine, encoder, request, found)
             return self._explanations(engine, request, found, read, counted)
 
     def _explanations(
@@ -270,6 +272,7 @@ class Explainer:
             realism=realism_judge(encoder, self.context_, fitted.rules, self.constraints),
             held_out=held_out_percentiles(engine.plausibility),
             learned_rules=self.learned_rules,
+            roles=found.roles,
             model_calls=counted.calls,
             model_rows=counted.rows,
         )

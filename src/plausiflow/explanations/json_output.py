@@ -88,7 +88,10 @@ def _json_rows(result: Explanations) -> Iterator[dict[str, Any]]:
     for i, (factual, verdict) in enumerate(zip(_records(result.rows), cells, strict=True)):
         counterfactuals = []
         for values, changed, figures in (next(answers) for _ in range(counts[i])):
-            changes = [{"feature": name, "from": factual[name], "to": values[name]} for name in changed]
+            changes = [
+                {"feature": name, "from": factual[name], "to": values[name], **roles}
+                for name, roles in changed
+            ]
             counterfactuals.append(
                 {"values": values, "changes": changes, "distance": result.distance, **figures}
             )
@@ -100,11 +103,16 @@ def _json_rows(result: Explanations) -> Iterator[dict[str, Any]]:
         }
 
 
-def _json_answers(result: Explanations) -> Iterator[tuple[dict[str, Any], list[str], dict[str, Any]]]:
+_Changed = list[tuple[str, dict[str, Any]]]
+"""The features that changed, each with its role."""
+
+
+def _json_answers(result: Explanations) -> Iterator[tuple[dict[str, Any], _Changed, dict[str, Any]]]:
     """Yield the values of each answer, the features that changed, and its figures."""
     names = result.rows.columns.take(result.changed.column).tolist()
+    cells = list(zip(names, _records(result.change_roles), strict=True))
     bounds = np.searchsorted(result.changed.answer, np.arange(len(result.answers) + 1)).tolist()
-    changed = (names[start:stop] for start, stop in pairwise(bounds))
+    changed = (cells[start:stop] for start, stop in pairwise(bounds))
     sentences = answer_sentences(result, range(len(result.answers)))
     figures = result.figures[list(_FIGURES)].assign(sentence=sentences)
     return zip(_records(result.answers), changed, _records(figures), strict=True)

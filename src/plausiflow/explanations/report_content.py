@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from plausiflow.constraints import LearnedRules
+from plausiflow.explanations.change_roles import UNFAVOURABLE, purpose, role_table
 from plausiflow.explanations.changes import Changes, find_changes, relative_moves
 from plausiflow.explanations.formatting import FeatureFormatter, format_value, is_missing_value
 from plausiflow.explanations.json_output import json_value
@@ -40,7 +41,7 @@ def report_content(result: Explanations, title: str | None) -> ReportContent:
         rows=_row_table(result, curve_of),
         columns=[_report_column(result.rows.iloc[:, j], f) for j, f in enumerate(formatters)],
         answers=_answer_table(result, curve_of, curves),
-        changes=_cell_table(result.changed, formatters),
+        changes=_cell_table(result.changed, formatters, result.change_roles),
         misses=pd.DataFrame({"of": result.misses_of[order], "why": [result.misses_why[k] for k in order]}),
         miss_changes=_cell_table(miss_changes, formatters),
         features=_feature_table(result, formatters),
@@ -103,8 +104,15 @@ def _pairs(cells: Changes, formatters: list[FeatureFormatter]) -> Iterable[tuple
     return zip((formatters[j] for j in cells.column.tolist()), cells.before, cells.after, strict=True)
 
 
-def _cell_table(cells: Changes, formatters: list[FeatureFormatter]) -> pd.DataFrame:
-    """Return changed cells as JSON values and as texts, and how far each moves."""
+def _cell_table(
+    cells: Changes, formatters: list[FeatureFormatter], roles: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Return changed cells as JSON values and as texts, how far each moves, and what it is for."""
+    roles = role_table(cells, pd.Index([f.name for f in formatters]), None) if roles is None else roles
+    purposes = [
+        f"{purpose(serves)}, {UNFAVOURABLE}" if adverse else purpose(serves)
+        for serves, adverse in zip(roles["serves"], roles["adverse"], strict=True)
+    ]
     texts = [formatter.format_pair(before, after) for formatter, before, after in _pairs(cells, formatters)]
     return pd.DataFrame(
         {
@@ -115,6 +123,7 @@ def _cell_table(cells: Changes, formatters: list[FeatureFormatter]) -> pd.DataFr
             "before": _objects(before for before, _ in texts),
             "after": _objects(after for _, after in texts),
             "move": relative_moves(cells, [formatter.feature for formatter in formatters]),
+            "purpose": _objects(purposes),
         }
     )
 

@@ -18,6 +18,7 @@ from plausiflow.constraints import LearnedRule
 from plausiflow.core import Context, Variant
 from plausiflow.errors import InvalidInputError
 from plausiflow.explanations import checks
+from plausiflow.explanations.change_roles import role_table
 from plausiflow.explanations.changes import Changes, find_changes, relative_moves
 from plausiflow.explanations.explanation import Explanation, extract_row
 from plausiflow.explanations.flat_table import answer_table
@@ -29,6 +30,7 @@ from plausiflow.explanations.report_content import notebook_html, report_content
 from plausiflow.explanations.sentences import row_sentences, target_sentence
 from plausiflow.explanations.summary import Summary, count_statuses, format_statuses, summarise
 from plausiflow.report import render_report
+from plausiflow.search import ChangeRoles
 from plausiflow.tables import Feature, FloatArray, IntArray, Mask, Schema
 
 
@@ -62,6 +64,7 @@ class Explanations:
         realism: Training rows that ``metrics`` compares answers with.
         held_out: Percentiles of the scores of held-out real rows, by target class, shape ``(k, 101)``.
         learned_rules: Rules that were learned from the training table.
+        roles: What each change serves.
         model_calls: Number of calls of a model without gradients; a call evaluates many rows.
         model_rows: Approximate number of rows in these calls.
 
@@ -112,6 +115,7 @@ class Explanations:
     realism: RealismJudge | None = None
     held_out: FloatArray | None = None
     learned_rules: Sequence[LearnedRule] = ()
+    roles: ChangeRoles | None = None
     model_calls: int = 0
     model_rows: int = 0
 
@@ -186,9 +190,12 @@ class Explanations:
     def changes(self) -> pd.DataFrame:
         """Changed cells of all answers: ``row`` (its label), ``rank``, ``feature``, ``from`` and ``to``.
 
-        Cells are compared exactly, and a missing value equals a missing value.
+        ``role`` is ``needed`` if the model no longer decides as wanted once this change alone is undone, and
+        ``accompanying`` otherwise; ``serves`` then tells what suffers: ``plausibility``, ``certainty`` (the
+        decision would be too close), or a rule. ``adverse`` changes, made alone, take the row farther from
+        its target. Cells are compared exactly, and a missing value equals a missing value.
         """
-        table = self._change_table(self.changed)
+        table = self._change_table(range(len(self.answers)))
         table.insert(0, "row", self.rows.index.to_flat_index().take(self.of[self.changed.answer]))
         return table
 
@@ -350,7 +357,7 @@ class Explanations:
             factual=extract_row(self.rows, i, label),
             counterfactuals=[extract_row(self.answers, a, label) for a in answers],
             figures=self.figures.iloc[selected].set_axis(pd.Index(self.rank[selected], name="rank"), axis=0),
-            changes=self._change_table(self.changed.select(answers)),
+            changes=self._change_table(answers),
             misses=misses,
         )
 
@@ -360,7 +367,9 @@ class Explanations:
             raise IndexError(f"position {position} is not among {len(self)} rows")
         return position % len(self)
 
-    def _change_table(self, changes: Changes) -> pd.DataFrame:
+    def _change_table(self, answers: range) -> pd.DataFrame:
+        """Return the changed cells of consecutive answers."""
+        changes = self.changed.select(answers)
         return pd.DataFrame(
             {
                 "rank": self.rank[changes.answer],
@@ -368,7 +377,17 @@ class Explanations:
                 "from": pd.Series(changes.before, dtype=object),
                 "to": pd.Series(changes.after, dtype=object),
             }
-        )
+        ).join(self.roles_of(answers))
+
+    @cached_property
+    def change_roles(self) -> pd.DataFrame:
+        """``role``, ``serves`` and ``adverse`` of all changed cells, in the order of ``changed``."""
+        return role_table(self.changed, self.rows.columns, self.roles)
+
+    def roles_of(self, answers: range) -> pd.DataFrame:
+        """Return the roles of the changed cells of consecutive answers."""
+        first, last = np.searchsorted(self.changed.answer, [answers.start, answers.stop])
+        return self.change_roles.iloc[first:last].reset_index(drop=True)
 
 
 def _nullable_dtype(dtype: Any) -> Any:  # noqa: ANN401

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from plausiflow.explanations.change_roles import combine_phrases
 from plausiflow.explanations.formatting import (
     FeatureFormatter,
     format_value,
     is_missing_value,
-    join_words,
 )
 
 if TYPE_CHECKING:
@@ -25,7 +25,11 @@ def answer_sentences(result: Explanations, answers: range) -> list[str]:
     cells = zip(changes.column.tolist(), changes.before, changes.after, strict=True)
     phrases = [formatters[column].format_change(before, after) for column, before, after in cells]
     bounds = np.searchsorted(changes.answer, np.arange(answers.start, answers.stop + 1)).tolist()
-    return [join_words(phrases[start:stop]) or "no change" for start, stop in pairwise(bounds)]
+    roles = result.roles_of(answers)
+    return [
+        combine_phrases(phrases[start:stop], roles.iloc[start:stop]) or "no change"
+        for start, stop in pairwise(bounds)
+    ]
 
 
 def row_sentences(result: Explanations, rows: range) -> list[str]:

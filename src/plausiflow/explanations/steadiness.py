@@ -52,5 +52,6 @@ def drop_unsteady(
         decoded=found.decoded.iloc[place.numpy()].reset_index(drop=True),
         cost=found.cost[place],
         score=found.score[place],
+        roles=None if found.roles is None else found.roles.select(place),
     )
     return result, figures.iloc[place.numpy()].reset_index(drop=True)

@@ -61,7 +61,7 @@ def first_positions(of: IntArray, n: int) -> list[int]:
 
 
 def _cells(changes: pd.DataFrame) -> dict[str, list[Any]]:
-    names = ("column", "from", "to", "before", "after", "move")
+    names = ("column", "from", "to", "before", "after", "move", "purpose")
     return {name: _json_values(changes[name]) for name in names}
 
 

@@ -26,7 +26,7 @@ class ReportContent:
         answers: For each answer the row it is ``of``, its ``sentence`` and its figures; ordered by row, the
             best first. ``denser`` is the share of real rows that are less dense.
         changes: For each changed cell the ``answer``, the ``column``, its values as JSON (``from``, ``to``)
-            and as texts (``before``, ``after``), and the ``move`` in units of the feature's range, NaN if it
+            and as texts (``before``, ``after``), the ``move`` in units of the feature's range, NaN if it
             has no length.
         misses: For each near miss the row it is ``of``, and ``why`` it is not an answer.
         miss_changes: Changed cells of the near misses, as in ``changes``; ``answer`` is the near miss.

@@ -7,6 +7,7 @@ from plausiflow.search.costs import DISTANCES, CostModel, Distance, absolute_dev
 from plausiflow.search.effort import EFFORTS, EffortName, check_effort
 from plausiflow.search.engine import Engine
 from plausiflow.search.estimate import announce_fit
+from plausiflow.search.finish import finish_answers
 from plausiflow.search.fit import (
     FitSettings,
     MakeMethod,
@@ -29,6 +30,7 @@ from plausiflow.search.request import (
     prepare_request,
     read_rows,
 )
+from plausiflow.search.roles import CERTAINTY, DECISION, PLAUSIBILITY, ChangeRoles
 from plausiflow.search.targets import (
     Target,
     bin_outcomes,
@@ -41,11 +43,12 @@ from plausiflow.search.task import SearchTask
 from plausiflow.search.true_model import corners_of
 
 __all__ = [
-    "DISTANCES", "EFFORTS", "FINAL_CORNERS", "MOST_ANSWERS", "PROMISE", "Bank", "Candidates", "CostModel",
+    "CERTAINTY", "DECISION", "DISTANCES", "EFFORTS", "FINAL_CORNERS", "MOST_ANSWERS", "PLAUSIBILITY",
+    "PROMISE", "Bank", "Candidates", "ChangeRoles", "CostModel",
     "Distance", "EffortName", "Engine", "Feasible", "FitSettings", "MakeMethod", "MixedSearch",
     "ReadRows", "SearchContext", "SearchRequest", "SearchResult", "SearchTask", "Target",
     "TrainingRows", "absolute_deviations", "announce_fit", "bin_outcomes", "build_engine", "build_problem",
-    "check_effort", "check_settings", "corners_of", "feature_weights", "learn_plausibility",
+    "check_effort", "check_settings", "corners_of", "feature_weights", "finish_answers", "learn_plausibility",
     "log_proba_of", "make_criterion", "monotone_features", "parse_target", "plausibility_scores",
     "predicted_labels", "prepare_request", "read_rows", "restore_engine", "search_targets",
     "target_classes", "targets_as_text",

@@ -123,10 +123,7 @@ class Moves:
 
     def applied(self, task: SearchTask, x: Tensor, move: Tensor) -> Tensor:
         """Return rows ``(p, width)`` with one move each."""
-        columns = torch.zeros(len(task.layout.blocks), task.layout.width, dtype=torch.bool, device=x.device)
-        for j, block in enumerate(task.layout.blocks):
-            columns[j, block.columns] = True
-        return torch.where(columns[self.block[move]], self.x[move], x)
+        return torch.where(task.block_columns[self.block[move]], self.x[move], x)
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ from plausiflow.search.candidates import Candidates
 from plausiflow.search.evolution import Evolution
 from plausiflow.search.mixed import MixedSearch, search_in_batches
 from plausiflow.search.rounding import on_grid, round_randomly
-from plausiflow.search.sparsify import sparsify
+from plausiflow.search.sparsify import burden, sparsify
 from plausiflow.search.task import SearchTask
 from plausiflow.search.true_model import Oracle
 from plausiflow.solvers import FROM_NEIGHBOUR
@@ -88,6 +88,11 @@ class BlackBoxSearch:
     def wider(self, k: int) -> Self:
         """Return a strategy that finds many answers, to choose ``k`` from."""
         return replace(self, base=self.base.wider(k))
+
+    @property
+    def max_extra_cost(self) -> float:
+        """How much more an answer that is easier to follow may cost, as a share of the cheapest."""
+        return self.base.max_extra_cost
 
     def with_extra_cost(self, max_extra_cost: float) -> Self:
         """Return a strategy that pays another share of extra cost for fewer changes."""
@@ -210,11 +215,11 @@ class BlackBoxSearch:
         ).candidates
         if task.allowance.max_changes is None:
             sparse = sparse[sparse.cost <= limit[sparse.rows]]
-        # Drop the answers of a row that change more features than the sparsest one.
+        # Drop the answers of a row that are harder to follow than the easiest one.
         both = Candidates.concat(sparse, found)
-        changes = task.layout.changed(both.x, task.x[both.rows]).sum(dim=1).to(task.x)
-        fewest = _smallest(task, sparse.rows, changes[: len(sparse)])
-        return both[changes <= fewest[both.rows]]
+        harder = burden(task, both).to(task.x)
+        least = _smallest(task, sparse.rows, harder[: len(sparse)])
+        return both[harder <= least[both.rows]]
 
 
 @dataclass(frozen=True)

@@ -188,11 +188,11 @@ class _Trials:
         Return what the verified rows break, by row, for each trial. A row that breaks none is an answer.
         """
         broken: list[dict[int, Items]] = [{} for _ in trials]
-        groups: list[list[_Trial]] = []
+        groups: list[list[_RuleTrial]] = []
         for number, (rows, items) in enumerate(trials):
             if len(rows) == 0 or self.request.late:
                 continue
-            trial = _Trial.of(self.engine, self.request, number, rows, items)
+            trial = _RuleTrial.of(self.engine, self.request, number, rows, items)
             group = next((group for group in groups if group[0].joins(trial)), None)
             if group is None:
                 groups.append([trial])
@@ -204,7 +204,7 @@ class _Trials:
                     broken[number][row] = own
         return broken
 
-    def _searched(self, trials: list[_Trial]) -> Iterator[tuple[int, int, Items]]:
+    def _searched(self, trials: list[_RuleTrial]) -> Iterator[tuple[int, int, Items]]:
         """Search trials at once; yield trial, row and broken rules of each row that breaks some."""
         engine, first = self.engine, trials[0]
         rows = torch.cat([trial.rows for trial in trials])
@@ -239,7 +239,7 @@ class _Trials:
 
 
 @dataclass(frozen=True, eq=False)
-class _Trial:
+class _RuleTrial:
     """Rows to be searched without some rules.
 
     Attributes:
@@ -257,14 +257,16 @@ class _Trial:
     immutable: Items
 
     @classmethod
-    def of(cls, engine: Engine, request: SearchRequest, number: int, rows: Tensor, items: Items) -> _Trial:
+    def of(
+        cls, engine: Engine, request: SearchRequest, number: int, rows: Tensor, items: Items
+    ) -> _RuleTrial:
         x, _, frame, locked = request.part(rows)
         rules = engine.rules.constraints
         allowance = engine.rules.for_rows(x, frame, None if _LOCK in items else locked, items - {_LOCK})
         immutable = frozenset(i for i in items - {_LOCK} if isinstance(rules[i], Immutable))
         return cls(number, rows, items, allowance, immutable)
 
-    def joins(self, other: _Trial) -> bool:
+    def joins(self, other: _RuleTrial) -> bool:
         """Whether both can be searched at once."""
         return self.immutable == other.immutable and self.allowance.joins(other.allowance)
 

@@ -25,8 +25,10 @@ APART = 0.6
 POOL = 12
 
 
-def search_diverse(task: SearchTask, bank: Bank, strategy: SearchStrategy, k: int) -> Candidates:
-    """Return up to ``k`` answers for each row, cheapest first."""
+def search_diverse(
+    task: SearchTask, bank: Bank, strategy: SearchStrategy, k: int, count: int | None = None
+) -> Candidates:
+    """Return up to ``count`` answers for each row, cheapest first, to choose ``k`` from; default ``k``."""
     pool = strategy.wider(k).run(task, bank, keep=3 * k)
     spent = _spent(task, pool.cheapest(1))
     order = spent.argsort(dim=1, descending=True, stable=True)
@@ -41,7 +43,7 @@ def search_diverse(task: SearchTask, bank: Bank, strategy: SearchStrategy, k: in
             pool = Candidates.concat(pool, task.check(more).feasible).unique()
         real = task.check(bank.verified(task, everyone, POOL * k, among=MORE)).feasible
         pool = Candidates.concat(pool, real).unique()
-    return _choose(task, pool, k)
+    return _choose(task, pool, k if count is None else count)
 
 
 def _spent(task: SearchTask, answers: Candidates) -> Tensor:

@@ -117,7 +117,15 @@ class Engine:
             oracle=oracle,
         )
 
-    def search(self, task: SearchTask, k: int = 1, *, wider: bool = False, quick: bool = False) -> Candidates:
+    def search(
+        self,
+        task: SearchTask,
+        k: int = 1,
+        *,
+        count: int | None = None,
+        wider: bool = False,
+        quick: bool = False,
+    ) -> Candidates:
         """Return at least ``k`` different answers for each row that has them, cheapest first.
 
         For ``k=1`` the runners-up are included, in case the best does not hold when decoded. Candidates of
@@ -126,6 +134,7 @@ class Engine:
         Args:
             task: The task.
             k: Number of answers.
+            count: Number of answers that are returned to choose ``k`` from, if ``k`` is not 1; default ``k``.
             wider: Whether to use the bank of rows without a margin.
             quick: Whether few answers are expected.
         """
@@ -135,7 +144,7 @@ class Engine:
             task = task.to(search_device(self.device, len(task)))
         if k == 1 or isinstance(strategy, MethodSearch):
             return strategy.run(task, bank, keep=max(k, strategy.finalists)).to(home)
-        return search_diverse(task, bank, strategy, k).to(home)
+        return search_diverse(task, bank, strategy, k, count).to(home)
 
     @torch.no_grad()
     def verify(self, x: Tensor, frame: pd.DataFrame, targets: Targets, score: Tensor) -> Verification:

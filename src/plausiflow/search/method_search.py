@@ -51,6 +51,11 @@ class MethodSearch:
         """Return the strategy itself: a method proposes one point for each row."""
         return self
 
+    @property
+    def max_extra_cost(self) -> float:
+        """Nothing: the answers of a method stay as they are."""
+        return 0.0
+
     def with_extra_cost(self, max_extra_cost: float) -> Self:
         """Return the strategy itself: a method decides how many features it changes."""
         return self

@@ -50,6 +50,11 @@ class SearchStrategy(Protocol):
         """Answers of each row that are kept in case one does not hold when decoded."""
         ...
 
+    @property
+    def max_extra_cost(self) -> float:
+        """How much more an answer that is easier to follow may cost, as a share of the cheapest."""
+        ...
+
     def run(self, task: SearchTask, bank: Bank, *, keep: int = 1) -> Candidates:
         """Return up to ``keep`` feasible candidates for each row of the task, cheapest first.
 

@@ -25,6 +25,7 @@ from plausiflow.search.candidates import cheapest
 from plausiflow.search.diagnose import describe_lack, diagnose_rows, find_misses
 from plausiflow.search.engine import Engine
 from plausiflow.search.request import SearchRequest
+from plausiflow.search.roles import ChangeRoles
 from plausiflow.tables import Encoded, Encoder
 
 NOT_ASKED = "no answer was found; reasons were not asked for"
@@ -45,6 +46,7 @@ class SearchResult:
         misses: Nearest misses of rows without an answer.
         misses_of: The row of each miss.
         misses_why: What each miss lacks.
+        roles: What each change serves; None until :func:`~plausiflow.search.finish.finish_answers`.
     """
 
     status: npt.NDArray[np.object_]
@@ -57,6 +59,7 @@ class SearchResult:
     misses: pd.DataFrame
     misses_of: npt.NDArray[np.int64]
     misses_why: list[str]
+    roles: ChangeRoles | None = None
 
 
 def search_targets(
@@ -171,7 +174,7 @@ def search_rows(
         found for _, (found, _) in request.search_in_time(again, partial(search, margin=False, quick=True))
     ]
     if more:
-        both = Answers.concat(encoder, request.frame, [answers, *more]).unique(request.k)
+        both = Answers.concat(encoder, request.frame, [answers, *more]).unique(request.pool)
         gained = torch.bincount(both.of, minlength=n) > torch.bincount(answers.of, minlength=n)
         status[gained.numpy()] = "found"
         reason[gained.numpy()] = WITHOUT_MARGIN
@@ -229,7 +232,7 @@ def _search(
     x, targets, frame, locked = request.part(rows)
     scores = None if margin else row_scores(engine.plausibility, x, targets.y, with_margin=False)
     task = engine.task(x, targets, frame=frame, locked=locked, scores=scores)
-    found = engine.search(task, request.k, wider=not margin, quick=quick)
+    found = engine.search(task, request.k, count=request.pool, wider=not margin, quick=quick)
     verified = verify_candidates(engine, encoder, request, found, rows, frozenset(limits))
     answers, place = verified.answers, torch.searchsorted(rows, verified.answers.of)
     plausible = answers.score >= task.scores.margin[place]
@@ -238,7 +241,7 @@ def _search(
     alone = (plausible & (broken.sum(dim=1) == 1)).nonzero()[:, 0].tolist()
     names = [limits[str(name)] for name in verified.broken.columns]
     beyond = {int(answers.of[i]): names[int(broken[i].long().argmax())] for i in alone}
-    return answers.select(holds[cheapest(answers.of[holds], answers.cost[holds], request.k)]), beyond
+    return answers.select(holds[cheapest(answers.of[holds], answers.cost[holds], request.pool)]), beyond
 
 
 def _without_reasons(

@@ -72,6 +72,11 @@ class SearchRequest:
         """Whether the deadline has passed."""
         return self.deadline is not None and time.monotonic() >= self.deadline
 
+    @property
+    def pool(self) -> int:
+        """How many answers of each row are kept to choose ``k`` different ones from."""
+        return 1 if self.k == 1 else 3 * self.k
+
     def in_time(self, rows: Tensor) -> Iterator[Tensor]:
         """Yield all rows at once, or with a deadline few and then more at a time until it has passed.
 

@@ -28,6 +28,8 @@ TRUST = 0.5
 """The share of what the limit leaves that a model may spend at once: far away it is too optimistic."""
 AT_ONCE = 3
 """Single resets of an answer that are tried at once."""
+LESS = 1e-9
+"""By how much a target must be missed more for a change to be adverse."""
 MAX_FAILURES = 4
 """Numbers of an answer whose reset may fail before the others are left as they are."""
 
@@ -35,36 +37,56 @@ MAX_FAILURES = 4
 def sparsify(task: SearchTask, candidates: Candidates, limits: Tensor) -> Candidates:
     """Return answers with fewer changes for the ones given, each at most as expensive as its limit ``(p,)``.
 
-    If a rule limits the number of changes, features are reset at any cost until it is satisfied.
+    Adverse changes are reset first, then any. If a rule limits the number of changes, features are reset at
+    any cost until it is satisfied.
     """
     if len(candidates) == 0:
         return candidates
     state = _State.begin(task, candidates, limits)
-    while True:
-        attempts = state.attempts(task)
-        if len(attempts.of) == 0:
-            return state.candidates
-        state.take(task, attempts, *attempts.solved(task))
+    for adverse in (True, False):
+        state.run(task, adverse=adverse)
+    return state.candidates
 
 
 def preferred(task: SearchTask, answers: Candidates, max_extra_cost: float, count: int) -> Candidates:
     """Return up to ``count`` answers of each row, cheapest first.
 
-    The first is the one with the fewest changes among those that cost at most ``1 + max_extra_cost`` times
-    the cheapest one; of equally many changes the cheapest. More expensive answers follow, and cheaper ones
-    with more changes are left out.
+    The first is the one with the fewest adverse changes, then with the fewest changes, among those that cost
+    at most ``1 + max_extra_cost`` times the cheapest one; of equal ones the cheapest. More expensive answers
+    follow, and cheaper ones with more changes are left out.
     """
     rows, cost = answers.rows, answers.cost
     least = cost.new_full((len(task),), torch.inf).scatter_reduce(0, rows, cost, "amin")
     within = cost <= (1 + max_extra_cost) * least[rows]
-    changes = task.layout.changed(answers.x, task.x[rows]).sum(dim=1)
-    rank = torch.where(within, changes, len(task.layout.blocks) + 1)
+    rank = torch.full_like(rows, (len(task.layout.blocks) + 1) ** 2)
+    rank[within] = burden(task, answers[within])
     order = torch.argsort(cost, stable=True)
     order = order[torch.argsort(rank[order], stable=True)]
     first = order[cheapest(rows[order], torch.zeros_like(cost), 1)]
     chosen = cost.new_full((len(task),), torch.inf).index_copy(0, rows[first], cost[first])
     others = torch.ones_like(within).index_fill(0, first, False) & (cost >= chosen[rows])
     return Candidates.concat(answers[first], answers[others.nonzero()[:, 0]]).cheapest(count)
+
+
+def burden(task: SearchTask, candidates: Candidates) -> Tensor:
+    """Return what makes a candidate hard to follow, ``(p,)``: adverse changes first, then all changes."""
+    changed = task.layout.changed(candidates.x, task.x[candidates.rows])
+    adverse = adverse_changes(task, candidates, changed)
+    return (len(task.layout.blocks) + 1) * adverse.sum(dim=1) + changed.sum(dim=1)
+
+
+def adverse_changes(task: SearchTask, candidates: Candidates, changed: Tensor) -> Tensor:
+    """Return which changed features ``(p, blocks)`` alone take their row farther from the target."""
+    adverse = torch.zeros_like(changed)
+    which, feature = changed.nonzero(as_tuple=True)
+    if len(which) == 0:
+        return adverse
+    rows = candidates.rows[which]
+    alone = torch.where(task.block_columns[feature], candidates.x[which], task.x[rows])
+    blocks = zip(alone.split(task.at_once), rows.split(task.at_once), strict=True)
+    value = torch.cat([task.model_value(*block) for block in blocks])
+    adverse[which, feature] = value < task.own_value[rows] - LESS
+    return adverse
 
 
 @dataclass
@@ -79,6 +101,7 @@ class _State:
         needed: Features whose reset has failed, shape ``(p, blocks)``.
         most: How many numbers the next attempt may reset, shape ``(p,)``.
         failures: Numbers whose reset alone has failed, shape ``(p,)``.
+        adverse: Whether only adverse changes are reset.
     """
 
     candidates: Candidates
@@ -88,6 +111,7 @@ class _State:
     needed: Tensor
     most: Tensor
     failures: Tensor
+    adverse: bool = False
 
     @classmethod
     def begin(cls, task: SearchTask, candidates: Candidates, limits: Tensor) -> _State:
@@ -105,12 +129,25 @@ class _State:
             failures=torch.zeros_like(count),
         )
 
+    def run(self, task: SearchTask, *, adverse: bool) -> None:
+        """Reset changes, all or only adverse ones, round by round; what failed alone is not tried again."""
+        self.adverse = adverse
+        self.most = torch.full_like(self.most, self.changed.shape[1])
+        self.failures = torch.zeros_like(self.failures)
+        while True:
+            attempts = self.attempts(task)
+            if len(attempts.of) == 0:
+                return
+            self.take(task, attempts, *attempts.solved(task))
+
     def attempts(self, task: SearchTask) -> _Attempts:
         """Return the next attempts of each candidate: single categories, and numbers."""
         codes, before = task.codes_of(self.candidates.x), task.codes[self.candidates.rows]
         moved = torch.zeros_like(self.changed)
         moved[:, [j for j, block in enumerate(task.layout.blocks) if len(block.levels)]] = codes != before
         left = self.changed & ~self.needed & (self.changed.sum(dim=1) > 1)[:, None]
+        if self.adverse:
+            left = adverse_changes(task, self.candidates, left)
         parts = [self._categories(task, left & moved), self._numbers(task, left & ~moved)]
         of, reset, x = (torch.cat(part) for part in zip(*parts, strict=True))
         kept = self.changed[of] & ~reset
@@ -215,8 +252,5 @@ def _number_limit(task: SearchTask, own: Candidates, limits: Tensor, model: Loca
 
 def with_factual(task: SearchTask, own: Candidates, reset: Tensor) -> Tensor:
     """Return encoded candidates with some features, ``(p, blocks)`` bool, at the values of their rows."""
-    columns = torch.zeros(reset.shape[1], task.layout.width, dtype=torch.bool, device=own.x.device)
-    for j, block in enumerate(task.layout.blocks):
-        columns[j, block.columns] = True
-    back = (reset.to(own.x) @ columns.to(own.x)) > 0
+    back = (reset.to(own.x) @ task.block_columns.to(own.x)) > 0
     return torch.where(back, task.x[own.rows], own.x)

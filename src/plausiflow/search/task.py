@@ -120,6 +120,14 @@ class SearchTask:
         return candidates_at_once(self.x)
 
     @cached_property
+    def block_columns(self) -> Tensor:
+        """Which columns belong to each feature, shape ``(blocks, width)`` bool."""
+        columns = torch.zeros(len(self.layout.blocks), self.layout.width, dtype=torch.bool)
+        for j, block in enumerate(self.layout.blocks):
+            columns[j, block.columns] = True
+        return columns.to(self.x.device)
+
+    @cached_property
     def codes(self) -> Tensor:
         """Levels of the factual rows, shape ``(n, features with levels)``."""
         return self.codes_of(self.x)
@@ -207,6 +215,19 @@ class SearchTask:
             rules = self.allowance.clause_values(own, chosen) if self.allowance.clauses else own[:, :0]
             parts.append(torch.cat([torch.stack(values, 1), rules], 1))
         return torch.cat(parts) if parts else x_cf.new_zeros(0, 2 + len(self.allowance.clauses))
+
+    @torch.no_grad()
+    def model_value(self, x_cf: Tensor, rows: Tensor) -> Tensor:
+        """Return how far inside the target the model puts points, shape ``(p,)``; its own trees if known."""
+        trees = None if self.oracle is None else self.oracle.true_model.tree_outputs
+        if trees is None:
+            return self.validity(x_cf, self.targets, rows)
+        return self.validity.criterion.value(trees(x_cf), self.targets[rows])
+
+    @cached_property
+    def own_value(self) -> Tensor:
+        """How far inside its target the model puts each factual row, shape ``(n,)``; negative outside."""
+        return self.model_value(self.x, torch.arange(len(self), device=self.x.device))
 
     def check(self, candidates: Candidates, *, max_changes: bool = True) -> Candidates:
         """Return the candidates with their cost, infinite where one is not feasible.

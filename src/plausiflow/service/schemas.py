@@ -164,7 +164,8 @@ ModelMetadata = _schema("ModelMetadata", name=str, platform=str, inputs=List(_Te
 _Probabilities = dict[str, Annotated[float, Field(ge=0, le=1 + 1e-6)]] | None
 _Class = _schema("ClassPrediction", outcome=Cell, probabilities=_Probabilities, problem=str | None)
 _Value = _schema("NumberPrediction", value=Number, problem=str | None)
-_Change = _schema("Change", feature=str, **{"from": Cell}, to=Cell)
+_Role = Literal["needed", "accompanying", ""]
+_Change = _schema("Change", feature=str, **{"from": Cell}, to=Cell, role=_Role, serves=str, adverse=bool)
 _Counterfactual = _schema(
     "Counterfactual",
     values=Row,

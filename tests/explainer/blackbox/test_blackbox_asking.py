@@ -88,10 +88,12 @@ def test_a_small_budget_is_kept_and_every_row_has_a_verdict(recorded, cap):
         result = few.explain(frame.iloc[[row]])
         assert result.status["status"].iloc[0] in ("found", "infeasible")
         # The row itself; three searches at most (with a margin, without, and for the nearest miss), and what
-        # they find checked once more; then the answer and its corners.
-        most = 1 + 3 * cap + 3 * finalists + 1 + FINAL_CORNERS
+        # they find checked once more; then the answer and its corners; each change undone and made alone, and
+        # the row once more.
+        roles = 1 + 2 * len(result.changes)
+        most = 1 + 3 * cap + 3 * finalists + 1 + FINAL_CORNERS + roles
         if result.status["status"].iloc[0] == "found":
-            most = 1 + 2 * cap + 2 * finalists + 1 + FINAL_CORNERS
+            most = 1 + 2 * cap + 2 * finalists + 1 + FINAL_CORNERS + roles
         assert result.model_rows <= most
         wanted = result.status["target"].to_numpy()[result.of]
         assert np.where(probabilities(result.answers) > 0.5, "yes", "no").tolist() == wanted.tolist()

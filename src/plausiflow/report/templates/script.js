@@ -90,7 +90,11 @@
       return make("tr", { class: "kept" }, name, make("td", null, now), make("td", null, now), make("td", null, "–"));
     }
     return make("tr", { class: "changed" }, name, make("td", null, changes.before[cell]),
-      make("td", null, changes.after[cell]), make("td", null, moveText(changes.move[cell])));
+      make("td", null, changes.after[cell]), make("td", null, purposeText(changes, cell)));
+  }
+  function purposeText(changes, cell) {
+    const move = moveText(changes.move[cell]), purpose = changes.purpose[cell];
+    return purpose ? `${move}, ${purpose}` : move;
   }
   function moveText(move) {
     if (move === null || move === 0) return "◆ different value";

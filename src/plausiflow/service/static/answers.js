@@ -45,7 +45,7 @@ export class Answers {
       make("h3", { id: title }, make("span", { class: "badge" }, String(i + 1)), " Answer ", make("span",
         { class: "verdict" }, verdict)),
       make("p", { class: "sentence" }, answer.sentence),
-      this.changes(factual, answer.values, answer.changes.map((change) => change.feature)),
+      this.changes(factual, answer.values, answer.changes),
       this.figures(explanation, answer),
       answer.score === null ? null : make("div", { class: "density" },
         gauge(answer.score, reach), make("p", null, `${nats(answer.score)}: ${timesAsDense(answer.score)}`)),
@@ -55,15 +55,18 @@ export class Answers {
         onclick: () => this.onUse(answer.values) }, "Make it the row")));
   }
 
-  changes(factual, values, names) {
+  /** Return a table of changes: first those that the decision needs, then those along with them. */
+  changes(factual, values, changes) {
     const known = new Map(this.model.features.map((feature) => [feature.name, feature]));
-    const lines = names.map((name) => {
-      const feature = known.get(name), [before, after] = [factual[name], values[name]];
+    const ordered = [...changes].sort((a, b) => (b.role === "needed") - (a.role === "needed"));
+    const lines = ordered.map((change) => {
+      const name = change.feature, feature = known.get(name), [before, after] = [factual[name], values[name]];
       return make("tr", { class: "changed" }, make("th", { scope: "row" }, breakable(name)),
         make("td", null, make("span", null, valueText(feature, before)), ...way(feature, before, after),
-          make("mark", null, valueText(feature, after))));
+          make("mark", null, valueText(feature, after))),
+        make("td", { class: "quiet purpose" }, purpose(change)));
     });
-    const head = ["Feature", "Before and after"].map((text) => make("th", { scope: "col" }, text));
+    const head = ["Feature", "Before and after", "What for"].map((text) => make("th", { scope: "col" }, text));
     return make("table", null, make("caption", { class: "hidden" }, "What changes"),
       make("thead", { class: "hidden" }, make("tr", null, head)), make("tbody", null, lines));
   }
@@ -117,8 +120,18 @@ export class Answers {
     return make("article", { class: "panel card miss", "aria-label": "Nearest miss" },
       make("h3", null, make("span", { class: "badge" }, "≈"), " Nearest miss ",
         make("span", { class: "verdict" }, "not plausible enough")),
-      make("p", null, ...marked(toSentence(miss.why))), this.changes(factual, miss.values, names));
+      make("p", null, ...marked(toSentence(miss.why))),
+      this.changes(factual, miss.values, names.map((feature) => ({ feature }))));
   }
+}
+
+const PURPOSES = { decision: "for the decision", plausibility: "to stay plausible", certainty: "for a clear decision" };
+
+/** Return what a change is for, and whether it is unfavourable by itself. */
+function purpose({ serves, adverse }) {
+  if (!serves) return "";
+  const text = PURPOSES[serves] ?? `to keep ${serves}`;
+  return adverse ? `${text}; unfavourable by itself` : text;
 }
 
 /** Return the direction of a change, as a sign and as text. */

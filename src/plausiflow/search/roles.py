@@ -1,0 +1,240 @@
+"""What each change of an answer is for.
+
+A change is *needed* if the model no longer decides as wanted once it alone is undone. Any other change
+accompanies the needed ones: undone, the answer breaks a rule, is less plausible than it must be, or is
+decided with too little to spare. A change that nothing needs is undone. A change is *adverse* if, made alone,
+it takes the row farther from the target. Everything is asked of the user's own model on rows of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from plausiflow.constraints import LOCKED
+from plausiflow.core import Targets, check_deadline
+from plausiflow.densities import row_scores
+from plausiflow.search.answers import Answers
+from plausiflow.search.candidates import Candidates, cheapest
+from plausiflow.search.engine import Engine
+from plausiflow.search.request import SearchRequest
+from plausiflow.tables import Encoder, IntArray, Mask, ObjectArray
+
+DECISION, PLAUSIBILITY, CERTAINTY = "decision", "plausibility", "certainty"
+"""What a change serves, if it is not a rule: without it the decision is another one, the row is not plausible
+enough, or the decision is too close."""
+NOTHING = ""
+LESS = 1e-9
+"""By how much a target must be missed more for a change to be adverse."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChangeRoles:
+    """The changes of answers, ordered by answer, then by feature.
+
+    Attributes:
+        answer: Position of the answer, shape ``(c,)``.
+        feature: Name of the feature, objects, shape ``(c,)``.
+        serves: What it serves: ``decision``, ``plausibility``, ``certainty``, or a rule as people write it;
+            objects, shape ``(c,)``.
+        adverse: Whether the change alone takes the row farther from its target, bool, shape ``(c,)``.
+    """
+
+    answer: IntArray
+    feature: ObjectArray
+    serves: ObjectArray
+    adverse: Mask
+
+    @property
+    def needed(self) -> Mask:
+        """Whether the decision needs the change, shape ``(c,)``."""
+        return np.asarray(self.serves == DECISION, dtype=np.bool_)
+
+    def select(self, answers: Tensor) -> ChangeRoles:
+        """Return the changes of some answers, which are counted anew in the given order."""
+        first = np.searchsorted(self.answer, answers.numpy())
+        count = np.searchsorted(self.answer, answers.numpy(), side="right") - first
+        number = np.repeat(np.arange(len(first)), count)
+        place = np.arange(len(number)) - np.repeat(np.cumsum(count) - count, count) + first[number]
+        return ChangeRoles(number, self.feature[place], self.serves[place], self.adverse[place])
+
+    @classmethod
+    def concat(cls, parts: Sequence[ChangeRoles], counts: Sequence[int]) -> ChangeRoles:
+        """Return the changes of all answers; ``counts`` are the numbers of answers of the parts."""
+        before = np.cumsum([0, *counts])[:-1]
+        answer = [part.answer + start for part, start in zip(parts, before.tolist(), strict=True)]
+        return cls(
+            np.concatenate(answer),
+            np.concatenate([part.feature for part in parts]),
+            np.concatenate([part.serves for part in parts]),
+            np.concatenate([part.adverse for part in parts]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Settled:
+    """Answers in which every change serves something, and what."""
+
+    answers: Answers
+    roles: ChangeRoles
+
+    def select(self, which: Tensor) -> Settled:
+        """Return some of the answers, by position."""
+        return Settled(self.answers.select(which), self.roles.select(which))
+
+    @classmethod
+    def concat(cls, encoder: Encoder, frame: pd.DataFrame, parts: Sequence[Settled]) -> Settled:
+        """Return all answers, ordered by row and cost; equal ones once."""
+        roles = ChangeRoles.concat([part.roles for part in parts], [len(part.answers.of) for part in parts])
+        of, cost, x = (
+            torch.cat([getattr(part.answers, name) for part in parts]) for name in ("of", "cost", "x_cf")
+        )
+        order = torch.argsort(cost, stable=True)
+        order = order[torch.argsort(of[order], stable=True)]
+        first = Candidates(rows=of[order], x=x[order], cost=cost[order]).first_occurrences()
+        joined = Answers.concat(encoder, frame, [part.answers for part in parts])
+        return cls(joined.select(first), roles.select(order[first]))
+
+    @property
+    def adverse(self) -> Tensor:
+        """How many changes of each answer are adverse, shape ``(m,)``."""
+        own = self.roles.answer[self.roles.adverse]
+        return torch.from_numpy(np.bincount(own, minlength=len(self.answers.of)))
+
+
+@torch.no_grad()
+def settle_changes(
+    engine: Engine, encoder: Encoder, request: SearchRequest, answers: Answers, *, undo: bool = True
+) -> Settled:
+    """Undo the changes that nothing needs, the most expensive one of an answer first; return the roles.
+
+    Answers that have become equal are kept once. With ``undo=False`` all stay as they are.
+    """
+    done: list[Settled] = []
+    while True:
+        trial = _Undone.of(engine, encoder, request, answers)
+        roles = trial.roles()
+        spare = torch.from_numpy(roles.serves == NOTHING) & undo
+        if not bool(spare.any()):
+            done.append(Settled(answers, roles))
+            return Settled.concat(encoder, request.frame, done) if len(done) > 1 else done[0]
+        of_answer = torch.from_numpy(roles.answer)
+        cost = torch.where(spare, trial.answers.cost, torch.inf)
+        # The cheapest row without one change is the one without its most expensive change.
+        chosen = cheapest(of_answer, cost, 1)
+        chosen = chosen[spare[chosen]]
+        kept = torch.ones(len(answers.of), dtype=torch.bool).index_fill(0, of_answer[chosen], False)
+        done.append(Settled(answers, roles).select(kept.nonzero()[:, 0]))
+        answers = trial.answers.select(chosen)
+
+
+@dataclass(frozen=True, eq=False)
+class _Undone:
+    """Answers with one change undone each.
+
+    Attributes:
+        engine: What was fitted.
+        request: The request.
+        original: The answers.
+        answer: The answer of each, shape ``(c,)``.
+        feature: The feature that is undone.
+        answers: The answers without the change.
+        broken: The rules that each then breaks.
+        changed: The rows with this change alone.
+    """
+
+    engine: Engine
+    encoder: Encoder
+    request: SearchRequest
+    original: Answers
+    answer: Tensor
+    feature: tuple[str, ...]
+    answers: Answers
+    broken: pd.DataFrame
+    changed: pd.DataFrame
+
+    @classmethod
+    def of(cls, engine: Engine, encoder: Encoder, request: SearchRequest, original: Answers) -> _Undone:
+        layout = engine.rules.layout
+        x = request.encoded.x[original.of]
+        answer, block = layout.changed(original.x_cf, x).nonzero(as_tuple=True)
+        names = [layout.blocks[j].name for j in block.tolist()]
+        of = original.of[answer]
+        own, targets, before, locked = request.part(of)
+        after = original.decoded.iloc[answer.numpy()]
+        before, after = before.reset_index(drop=True), after.reset_index(drop=True)
+        undone, changed = _swap(after, before, names), _swap(before, after, names)
+        again = encoder.encode(undone)
+        filled = encoder.decode(own, like=before, encoded=own) if encoder.missing == "impute" else before
+        scores = row_scores(engine.plausibility, own, targets.y, with_margin=False)
+        cost = engine.cost_model((own, layout.codes(own)), (again.x, layout.codes(again.x)))
+        return cls(
+            engine=engine,
+            encoder=encoder,
+            request=request,
+            original=original,
+            answer=answer,
+            feature=tuple(names),
+            answers=Answers(of, again.x, undone, cost, scores.score(again.x, torch.arange(len(of)))),
+            broken=engine.rules.violations(filled, undone, locked),
+            changed=changed,
+        )
+
+    def roles(self) -> ChangeRoles:
+        """Ask the model, and tell what each change serves."""
+        if len(self.answer) == 0:
+            none = np.empty(0, dtype=object)
+            return ChangeRoles(self.answer.numpy(), none, none, np.empty(0, dtype=bool))
+        check_deadline()
+        engine, of = self.engine, self.answers.of
+        x, targets, _, _ = self.request.part(of)
+        verified = engine.verify(self.answers.x_cf, self.answers.decoded, targets, self.answers.score)
+        margin = row_scores(engine.plausibility, x, targets.y).margin
+        had = self.original.score[self.answer]
+        # An answer without the margin, or a relaxed one, need not become more plausible than it is.
+        required = torch.where(had >= margin, margin, torch.minimum(had, torch.zeros_like(had)))
+        broken, score = self.broken.to_numpy(bool), self.answers.score
+        rules = np.array(
+            ["a locked feature" if name == LOCKED else str(name) for name in self.broken.columns],
+            dtype=object,
+        )
+        serves = np.select(
+            [
+                ~verified.valid.numpy(),
+                broken.any(axis=1),
+                (score < required).numpy(),
+                ~verified.safely_valid.numpy(),
+            ],
+            [DECISION, rules[broken.argmax(axis=1)], PLAUSIBILITY, CERTAINTY],
+            default=NOTHING,
+        ).astype(object)
+        features = np.array(self.feature, dtype=object)
+        return ChangeRoles(self.answer.numpy(), features, serves, self._adverse(targets).numpy())
+
+    def _adverse(self, targets: Targets) -> Tensor:
+        """Return whether each change alone takes its row farther from the target."""
+        rows, own = self.answers.of.unique(return_inverse=True)
+        x, first, before, _ = self.request.part(rows)
+        x = torch.cat([x, self.encoder.encode(self.changed).x])
+        frames = pd.concat([before, self.changed], ignore_index=True)
+        model, criterion = self.engine.model, replace(self.engine.validity.criterion, margin=0.0)
+        outputs = self.engine.validity.outputs(x) if model is None else model.predict_outputs(x, frames)
+        value = criterion.value(outputs[: len(rows)], first)
+        return criterion.value(outputs[len(rows) :], targets) < value[own] - LESS
+
+
+def _swap(frame: pd.DataFrame, other: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    """Return rows with one cell each, by name, of another table of the same rows."""
+    swapped = frame.copy()
+    where = pd.Series(names, index=frame.index)
+    for name in dict.fromkeys(names):
+        column, cells = frame[name], other[name]
+        if column.dtype != cells.dtype:
+            column, cells = column.astype(object), cells.astype(object)
+        swapped[name] = column.where(where != name, cells)
+    return swapped

@@ -1,0 +1,128 @@
+"""What each change is for, by brute force on the model: needed, accompanying, adverse; and different ways."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from plausiflow import Explainer
+from plausiflow.constraints import Equal, Increasing, Linear
+from plausiflow.datasets import loans_table
+
+NUMBERS = ["age", "income", "debt_ratio", "loan_amount", "credit_score", "open_lines", "years_employed"]
+
+
+@pytest.fixture(scope="module", params=["linear", "forest"])
+def explained(request):
+    """A model, rejected rows, and what an explainer says of them, with one answer and with three."""
+    table = loans_table(500)
+    x, y = table.x[NUMBERS], table.y
+    model = make_pipeline(StandardScaler(), LogisticRegression())
+    if request.param == "forest":
+        model = RandomForestClassifier(20, max_depth=5, random_state=0)
+    model.fit(x, y)
+    rules = [Increasing("age"), Linear("loan_amount <= 0.9 * income")]
+    explainer = Explainer(model, constraints=rules, confidence=None, judges=0)
+    explainer.fit(x, y, effort="quick", verbose=False)
+    rows = x[model.predict(x) == "rejected"].iloc[:12]
+    return explainer, model, rows, explainer.explain(rows, "granted")
+
+
+def undone(result, change):
+    """Return the answer of a change without it."""
+    mine = (result.rows.index[result.of] == change.row) & (result.rank == change.rank)
+    answer = result.answers[mine].copy()
+    answer[change.feature] = result.rows.loc[change.row, change.feature]
+    return answer
+
+
+def test_undoing_a_needed_change_takes_the_decision_back_and_undoing_another_does_not(explained):
+    _, model, _, result = explained
+    assert {"needed", "accompanying"} >= set(result.changes["role"])
+    for change in result.changes.itertuples(index=False):
+        answer = undone(result, change)
+        (decided,) = model.predict(answer[NUMBERS])
+        assert (decided == "rejected") == (change.role == "needed")
+        assert (change.serves == "decision") == (change.role == "needed")
+
+
+def test_without_an_accompanying_change_something_else_suffers(explained):
+    explainer, _, rows, result = explained
+    others = result.changes[result.changes["role"] == "accompanying"]
+    for change in others.itertuples(index=False):
+        answer = undone(result, change)
+        if change.serves == "plausibility":
+            assert explainer.score(answer, "granted")[0] < 0
+        elif change.serves.startswith("Linear"):
+            assert float(answer["loan_amount"].iloc[0]) > 0.9 * float(answer["income"].iloc[0])
+        elif change.serves.startswith("Increasing"):
+            assert float(answer["age"].iloc[0]) < float(rows.loc[change.row, "age"])
+        else:
+            assert change.serves == "certainty"
+
+
+def test_an_adverse_change_alone_lowers_the_probability_of_the_target(explained):
+    _, model, rows, result = explained
+    granted = list(model.classes_).index("granted")
+    for change in result.changes.itertuples(index=False):
+        alone = rows.loc[[change.row]].copy()
+        alone[change.feature] = change.to
+        before = model.predict_proba(rows.loc[[change.row]])[0, granted]
+        after = model.predict_proba(alone[NUMBERS])[0, granted]
+        assert change.adverse == (after < before - 1e-9) or abs(after - before) < 1e-6
+
+
+def test_sentences_and_json_tell_needed_changes_from_others(explained):
+    _, _, _, result = explained
+    written = json.loads(result.to_json())["rows"]
+    for i, row in enumerate(written):
+        (answer,) = row["counterfactuals"]
+        own = result[i].changes
+        assert [change["role"] for change in answer["changes"]] == own["role"].tolist()
+        assert [change["adverse"] for change in answer["changes"]] == own["adverse"].tolist()
+        if {"needed", "accompanying"} <= set(own["role"]):
+            needed, along = answer["sentence"].split("; along with that, ", 1)
+            for change in own.itertuples():
+                assert f"{change.feature}: " in (needed if change.role == "needed" else along)
+        assert answer["sentence"].count("(unfavourable by itself)") == own["adverse"].sum()
+
+
+def test_alternatives_differ_in_what_they_need_or_it_is_said(explained):
+    explainer, _, rows, _ = explained
+    result = explainer.explain(rows.iloc[:6], "granted", k=3)
+    for i in range(len(result)):
+        ways = []
+        for _, own in result[i].changes.groupby("rank"):
+            if (own["role"] == "needed").any():
+                own = own[own["role"] == "needed"]
+            signs = np.sign((own["to"] - own["from"]).astype(float))
+            ways.append(frozenset(zip(own["feature"], signs, strict=True)))
+        assert len(set(ways)) == len(ways)
+        if len(ways) < 3:
+            assert "only: other counterfactuals that were found need the same changes" in result[i].reason
+        costs = result[i].figures["cost"].tolist()
+        assert costs == sorted(costs)
+
+
+def test_a_change_that_a_rule_asks_for_names_the_rule():
+    generator = np.random.default_rng(0)
+    x = pd.DataFrame({"a": generator.integers(0, 50, 300), "b": generator.integers(0, 50, 300)})
+    x["total"] = x["a"] + x["b"]
+    y = np.where(x["a"] > 25, "yes", "no")
+    model = make_pipeline(StandardScaler(), LogisticRegression())
+    model.fit(x[["a", "b", "total"]].assign(b=0, total=0), y)
+    explainer = Explainer(model, constraints=[Equal("total", "a + b")], confidence=None, judges=0)
+    explainer.fit(x, y, effort="quick", verbose=False)
+    result = explainer.explain(x[x["a"] < 20].iloc[:4], "yes")
+    changes = result.changes
+    assert (changes.loc[changes["feature"] == "a", "role"] == "needed").all()
+    others = changes[changes["feature"] != "a"]
+    assert len(others)
+    assert (others["role"] == "accompanying").all()
+    assert others["serves"].str.contains("total").any()
+    assert "to keep Equal" in result.sentences.iloc[0]
