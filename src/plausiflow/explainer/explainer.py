@@ -38,6 +38,7 @@ from plausiflow.models import (
     LabelSource,
     ModelCalls,
     ModelType,
+    Retrain,
     TableModel,
     count_model_calls,
 )
@@ -106,6 +107,12 @@ class Explainer:
         missing: ``"keep"`` keeps a missing value, ``"impute"`` fills in the median or the commonest level.
         judges: Number of independent densities that give every answer a second opinion.
         model_rows: How many rows a model without gradients may be asked about for each row and search.
+        durability: The share of models retrained on other samples of the rows that shall decide an answer as
+            wanted, such as 0.9; None does not ask for it. ``figures["lasting"]`` has the share of retrained
+            models that took no part in the search and agree. See docs/guide/durable.md.
+        refits: Number of retrained models that guide the search.
+        retrain: How the model is retrained, if it is not a scikit-learn model or one of our networks: a
+            function ``(x, y, seed)`` that trains and returns a model, or a list of models that are there.
         random_state: Seed of everything that is learned.
 
     Example:
@@ -139,6 +146,9 @@ class Explainer:
     missing: Literal["keep", "impute"] = "keep"
     judges: int = 3
     model_rows: int = 600
+    durability: float | None = None
+    refits: int = 15
+    retrain: Retrain | Sequence[object] | None = None
     random_state: int = 0
 
     encoder_: Encoder | None = field(init=False, default=None, repr=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -11,20 +12,33 @@ from plausiflow.constraints import CompiledRules, LearnedRules, learn_rules
 from plausiflow.errors import InvalidInputError
 from plausiflow.explainer.settings import FittedWith, current_settings, fit_settings
 from plausiflow.explanations import metrics_context
-from plausiflow.models import pair_outcomes, resolve_model
+from plausiflow.models import (
+    MIN_GUIDES,
+    MIN_JURORS,
+    TableModel,
+    draw_refits,
+    pair_outcomes,
+    resolve_model,
+    resolve_refit,
+)
 from plausiflow.persistence import TrainingSummary
 from plausiflow.search import (
+    JURORS,
     CostModel,
+    Durability,
     EffortName,
+    Engine,
     SearchContext,
     TrainingRows,
     absolute_deviations,
     announce_fit,
     build_engine,
     feature_weights,
+    fit_durability,
     learn_plausibility,
     log_proba_of,
     make_criterion,
+    outcome_names,
 )
 from plausiflow.tables import Encoder
 
@@ -71,10 +85,54 @@ def fit_explainer(
     announce_fit(rows, rules=rules, encoder=encoder, settings=settings)
     plausibility, judges = learn_plausibility(rows, rules=rules, encoder=encoder, settings=settings)
     context = SearchContext(rules, encoder, model, criterion, plausibility, cost_model, settings)
-    explainer.engine_ = build_engine(rows, context)
+    engine = build_engine(rows, context)
+    if explainer.durability is not None:
+        engine = replace(engine, durability=_durability(explainer, engine, encoder, model, rows, y))
+    explainer.engine_ = engine
     explainer.fitted_with_ = FittedWith(current_settings(explainer), context, rows)
     explainer.encoder_, explainer.model_, explainer.criterion_ = encoder, model, criterion
     explainer.learned_rules = learned
     explainer.judges_, explainer.context_ = judges, metrics_context(model, encoded, classes)
     explainer.training_summary_ = TrainingSummary.from_table(x, encoder, encoded, classes)
     explainer.outcome_ = str(y.name) if isinstance(y, pd.Series) and y.name is not None else "outcome"
+
+
+def _durability(
+    explainer: Explainer,
+    engine: Engine,
+    encoder: Encoder,
+    model: TableModel,
+    rows: TrainingRows,
+    y: Sequence[Any] | pd.Series | None,
+) -> Durability:
+    """Retrain the model, and learn what a lasting answer needs."""
+    assert explainer.durability is not None
+    if y is None:
+        raise InvalidInputError("`durability` needs the outcomes `y` of the rows, to train models on them.")
+    count = explainer.refits + JURORS
+    drawn = draw_refits(
+        explainer.model,
+        rows.frame,
+        y,
+        (rows.x, rows.classes),
+        count=count,
+        seed=explainer.random_state,
+        retrain=explainer.retrain,
+    )
+    how = (explainer.model_type, encoder, rows.frame, rows.x, y, explainer.decision_threshold)
+    models = [resolve_refit(refit, model, *how) for refit in drawn]
+    outputs = model.predict_outputs(rows.x, rows.frame)
+    criterion = engine.validity.criterion
+    decided = model.decide(outputs, rows.x, rows.frame) if model.labels else criterion.classes(outputs)
+    return fit_durability(
+        engine,
+        encoder,
+        models,
+        (rows.x, rows.frame),
+        decided,
+        level=explainer.durability,
+        confidence=explainer.confidence or 0.95,
+        jurors=JURORS if len(models) > JURORS + MIN_GUIDES else MIN_JURORS,
+        seed=explainer.random_state,
+        names=outcome_names(model.labels, criterion),
+    )

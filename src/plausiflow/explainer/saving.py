@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from plausiflow.constraints import CompiledRules, LearnedRules
 from plausiflow.core import Solver, TargetCriterion
+from plausiflow.densities import PlausibilityWarning
 from plausiflow.explainer.settings import FittedWith, current_settings, fit_settings
 from plausiflow.explanations import metrics_context
 from plausiflow.persistence import SavedExplainer, as_artefact_error, load, save
@@ -25,7 +27,7 @@ from plausiflow.solvers import SQP
 if TYPE_CHECKING:
     from plausiflow.explainer.explainer import Explainer
 
-NOT_SAVED = ("model", "constraints", "density", "solver", "method")
+NOT_SAVED = ("model", "constraints", "density", "solver", "method", "retrain")
 """Settings that are not JSON: saved in another way, or given again to ``load``."""
 
 AnyExplainer = TypeVar("AnyExplainer", bound="Explainer")
@@ -38,6 +40,14 @@ def save_explainer(explainer: Explainer, folder: Path, *, training_rows: bool) -
     settings = {name: getattr(explainer, name) for name in names}
     if not isinstance(explainer.plausibility, int | float):
         settings["plausibility"] = 0.5
+    if engine.durability is not None:
+        settings["durability"] = None
+        warnings.warn(
+            "Retrained models are not saved: the loaded explainer will not ask for `durability`, and its "
+            "results have no `lasting`. Fit again where answers must last.",
+            PlausibilityWarning,
+            stacklevel=3,
+        )
     if isinstance(
         explainer.decision_threshold, Mapping
     ):  # labels may be numbers, which JSON has no names for

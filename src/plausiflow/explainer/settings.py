@@ -104,7 +104,8 @@ def refresh(explainer: Explainer) -> None:
     if explainer.engine_ is not None:  # learned rules may have been switched off
         context = replace(context, rules=explainer.engine_.rules)
     if known.rows is not None:
-        explainer.engine_ = build_engine(known.rows, context)
+        before = None if explainer.engine_ is None else explainer.engine_.durability
+        explainer.engine_ = replace(build_engine(known.rows, context), durability=before)
     else:
         _keep_margin(explainer, context, changed)
     explainer.judges_ = judges

@@ -7,13 +7,14 @@ import pandas as pd
 
 from plausiflow.explanations.changes import Changes
 from plausiflow.explanations.formatting import join_words
-from plausiflow.search import CERTAINTY, DECISION, PLAUSIBILITY, ChangeRoles
+from plausiflow.search import CERTAINTY, DECISION, DURABILITY, PLAUSIBILITY, ChangeRoles
 
 NEEDED, ACCOMPANYING = "needed", "accompanying"
 PURPOSES = {
     DECISION: "for the decision",
     PLAUSIBILITY: "to stay plausible",
     CERTAINTY: "for a clear decision",
+    DURABILITY: "to last when the model is retrained",
 }
 UNFAVOURABLE = "unfavourable by itself"
 

@@ -114,7 +114,8 @@ def _json_answers(result: Explanations) -> Iterator[tuple[dict[str, Any], _Chang
     bounds = np.searchsorted(result.changed.answer, np.arange(len(result.answers) + 1)).tolist()
     changed = (cells[start:stop] for start, stop in pairwise(bounds))
     sentences = answer_sentences(result, range(len(result.answers)))
-    figures = result.figures[list(_FIGURES)].assign(sentence=sentences)
+    names_of_figures = [*_FIGURES, *(name for name in ("lasting",) if name in result.figures)]
+    figures = result.figures[names_of_figures].assign(sentence=sentences)
     return zip(_records(result.answers), changed, _records(figures), strict=True)
 
 

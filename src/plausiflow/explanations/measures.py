@@ -97,6 +97,8 @@ def measure_counterfactuals(
     }
     if not model.labels:
         figures["prediction"] = outputs
+    if engine.durability is not None:
+        figures["lasting"] = engine.durability.lasting(answers.x_cf, answers.decoded, request.targets[of])
     if engine.true_model is not None:
         # A budget of its target_probability: what the search has spent does not count.
         # The model itself, and not its trees that the search has asked.

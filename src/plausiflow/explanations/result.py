@@ -49,7 +49,8 @@ class Explanations:
             target class, ``log_density``, ``score`` (plausible from 0, in nats) and ``judged`` (share of the
             judges that accept it, NaN without judges). A model without gradients adds ``steady``: the share
             of 32 nearby rows, a thousandth of each number's range away, with the same decision. A regressor
-            adds ``prediction``.
+            adds ``prediction``. With ``durability`` there is ``lasting``: the share of retrained models,
+            none of which took part in the search, that decide as wanted.
         verdicts: For each row ``status``, ``reason``, ``predicted`` and ``target`` class, and the
             ``probability`` of the target class before any change; the index is that of ``rows``.
         misses: Near misses of rows without an answer; the columns of ``rows``.

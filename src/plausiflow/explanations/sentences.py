@@ -26,9 +26,16 @@ def answer_sentences(result: Explanations, answers: range) -> list[str]:
     phrases = [formatters[column].format_change(before, after) for column, before, after in cells]
     bounds = np.searchsorted(changes.answer, np.arange(answers.start, answers.stop + 1)).tolist()
     roles = result.roles_of(answers)
-    return [
+    sentences = [
         combine_phrases(phrases[start:stop], roles.iloc[start:stop]) or "no change"
         for start, stop in pairwise(bounds)
+    ]
+    if "lasting" not in result.figures:
+        return sentences
+    lasting = result.figures["lasting"].to_numpy()[answers.start : answers.stop]
+    return [
+        f"{text} ({share:.0%} of retrained models decide so)"
+        for text, share in zip(sentences, lasting, strict=True)
     ]
 
 

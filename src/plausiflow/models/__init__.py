@@ -14,7 +14,8 @@ from plausiflow.models.networks import LinearClassifier, MLPClassifier, NetworkC
 from plausiflow.models.node import NODE
 from plausiflow.models.outcomes import encode_labels, is_continuous, pair_outcomes
 from plausiflow.models.predictor import OutputKind, Predictor, outputs_differ, restore_predictor
-from plausiflow.models.resolve import LabelSource, ModelType, resolve_model
+from plausiflow.models.refits import MIN_GUIDES, MIN_JURORS, Retrain, draw_refits
+from plausiflow.models.resolve import LabelSource, ModelType, resolve_model, resolve_refit
 from plausiflow.models.sklearn.columns import Fitted, InputFormat, UnsupportedModelError
 from plausiflow.models.sklearn.conversion import (
     ConvertedClassifier,
@@ -29,12 +30,49 @@ from plausiflow.models.torch_module import TableModule, torch_classifier, torch_
 from plausiflow.models.trees.forest import Forest
 
 __all__ = [
-    "NODE", "BlackBox", "ConvertedClassifier", "ConvertedRegressor", "Decision", "DecisionThreshold",
-    "DecisionWarning", "EncodedModel", "Fitted", "Forest", "InputFormat", "LabelSource", "LinearClassifier",
-    "MLPClassifier", "ModelCalls", "ModelType", "NetworkClassifier", "OutputKind", "Predictor", "Surrogate",
-    "TableModel", "TableModule", "TorchClassifier", "UnsupportedModelError", "convert_classifier",
-    "convert_regressor", "count_model_calls", "encode_labels", "is_continuous", "is_decision_threshold",
-    "outputs_differ", "pair_outcomes", "parse_cutoffs", "resolve_model", "restore_predictor",
-    "restore_relaxed_trees", "restore_trained_surrogate", "stated_cutoffs", "torch_classifier",
+    "MIN_GUIDES",
+    "MIN_JURORS",
+    "NODE",
+    "BlackBox",
+    "ConvertedClassifier",
+    "ConvertedRegressor",
+    "Decision",
+    "DecisionThreshold",
+    "DecisionWarning",
+    "EncodedModel",
+    "Fitted",
+    "Forest",
+    "InputFormat",
+    "LabelSource",
+    "LinearClassifier",
+    "MLPClassifier",
+    "ModelCalls",
+    "ModelType",
+    "NetworkClassifier",
+    "OutputKind",
+    "Predictor",
+    "Retrain",
+    "Surrogate",
+    "TableModel",
+    "TableModule",
+    "TorchClassifier",
+    "UnsupportedModelError",
+    "convert_classifier",
+    "convert_regressor",
+    "count_model_calls",
+    "draw_refits",
+    "encode_labels",
+    "is_continuous",
+    "is_decision_threshold",
+    "outputs_differ",
+    "pair_outcomes",
+    "parse_cutoffs",
+    "resolve_model",
+    "resolve_refit",
+    "restore_predictor",
+    "restore_relaxed_trees",
+    "restore_trained_surrogate",
+    "stated_cutoffs",
+    "torch_classifier",
     "torch_regressor",
 ]  # fmt: skip

@@ -94,6 +94,47 @@ def resolve_model(
     return classifier, classes
 
 
+def resolve_refit(
+    refit: object,
+    like: TableModel,
+    model_type: ModelType,
+    encoder: Encoder,
+    frame: pd.DataFrame,
+    x: Tensor,
+    y: Sequence[Any] | pd.Series | None,
+    decision_threshold: DecisionThreshold | None = None,
+) -> TableModel:
+    """Return a retrained model as a model of the table, as ``like``, the model itself, was resolved.
+
+    A model without gradients needs no surrogate of its own: its trees are read, or it is called.
+
+    Raises:
+        InvalidInputError: It does not know the outcomes of the model itself.
+    """
+    if not isinstance(like, BlackBox):
+        resolved, _ = resolve_model(refit, model_type, encoder, frame, x, y, "given", 0, decision_threshold)
+    else:
+        resolver = _Resolver(refit, "trees", encoder, frame, x, 0, decision_threshold)
+        try:
+            if like.surrogate.own_trees is None:
+                raise UnsupportedModelError("the trees of the model itself were not read")
+            resolved = (
+                resolver.regressor()
+                if not like.labels
+                else resolver._black_box(like.labels, UnsupportedModelError("it is a refit"))
+            )
+        except (UnsupportedModelError, InvalidInputError):
+            predictor = make_predictor(refit, frame, like.labels or None)
+            predictor, decision = find_decision(refit, predictor, frame)
+            surrogate = replace(like.surrogate, own_trees=None)
+            resolved = BlackBox(predictor, surrogate, encoder, frame.iloc[:1], decision=decision)
+    if resolved.labels != like.labels:
+        raise InvalidInputError(
+            f"A retrained model must know the outcomes {like.labels} in this order; got {resolved.labels}."
+        )
+    return resolved
+
+
 def _is_regressor(model: object, y: object) -> bool:
     """Return whether a model is a regressor; if it does not say so, whether ``y`` is continuous."""
     if _takes_encoded_rows(model):

@@ -4,6 +4,7 @@ from plausiflow.search.bank import Bank, Feasible
 from plausiflow.search.black_box import FINAL_CORNERS, PROMISE
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.costs import DISTANCES, CostModel, Distance, absolute_deviations, feature_weights
+from plausiflow.search.durability import JURORS, Durability, fit_durability
 from plausiflow.search.effort import EFFORTS, EffortName, check_effort
 from plausiflow.search.engine import Engine
 from plausiflow.search.estimate import announce_fit
@@ -30,10 +31,11 @@ from plausiflow.search.request import (
     prepare_request,
     read_rows,
 )
-from plausiflow.search.roles import CERTAINTY, DECISION, PLAUSIBILITY, ChangeRoles
+from plausiflow.search.roles import CERTAINTY, DECISION, DURABILITY, PLAUSIBILITY, ChangeRoles
 from plausiflow.search.targets import (
     Target,
     bin_outcomes,
+    outcome_names,
     parse_target,
     predicted_labels,
     target_classes,
@@ -43,13 +45,58 @@ from plausiflow.search.task import SearchTask
 from plausiflow.search.true_model import corners_of
 
 __all__ = [
-    "CERTAINTY", "DECISION", "DISTANCES", "EFFORTS", "FINAL_CORNERS", "MOST_ANSWERS", "PLAUSIBILITY",
-    "PROMISE", "Bank", "Candidates", "ChangeRoles", "CostModel",
-    "Distance", "EffortName", "Engine", "Feasible", "FitSettings", "MakeMethod", "MixedSearch",
-    "ReadRows", "SearchContext", "SearchRequest", "SearchResult", "SearchTask", "Target",
-    "TrainingRows", "absolute_deviations", "announce_fit", "bin_outcomes", "build_engine", "build_problem",
-    "check_effort", "check_settings", "corners_of", "feature_weights", "finish_answers", "learn_plausibility",
-    "log_proba_of", "make_criterion", "monotone_features", "parse_target", "plausibility_scores",
-    "predicted_labels", "prepare_request", "read_rows", "restore_engine", "search_targets",
-    "target_classes", "targets_as_text",
+    "CERTAINTY",
+    "DECISION",
+    "DISTANCES",
+    "DURABILITY",
+    "EFFORTS",
+    "FINAL_CORNERS",
+    "JURORS",
+    "MOST_ANSWERS",
+    "PLAUSIBILITY",
+    "PROMISE",
+    "Bank",
+    "Candidates",
+    "ChangeRoles",
+    "CostModel",
+    "Distance",
+    "Durability",
+    "EffortName",
+    "Engine",
+    "Feasible",
+    "FitSettings",
+    "MakeMethod",
+    "MixedSearch",
+    "ReadRows",
+    "SearchContext",
+    "SearchRequest",
+    "SearchResult",
+    "SearchTask",
+    "Target",
+    "TrainingRows",
+    "absolute_deviations",
+    "announce_fit",
+    "bin_outcomes",
+    "build_engine",
+    "build_problem",
+    "check_effort",
+    "check_settings",
+    "corners_of",
+    "feature_weights",
+    "finish_answers",
+    "fit_durability",
+    "learn_plausibility",
+    "log_proba_of",
+    "make_criterion",
+    "monotone_features",
+    "outcome_names",
+    "parse_target",
+    "plausibility_scores",
+    "predicted_labels",
+    "prepare_request",
+    "read_rows",
+    "restore_engine",
+    "search_targets",
+    "target_classes",
+    "targets_as_text",
 ]  # fmt: skip

@@ -30,6 +30,7 @@ from plausiflow.search.bank import Bank
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.costs import CostModel
 from plausiflow.search.diverse import search_diverse
+from plausiflow.search.durability import Durability
 from plausiflow.search.method_search import MethodSearch
 from plausiflow.search.mixed import MixedSearch, SearchStrategy
 from plausiflow.search.task import SearchTask
@@ -54,6 +55,7 @@ class Engine:
         true_model: The user's own model, if it has no gradients.
         model: The user's model, which has the last word; None for the outputs that are searched.
         partners: The most common levels of training rows at each level; see :func:`partner_levels`.
+        durability: Retrained models that answers must last with; None if nobody asked for it.
         device: Device of searches; see :func:`~plausiflow.core.batches.search_device`. A model without
             gradients runs on the CPU.
     """
@@ -69,7 +71,13 @@ class Engine:
     true_model: TrueModel | None = None
     model: TableModel | None = None
     partners: Tensor | None = None
+    durability: Durability | None = None
     device: str = "auto"
+
+    @property
+    def lasting(self) -> Engine:
+        """The engine whose answers retrained models decide as wanted, too; itself without durability."""
+        return self if self.durability is None else self.durability.engine(self)
 
     def task(
         self,

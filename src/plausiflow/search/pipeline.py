@@ -28,6 +28,7 @@ from plausiflow.search.request import SearchRequest
 from plausiflow.search.roles import ChangeRoles
 from plausiflow.tables import Encoded, Encoder
 
+NOT_LASTING = "no counterfactual was found that retrained models decide as wanted, too; this one may not last"
 NOT_ASKED = "no answer was found; reasons were not asked for"
 
 
@@ -158,12 +159,20 @@ def search_rows(
     beyond: dict[int, int] = {}
     status[rows.numpy()] = "not_reached"
     search = partial(_search, engine, encoder, request)
+    if engine.durability is not None:
+        lasting = partial(_search, engine.lasting, encoder, request, margin=request.second_opinion)
+        for _, (found, _) in request.search_in_time(rows, lasting):
+            status[found.of.numpy()] = "found"
+            parts.append(found)
+        rows = rows[torch.from_numpy(status[rows.numpy()] != "found")]
     for some, (found, limited) in request.search_in_time(
         rows, partial(search, margin=request.second_opinion)
     ):
         beyond |= limited
         status[some.numpy()] = "infeasible"
         status[found.of.numpy()] = "found"
+        if engine.durability is not None:
+            reason[found.of.numpy()] = NOT_LASTING
         parts.append(found)
     reason[status == "not_reached"] = "the time limit was over before this row was searched"
     searched = torch.from_numpy(np.isin(status, ("found", "infeasible")).nonzero()[0])

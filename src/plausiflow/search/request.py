@@ -134,6 +134,11 @@ def check_settings(given: Mapping[str, Any]) -> None:
         "margin": ("in [0, 0.5)", 0 <= to_float(given["margin"]) < 0.5),
         "judges": ("a whole number, 0 or more", is_whole(judges) and judges >= 0),
         "model_rows": ("a whole number, 1 or more", is_whole(model_rows) and model_rows >= 1),
+        "durability": (
+            "a share between 0.5 and 1, or None",
+            given["durability"] is None or 0.5 < to_float(given["durability"]) < 1,
+        ),
+        "refits": ("a whole number, 5 or more", is_whole(given["refits"]) and given["refits"] >= 5),
         "labels": ("'given', 'model' or 'bayes'", given["labels"] in ("given", "model", "bayes")),
         "decision_threshold": (
             "a cut-off between 0 and 1, a mapping from outcomes to such cut-offs, or None",

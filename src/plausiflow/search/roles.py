@@ -25,9 +25,9 @@ from plausiflow.search.engine import Engine
 from plausiflow.search.request import SearchRequest
 from plausiflow.tables import Encoder, IntArray, Mask, ObjectArray
 
-DECISION, PLAUSIBILITY, CERTAINTY = "decision", "plausibility", "certainty"
+DECISION, PLAUSIBILITY, DURABILITY, CERTAINTY = "decision", "plausibility", "durability", "certainty"
 """What a change serves, if it is not a rule: without it the decision is another one, the row is not plausible
-enough, or the decision is too close."""
+enough, retrained models may decide otherwise, or the decision is too close."""
 NOTHING = ""
 LESS = 1e-9
 """By how much a target must be missed more for a change to be adverse."""
@@ -199,6 +199,7 @@ class _Undone:
         # An answer without the margin, or a relaxed one, need not become more plausible than it is.
         required = torch.where(had >= margin, margin, torch.minimum(had, torch.zeros_like(had)))
         broken, score = self.broken.to_numpy(bool), self.answers.score
+        lost = self._loses_durability(targets)
         rules = np.array(
             ["a locked feature" if name == LOCKED else str(name) for name in self.broken.columns],
             dtype=object,
@@ -208,13 +209,23 @@ class _Undone:
                 ~verified.valid.numpy(),
                 broken.any(axis=1),
                 (score < required).numpy(),
+                lost.numpy(),
                 ~verified.safely_valid.numpy(),
             ],
-            [DECISION, rules[broken.argmax(axis=1)], PLAUSIBILITY, CERTAINTY],
+            [DECISION, rules[broken.argmax(axis=1)], PLAUSIBILITY, DURABILITY, CERTAINTY],
             default=NOTHING,
         ).astype(object)
         features = np.array(self.feature, dtype=object)
         return ChangeRoles(self.answer.numpy(), features, serves, self._adverse(targets).numpy())
+
+    def _loses_durability(self, targets: Targets) -> Tensor:
+        """Return which answers meet the bound of the guides only with the change, shape ``(c,)`` bool."""
+        durability = self.engine.durability
+        if durability is None:
+            return torch.zeros_like(self.answer, dtype=torch.bool)
+        with_change = self.original.decoded.iloc[self.answer.numpy()]
+        before = durability.bound(self.original.x_cf[self.answer], with_change, targets) >= 0
+        return before & (durability.bound(self.answers.x_cf, self.answers.decoded, targets) < 0)
 
     def _adverse(self, targets: Targets) -> Tensor:
         """Return whether each change alone takes its row farther from the target."""

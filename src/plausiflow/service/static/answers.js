@@ -125,7 +125,8 @@ export class Answers {
   }
 }
 
-const PURPOSES = { decision: "for the decision", plausibility: "to stay plausible", certainty: "for a clear decision" };
+const PURPOSES = { decision: "for the decision", plausibility: "to stay plausible", certainty: "for a clear decision",
+  durability: "to last when the model is retrained" };
 
 /** Return what a change is for, and whether it is unfavourable by itself. */
 function purpose({ serves, adverse }) {
