@@ -62,6 +62,7 @@ def combine_phrases(phrases: list[str], roles: pd.DataFrame) -> str:
     parts = [join_words([text for text, own in zip(marked, serves, strict=True) if own == DECISION])]
     for purposes in dict.fromkeys(own for own in serves if own != DECISION):
         texts = [text for text, own in zip(marked, serves, strict=True) if own == purposes]
-        begin = "along with that, " if len(parts) == 1 else ""
-        parts.append(f"{begin}{purpose(purposes)}: {join_words(texts)}")
+        begin = ["along with that"] if len(parts) == 1 else []
+        why = ", ".join([*begin, *filter(None, [purpose(purposes)])])
+        parts.append(f"{why}: {join_words(texts)}" if why else join_words(texts))
     return "; ".join(parts)

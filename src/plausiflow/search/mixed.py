@@ -203,9 +203,15 @@ class MixedSearch:
         known = known[torch.isin(known.rows, rows) & _within(task, known)]
         share = max(2, LIMITED_COPIED // max(1, len(task.numbers)))
         near = bank.verified(task, rows, min(NEAR_ROWS, share))
-        numbers = Candidates.concat(near, bank.quantiles(task, rows, min(QUANTILES, share)))
-        moves = Moves.of(task, rows, numbers, bank.typical)
-        few = THOROUGH.run(task, rows, moves, task.allowance.max_changes)
+        # One after the other: together they would crowd each other out.
+        few = Candidates.concat(
+            *(
+                THOROUGH.run(
+                    task, rows, Moves.of(task, rows, numbers, bank.typical), task.allowance.max_changes
+                )
+                for numbers in (near, bank.quantiles(task, rows, min(QUANTILES, share)))
+            )
+        ).unique()
         changed = task.layout.changed(few.x, task.x[few.rows])
         solved = task.solve(
             few, frozen=~changed, max_without_answer=MAX_WITHOUT_ANSWER, answers=LIMITED

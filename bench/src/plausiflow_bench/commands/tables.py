@@ -26,7 +26,7 @@ from plausiflow_bench.harness.rows import write_json
 from plausiflow_bench.models import trees as models
 from plausiflow_bench.realism import study as realism
 from plausiflow_bench.serving import study as serving
-from plausiflow_bench.tables import labels, mixed, peers, sparsity
+from plausiflow_bench.tables import durable, labels, mixed, peers, sparsity
 from plausiflow_bench.tables.cases import DEFAULT_TABLES, TableSelection
 
 TABLES, SPARSE_TABLES, PEER_TABLES, PEERS = (
@@ -34,6 +34,7 @@ TABLES, SPARSE_TABLES, PEER_TABLES, PEERS = (
     for names in (DEFAULT_TABLES, sparsity.DEFAULT_TABLES, peers.DEFAULT_TABLES, peers.METHODS)
 )
 REALISM_TABLES = ",".join(realism.TABLES)
+DURABLE_TABLES = ",".join(durable.DEFAULT_TABLES)
 SCARCE_TABLES = ",".join(labels.DEFAULT_TABLES)
 MODEL_TABLES, NUMBERS, MODELS = (",".join(names) for names in (models.TABLES, models.NUMBERS, models.MODELS))
 
@@ -83,6 +84,40 @@ def benchmark_sparsity(
     run_study(
         sparsity.run(selection), sparsity.COLUMNS, "Fewer changes, several answers",
         json=json, reuse=reuse, page=page, write_page=sparsity.write_page,
+    )  # fmt: skip
+
+
+@benchmark.command("durable")
+def benchmark_durable(
+    names: Names = DURABLE_TABLES,
+    models: Annotated[str, typer.Option("--models", help="Models, separated by commas.")] = ",".join(
+        durable.MODELS
+    ),
+    unseen: Annotated[
+        int, typer.Option("--unseen", help="Retrained models that judge the answers.")
+    ] = durable.UNSEEN,
+    seed: Seed = 0,
+    rows: TableRows = durable.ROWS,
+    train: TrainingRows = durable.TRAINING,
+    json: Json = None,
+    page: Page = None,
+    reuse: Reuse = None,
+) -> None:
+    """How many counterfactuals survive when the model is trained again.
+
+    Example: plausiflow benchmark durable --datasets loans --models lr --rows 20 --train 300
+    """
+    selection = durable.DurableSelection(
+        tables=split_names(names),
+        models=split_names(models),
+        unseen=unseen,
+        rows=rows,
+        train=train,
+        seed=seed,
+    )
+    run_study(
+        durable.run(selection), durable.COLUMNS, "Answers that last",
+        json=json, reuse=reuse, page=page, write_page=durable.write_page,
     )  # fmt: skip
 
 
