@@ -23,7 +23,7 @@ from plausiflow.tables import Feature, read_level_codes, read_numbers
 FILE = "file"
 FIGURES = (
     "cost", "l1", "l2", "n_changes", "probability", "log_density", "score", "judged", "steady", "prediction",
-    "lasting",
+    "lasting", "tolerant",
 )  # fmt: skip
 _PREFIX = "plausiflow_"
 

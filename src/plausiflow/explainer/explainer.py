@@ -54,10 +54,12 @@ from plausiflow.search import (
     SearchRequest,
     SearchResult,
     Target,
+    Tolerance,
     check_effort,
     check_settings,
     finish_answers,
     parse_target,
+    parse_tolerance,
     plausibility_scores,
     predicted_labels,
     prepare_request,
@@ -212,6 +214,7 @@ class Explainer:
         constraints: Sequence[Rule] = (),
         second_opinion: bool = True,
         diagnose: bool = True,
+        tolerance: Tolerance | None = None,
         device: str = "auto",
         verbose: bool | None = None,
     ) -> Explanations:
@@ -231,6 +234,9 @@ class Explainer:
             constraints: More rules for this call, such as ``Range("income", 0, 5000)``.
             second_opinion: Whether answers keep the margin that ``confidence`` asks for.
             diagnose: Whether to find out why a row has no answer; ``reason`` says if nobody asked.
+            tolerance: By how much changed numbers may be missed, as a share of their range, for all or by
+                name: the answer must hold at 32 ways to miss it, if such an answer is found;
+                ``figures["tolerant"]`` has the share of them that hold.
             device: Device of the search; ``auto`` is CUDA for many rows of a model with gradients.
             verbose: Whether to show progress; see :meth:`fit`.
         """
@@ -252,6 +258,8 @@ class Explainer:
                 diagnose=diagnose,
                 device=device,
             )
+            if tolerance is not None:
+                request = replace(request, tolerance=parse_tolerance(tolerance, encoder.layout))
             if constraints or str(device) != engine.device:
                 engine = replace(engine.with_rules(constraints), device=str(device))
             request, found = search_targets(engine, encoder, request, choices)
@@ -262,7 +270,7 @@ class Explainer:
         self, engine: Engine, request: SearchRequest, found: SearchResult, read: ReadRows, counted: ModelCalls
     ) -> Explanations:
         encoder, model, fitted = self._fitted()
-        figures = measure_counterfactuals(request, found, model, engine, self.judges_)
+        figures = measure_counterfactuals(request, found, model, engine, self.judges_, encoder)
         found, figures = drop_unsteady(found, figures, relaxed=request.relaxed)
         return Explanations(
             rows=request.frame,

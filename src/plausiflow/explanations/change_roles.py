@@ -7,7 +7,7 @@ import pandas as pd
 
 from plausiflow.explanations.changes import Changes
 from plausiflow.explanations.formatting import join_words
-from plausiflow.search import CERTAINTY, DECISION, DURABILITY, PLAUSIBILITY, ChangeRoles
+from plausiflow.search import CERTAINTY, DECISION, DURABILITY, PLAUSIBILITY, TOLERANCE, ChangeRoles
 
 NEEDED, ACCOMPANYING = "needed", "accompanying"
 PURPOSES = {
@@ -15,6 +15,7 @@ PURPOSES = {
     PLAUSIBILITY: "to stay plausible",
     CERTAINTY: "for a clear decision",
     DURABILITY: "to last when the model is retrained",
+    TOLERANCE: "to leave room for what is missed",
 }
 UNFAVOURABLE = "unfavourable by itself"
 

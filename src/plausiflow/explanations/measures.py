@@ -21,12 +21,14 @@ from plausiflow.models import TableModel
 from plausiflow.search import (
     FINAL_CORNERS,
     PROMISE,
+    Answers,
     Engine,
     ReadRows,
     SearchRequest,
     SearchResult,
     predicted_labels,
     targets_as_text,
+    tolerant_share,
 )
 from plausiflow.tables import Encoder, FloatArray
 
@@ -69,7 +71,12 @@ def realism_judge(
 
 @torch.no_grad()
 def measure_counterfactuals(
-    request: SearchRequest, answers: SearchResult, model: TableModel, engine: Engine, judges: Judges | None
+    request: SearchRequest,
+    answers: SearchResult,
+    model: TableModel,
+    engine: Engine,
+    judges: Judges | None,
+    encoder: Encoder,
 ) -> pd.DataFrame:
     """Return the figures of each answer; ``steady`` calls a model without gradients once more."""
     x, of = request.encoded.x[answers.of], answers.of
@@ -97,6 +104,9 @@ def measure_counterfactuals(
     }
     if not model.labels:
         figures["prediction"] = outputs
+    if request.tolerance is not None:
+        own = Answers(of, answers.x_cf, answers.decoded, answers.cost, answers.score)
+        figures["tolerant"] = tolerant_share(engine, encoder, request, own)
     if engine.durability is not None:
         figures["lasting"] = engine.durability.lasting(answers.x_cf, answers.decoded, request.targets[of])
     if engine.true_model is not None:

@@ -1,5 +1,6 @@
 """The engine: problems, targets, bank, candidates, search strategies, verification and verdicts."""
 
+from plausiflow.search.answers import Answers
 from plausiflow.search.bank import Bank, Feasible
 from plausiflow.search.black_box import FINAL_CORNERS, PROMISE
 from plausiflow.search.candidates import Candidates
@@ -31,7 +32,7 @@ from plausiflow.search.request import (
     prepare_request,
     read_rows,
 )
-from plausiflow.search.roles import CERTAINTY, DECISION, DURABILITY, PLAUSIBILITY, ChangeRoles
+from plausiflow.search.roles import CERTAINTY, DECISION, DURABILITY, PLAUSIBILITY, TOLERANCE, ChangeRoles
 from plausiflow.search.targets import (
     Target,
     bin_outcomes,
@@ -42,6 +43,7 @@ from plausiflow.search.targets import (
     targets_as_text,
 )
 from plausiflow.search.task import SearchTask
+from plausiflow.search.tolerance import Tolerance, parse_tolerance, tolerant_share
 from plausiflow.search.true_model import corners_of
 
 __all__ = [
@@ -55,6 +57,8 @@ __all__ = [
     "MOST_ANSWERS",
     "PLAUSIBILITY",
     "PROMISE",
+    "TOLERANCE",
+    "Answers",
     "Bank",
     "Candidates",
     "ChangeRoles",
@@ -73,6 +77,7 @@ __all__ = [
     "SearchResult",
     "SearchTask",
     "Target",
+    "Tolerance",
     "TrainingRows",
     "absolute_deviations",
     "announce_fit",
@@ -91,6 +96,7 @@ __all__ = [
     "monotone_features",
     "outcome_names",
     "parse_target",
+    "parse_tolerance",
     "plausibility_scores",
     "predicted_labels",
     "prepare_request",
@@ -99,4 +105,5 @@ __all__ = [
     "search_targets",
     "target_classes",
     "targets_as_text",
+    "tolerant_share",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ from plausiflow.search.method_search import MethodSearch
 from plausiflow.search.pipeline import SearchResult
 from plausiflow.search.request import SearchRequest
 from plausiflow.search.roles import settle_changes
+from plausiflow.search.tolerance import tolerate
 from plausiflow.search.ways import distinct_ways
 from plausiflow.tables import Encoder
 
@@ -30,6 +31,8 @@ def finish_answers(
     answers = Answers(result.of, result.x_cf, result.decoded, result.cost, result.score)
     ours = not isinstance(engine.strategy, MethodSearch)
     settled = settle_changes(engine, encoder, request, answers, undo=ours)
+    if ours and request.tolerance is not None:
+        settled = tolerate(engine, encoder, request, settled)
     if ours:
         settled = distinct_ways(engine, request, settled)
     answers, reason = settled.answers, result.reason.copy()

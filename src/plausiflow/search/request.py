@@ -54,6 +54,7 @@ class SearchRequest:
         relaxed: Whether a row without an answer gets its nearest miss.
         second_opinion: Whether answers keep the calibrated margin.
         diagnose: Whether to find out why a row has no answer.
+        tolerance: How far each encoded column of an answer may be missed, shape ``(width,)``; None for none.
     """
 
     frame: pd.DataFrame
@@ -66,6 +67,7 @@ class SearchRequest:
     relaxed: bool = False
     second_opinion: bool = True
     diagnose: bool = True
+    tolerance: Tensor | None = None
 
     @property
     def late(self) -> bool:

@@ -28,7 +28,7 @@ from plausiflow.tables import Encoder, IntArray, Mask, ObjectArray
 DECISION, PLAUSIBILITY, DURABILITY, CERTAINTY = "decision", "plausibility", "durability", "certainty"
 """What a change serves, if it is not a rule: without it the decision is another one, the row is not plausible
 enough, retrained models may decide otherwise, or the decision is too close."""
-NOTHING = ""
+NOTHING, TOLERANCE = "", "tolerance"
 LESS = 1e-9
 """By how much a target must be missed more for a change to be adverse."""
 
@@ -118,7 +118,7 @@ def settle_changes(
     done: list[Settled] = []
     while True:
         trial = _Undone.of(engine, encoder, request, answers)
-        roles = trial.roles()
+        roles = trial.roles(undo=undo)
         spare = torch.from_numpy(roles.serves == NOTHING) & undo
         if not bool(spare.any()):
             done.append(Settled(answers, roles))
@@ -185,8 +185,8 @@ class _Undone:
             changed=changed,
         )
 
-    def roles(self) -> ChangeRoles:
-        """Ask the model, and tell what each change serves."""
+    def roles(self, *, undo: bool) -> ChangeRoles:
+        """Ask the model, and tell what each change serves; what nothing needs may be undone."""
         if len(self.answer) == 0:
             none = np.empty(0, dtype=object)
             return ChangeRoles(self.answer.numpy(), none, none, np.empty(0, dtype=bool))
@@ -213,7 +213,7 @@ class _Undone:
                 ~verified.safely_valid.numpy(),
             ],
             [DECISION, rules[broken.argmax(axis=1)], PLAUSIBILITY, DURABILITY, CERTAINTY],
-            default=NOTHING,
+            default=NOTHING if undo or self.request.tolerance is None else TOLERANCE,
         ).astype(object)
         features = np.array(self.feature, dtype=object)
         return ChangeRoles(self.answer.numpy(), features, serves, self._adverse(targets).numpy())

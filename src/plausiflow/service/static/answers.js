@@ -126,7 +126,7 @@ export class Answers {
 }
 
 const PURPOSES = { decision: "for the decision", plausibility: "to stay plausible", certainty: "for a clear decision",
-  durability: "to last when the model is retrained" };
+  durability: "to last when the model is retrained", tolerance: "to leave room for what is missed" };
 
 /** Return what a change is for, and whether it is unfavourable by itself. */
 function purpose({ serves, adverse }) {

@@ -1,0 +1,114 @@
+"""Tolerance: an answer that still holds if its changed numbers are missed by a little.
+
+Nobody arrives exactly at an income of 51,500. Each changed number of an answer is moved up or down by its
+tolerance, a share of its range, at random and all at once, and the model is asked. Where it decides
+otherwise, the row is searched again for an answer that is as much farther inside the target as was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from plausiflow.errors import InvalidInputError
+from plausiflow.search.answers import Answers, verify_candidates
+from plausiflow.search.candidates import cheapest
+from plausiflow.search.engine import Engine
+from plausiflow.search.request import SearchRequest
+from plausiflow.search.roles import Settled, settle_changes
+from plausiflow.search.row_random import row_keys, signs
+from plausiflow.tables import Encoder, Layout
+from plausiflow.validation import to_float
+
+SAMPLES = 32
+FACTORS = (1.0, 1.5, 2.5)
+"""By how much of what was lost the target must be met more, one after the other."""
+Tolerance = float | Mapping[str, float]
+
+
+def parse_tolerance(tolerance: object, layout: Layout) -> Tensor:
+    """Return how far each encoded column may be missed, shape ``(width,)``; zero for anything but numbers.
+
+    Raises:
+        InvalidInputError: It is neither a share nor a mapping from numbers to shares.
+    """
+    numbers = {block.name: block.number for block in layout.blocks if block.number is not None}
+    given = tolerance if isinstance(tolerance, Mapping) else dict.fromkeys(numbers, tolerance)
+    unknown = [repr(name) for name in given if name not in numbers]
+    wrong = [repr(value) for value in given.values() if not 0 < to_float(value) <= 0.5]
+    if unknown or wrong:
+        raise InvalidInputError(
+            "`tolerance` must be a share of the range of a number, above 0 and at most 0.5, for all numbers "
+            f"or by name; got {', '.join(unknown + wrong)}."
+        )
+    width = torch.zeros(layout.width, dtype=torch.float64)
+    for name, value in given.items():
+        width[numbers[name]] = to_float(value)
+    return width
+
+
+@torch.no_grad()
+def tolerant_share(engine: Engine, encoder: Encoder, request: SearchRequest, answers: Answers) -> Tensor:
+    """Return the share of ways to miss each answer at which the model still decides as wanted."""
+    return _missed(engine, encoder, request, answers)[0]
+
+
+@torch.no_grad()
+def tolerate(engine: Engine, encoder: Encoder, request: SearchRequest, settled: Settled) -> Settled:
+    """Search rows again whose answers do not hold if they are missed; the best ones found are kept."""
+    share, lost = _missed(engine, encoder, request, settled.answers)
+    for factor in FACTORS:
+        failing = settled.answers.of[share < 1]
+        rows = failing.unique()
+        if len(rows) == 0 or request.late:
+            break
+        more = lost.new_zeros(len(request.frame)).scatter_reduce(0, settled.answers.of, lost, "amax")[rows]
+        part = request.repeat(rows, request.targets[rows].with_extra_margin(factor * more))
+        x, targets, frame, locked = part.part(torch.arange(len(rows)))
+        task = engine.task(x, targets, frame=frame, locked=locked)
+        found = engine.search(task, request.k)
+        held = verify_candidates(engine, encoder, part, found, torch.arange(len(rows))).answers
+        held = replace(held, of=rows[held.of])
+        place = torch.searchsorted(rows, held.of)
+        held = held.select((held.score >= task.scores.margin[place]).nonzero()[:, 0])
+        again = settle_changes(engine, encoder, request, held, undo=False)
+        both = Settled.concat(encoder, request.frame, [settled, again])
+        own, _ = _missed(engine, encoder, request, both.answers)
+        # The answers of a row that hold best, then the cheapest of them.
+        best = own.new_zeros(len(request.frame)).scatter_reduce(0, both.answers.of, own, "amax")
+        keep = (own >= best[both.answers.of]).nonzero()[:, 0]
+        settled = both.select(keep)
+        chosen = cheapest(settled.answers.of, settled.answers.cost, request.pool)
+        settled = settled.select(chosen)
+        share, lost = _missed(engine, encoder, request, settled.answers)
+    return settled
+
+
+def _missed(
+    engine: Engine, encoder: Encoder, request: SearchRequest, answers: Answers
+) -> tuple[Tensor, Tensor]:
+    """Return the share of samples that hold, and how much of the target's value is lost, ``(m,)`` each."""
+    assert request.tolerance is not None
+    count = len(answers.of)
+    if count == 0:
+        return answers.cost, answers.cost
+    layout = encoder.layout
+    x, targets, before, _ = request.part(answers.of)
+    changed = (answers.x_cf != x) & layout.free(layout.codes(answers.x_cf))
+    moves = signs(row_keys(answers.x_cf), SAMPLES * layout.width, 6).view(count, SAMPLES, layout.width)
+    moved = answers.x_cf[:, None] + moves * (request.tolerance * changed)[:, None]
+    points = layout.settle(layout.snap(moved.reshape(-1, layout.width)))
+    of = torch.arange(count).repeat_interleave(SAMPLES)
+    frame = encoder.decode(points, like=before.iloc[of.numpy()], encoded=x[of])
+    wanted = replace(targets[of], extra_margin=None)
+    verified = engine.verify(points, frame, wanted, torch.zeros(len(points)))
+    share = verified.valid.view(count, SAMPLES).double().mean(dim=1)
+    both = torch.cat([answers.x_cf, points])
+    model, criterion = engine.model, engine.validity.criterion
+    outputs = engine.validity.outputs(both) if model is None else model.predict_outputs(both, None)
+    own = criterion.value(outputs[:count], replace(targets, extra_margin=None))
+    least = criterion.value(outputs[count:], wanted).view(count, SAMPLES).amin(dim=1)
+    return share, (own - least).clamp_min(0)
