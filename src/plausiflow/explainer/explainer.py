@@ -88,7 +88,7 @@ class Explainer:
         labels: Where the density gets outcomes from: ``given`` takes those of ``y``; for scarce labels,
             ``model`` takes what the model decides, and ``bayes`` its probabilities by Bayes' rule.
         constraints: Rules about what may change; see :mod:`plausiflow.constraints`.
-        learn_rules: Whether to learn rules from the training table and obey them; see :attr:`learned_rules`.
+        learn_rules: Whether to learn rules from the training table and obey them; see ``learned_rules``.
         plausibility: How dense a counterfactual must be: a quantile of the log-densities of real rows with
             the target outcome (0.5: denser than half of them), or a fitted plausibility of encoded rows.
         confidence: Share of the counterfactuals that a density which did not guide the search must accept

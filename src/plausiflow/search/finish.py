@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from plausiflow.search.answers import Answers
+from plausiflow.search.candidates import cheapest
 from plausiflow.search.engine import Engine
 from plausiflow.search.method_search import MethodSearch
 from plausiflow.search.pipeline import SearchResult
@@ -26,12 +27,14 @@ def finish_answers(
 ) -> SearchResult:
     """Return the result with settled answers, and the roles of their changes.
 
-    The answers of another method stay as they are.
+    The answers of another method stay as they are, and once the time is over nothing is undone.
     """
     answers = Answers(result.of, result.x_cf, result.decoded, result.cost, result.score)
-    ours = not isinstance(engine.strategy, MethodSearch)
-    settled = settle_changes(engine, encoder, request, answers, undo=ours)
-    if ours and request.tolerance is not None:
+    ours, late = not isinstance(engine.strategy, MethodSearch), request.late
+    if late:
+        answers = answers.select(cheapest(answers.of, answers.cost, request.k))
+    settled = settle_changes(engine, encoder, request, answers, undo=ours and not late)
+    if ours and not late and request.tolerance is not None:
         settled = tolerate(engine, encoder, request, settled)
     if ours:
         settled = distinct_ways(engine, request, settled)

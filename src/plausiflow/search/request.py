@@ -32,7 +32,7 @@ from plausiflow.validation import is_whole, raise_unless, to_float
 
 Found = TypeVar("Found")
 
-MOST_ANSWERS = 48
+MOST_ANSWERS, MORE_ANSWERS = 48, 12
 SMALLEST_LOG_PROB = -745.0
 """About the logarithm of the smallest positive double."""
 ROUNDING = 1e-9
@@ -77,7 +77,7 @@ class SearchRequest:
     @property
     def pool(self) -> int:
         """How many answers of each row are kept to choose ``k`` different ones from."""
-        return 1 if self.k == 1 else 3 * self.k
+        return 1 if self.k == 1 else self.k + min(2 * self.k, MORE_ANSWERS)
 
     def in_time(self, rows: Tensor) -> Iterator[Tensor]:
         """Yield all rows at once, or with a deadline few and then more at a time until it has passed.
