@@ -56,7 +56,7 @@ class ChangeRoles:
         return np.asarray(self.serves == DECISION, dtype=np.bool_)
 
     def select(self, answers: Tensor) -> ChangeRoles:
-        """Return the changes of some answers, which are counted anew in the given order."""
+        """Return the changes of some answers, which are counted again, in the given order."""
         first = np.searchsorted(self.answer, answers.numpy())
         count = np.searchsorted(self.answer, answers.numpy(), side="right") - first
         number = np.repeat(np.arange(len(first)), count)
