@@ -8,6 +8,7 @@ from pandas.testing import assert_frame_equal
 
 from plausiflow.errors import InvalidInputError
 from plausiflow.explanations import Explanations
+from plausiflow.explanations.advantages import find_advantages
 from plausiflow.tables.schema import Schema
 from results import FIGURES, build, loans, strict
 
@@ -212,3 +213,25 @@ def test_best_answers_keep_the_dtypes_where_some_rows_have_none():
     assert result.best_answers.index.tolist() == ["Ann", "Cid"]
     assert result.best_answers["n"].tolist() == [5, 6]
     assert result.counterfactuals["n"].isna().tolist() == [False, True, False]
+
+
+def test_what_speaks_for_an_answer_is_found_by_comparing_those_of_its_row():
+    figures = pd.DataFrame(
+        {
+            "cost": [1.0, 2.0, 3.0, 1.0, 5.0],
+            "n_changes": [3, 2, 3, 1, 1],
+            "probability": [0.6, 0.9, 0.9, 0.5, np.nan],
+        }
+    )
+    of = np.array([0, 0, 0, 2, 2])
+    assert find_advantages(of, figures) == [
+        ["least cost"],
+        ["fewest changes", "most certain"],
+        ["most certain"],
+        ["least cost"],
+        [],
+    ]
+    lasting = figures.assign(lasting=[1.0, 0.8, 1.0, 1.0, 1.0])
+    assert find_advantages(of, lasting)[2] == ["most certain"]
+    assert find_advantages(of[:1], figures[:1]) == [[]]
+    assert find_advantages(of[:0], figures[:0]) == []

@@ -40,6 +40,7 @@ def test_json_has_the_documented_structure(tmp_path):
         "score": 60.0,
         "judged": 70.0,
         "sentence": "income: 31,000 → 38,500 and open_lines: 4 → 3",
+        "advantages": ["least cost", "fewest changes"],
     }
     assert written["rows"][1]["counterfactuals"] == []
     assert written["rows"][1]["sentence"] == "No answer: too far."

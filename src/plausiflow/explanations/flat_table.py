@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -81,3 +81,12 @@ def _is_whole(level: CellValue) -> bool:
 
 def _add_prefix(part: pd.DataFrame, taken: set[str]) -> pd.DataFrame:
     return part.rename(columns={name: f"{_PREFIX}{name}" for name in part.columns if name in taken})
+
+
+def nullable_dtype(dtype: Any) -> Any:  # noqa: ANN401
+    """Return the dtype with the same values and a missing value."""
+    if not isinstance(dtype, np.dtype) or dtype.kind not in "biu":
+        return dtype
+    if dtype.kind == "b":
+        return pd.BooleanDtype()
+    return f"{'U' * (dtype.kind == 'u')}Int{8 * dtype.itemsize}"

@@ -115,7 +115,9 @@ def _json_answers(result: Explanations) -> Iterator[tuple[dict[str, Any], _Chang
     changed = (cells[start:stop] for start, stop in pairwise(bounds))
     sentences = answer_sentences(result, range(len(result.answers)))
     names_of_figures = [*_FIGURES, *(name for name in ("lasting",) if name in result.figures)]
-    figures = result.figures[names_of_figures].assign(sentence=sentences)
+    figures = result.figures[names_of_figures].assign(
+        sentence=sentences, advantages=pd.Series(result.advantages, dtype=object).to_numpy()
+    )
     return zip(_records(result.answers), changed, _records(figures), strict=True)
 
 

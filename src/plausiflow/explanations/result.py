@@ -18,10 +18,11 @@ from plausiflow.constraints import LearnedRule
 from plausiflow.core import Context, Variant
 from plausiflow.errors import InvalidInputError
 from plausiflow.explanations import checks
+from plausiflow.explanations.advantages import find_advantages
 from plausiflow.explanations.change_roles import role_table
 from plausiflow.explanations.changes import Changes, find_changes, relative_moves
 from plausiflow.explanations.explanation import Explanation, extract_row
-from plausiflow.explanations.flat_table import answer_table
+from plausiflow.explanations.flat_table import answer_table, nullable_dtype
 from plausiflow.explanations.formatting import FeatureFormatter
 from plausiflow.explanations.json_output import json_parts
 from plausiflow.explanations.measures import result_metrics
@@ -153,7 +154,7 @@ class Explanations:
         """
         frame = self.answers.set_axis(pd.RangeIndex(len(self.answers)), axis=0)
         if (self.best < 0).any():
-            nullable = {name: _nullable_dtype(dtype) for name, dtype in frame.dtypes.items()}
+            nullable = {name: nullable_dtype(dtype) for name, dtype in frame.dtypes.items()}
             frame = frame.astype(nullable).reindex(self.best)
         else:
             frame = frame.take(self.best)
@@ -381,6 +382,11 @@ class Explanations:
         ).join(self.roles_of(answers))
 
     @cached_property
+    def advantages(self) -> list[list[str]]:
+        """What speaks for each answer among several of its row: least cost, fewest changes, most certain."""
+        return find_advantages(self.of, self.figures)
+
+    @cached_property
     def change_roles(self) -> pd.DataFrame:
         """``role``, ``serves`` and ``adverse`` of all changed cells, in the order of ``changed``."""
         return role_table(self.changed, self.rows.columns, self.roles)
@@ -389,12 +395,3 @@ class Explanations:
         """Return the roles of the changed cells of consecutive answers."""
         first, last = np.searchsorted(self.changed.answer, [answers.start, answers.stop])
         return self.change_roles.iloc[first:last].reset_index(drop=True)
-
-
-def _nullable_dtype(dtype: Any) -> Any:  # noqa: ANN401
-    """Return the dtype with the same values and a missing value."""
-    if not isinstance(dtype, np.dtype) or dtype.kind not in "biu":
-        return dtype
-    if dtype.kind == "b":
-        return pd.BooleanDtype()
-    return f"{'U' * (dtype.kind == 'u')}Int{8 * dtype.itemsize}"

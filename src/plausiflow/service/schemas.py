@@ -173,6 +173,7 @@ _Counterfactual = _schema(
     distance=Literal["l2", "l1", "l1-mad"],
     **dict.fromkeys(("cost", "probability", "score", "judged"), Number),
     sentence=str,
+    advantages=list[str],
 )
 _Explanation = _schema(
     "Explanation",

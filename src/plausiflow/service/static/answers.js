@@ -43,7 +43,7 @@ export class Answers {
     const verdict = explanation.status === "relaxed" ? "≈ nearest miss" : "✓ plausible";
     return make("article", { class: "panel card", "aria-labelledby": title },
       make("h3", { id: title }, make("span", { class: "badge" }, String(i + 1)), " Answer ", make("span",
-        { class: "verdict" }, verdict)),
+        { class: "verdict" }, [verdict, ...answer.advantages].join(", "))),
       make("p", { class: "sentence" }, answer.sentence),
       this.changes(factual, answer.values, answer.changes),
       this.figures(explanation, answer),
