@@ -16,7 +16,7 @@ from plausiflow.explainer import Explainer
 from plausiflow.explanations import Explanations
 from plausiflow.models import MLPClassifier
 
-ROWS, TEST_ROWS, SHOWN = 3000, 200, 3
+ROWS, TEST_ROWS, SHOWN = 1500, 200, 3
 
 
 def run(out: Path, *, random_state: int = 0, console: Console | None = None) -> Explanations:
