@@ -104,7 +104,7 @@ def test_alternatives_differ_in_what_they_need_or_it_is_said(explained):
             ways.append(frozenset(zip(own["feature"], signs, strict=True)))
         assert len(set(ways)) == len(ways)
         if len(ways) < 3:
-            assert "only: other counterfactuals that were found need the same changes" in result[i].reason
+            assert "only: no counterfactual was found that needs other changes" in result[i].reason
         costs = result[i].figures["cost"].tolist()
         assert costs == sorted(costs)
 

@@ -6,6 +6,7 @@ from itertools import combinations, pairwise
 import pytest
 import torch
 
+from plausiflow.constraints import Range
 from plausiflow.search import MixedSearch
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.sparsify import preferred
@@ -121,3 +122,19 @@ def test_where_brute_force_over_pairs_finds_an_answer_the_search_finds_one():
     there = torch.tensor(there)
     assert there.sum() > ROWS / 2
     assert torch.isin(torch.arange(ROWS), found.rows)[there].double().mean() >= 0.97
+
+
+def test_quantiles_of_the_bank_are_numbers_of_its_rows_within_the_bounds_of_a_row():
+    made = setup(applicants(), [Range("income", 0, 4000)], bar=2.0)
+    task = made.task(made.x[:5])
+    found = made.engine.bank.quantiles(task, torch.arange(5), 4)
+    assert found.rows.tolist() == [row for row in range(5) for _ in range(4)]
+    column = task.layout.block("income").number
+    for row in range(5):
+        values = found.x[found.rows == row, column]
+        bank = made.engine.bank.rows[int(task.y_target[row])][:, column]
+        upper = task.allowance.upper[row, column]
+        assert (values.diff() >= 0).all()
+        assert all(bool((bank == value).any()) or value == upper for value in values)
+        assert (values <= upper).all()
+    assert len(made.engine.bank.quantiles(task, torch.arange(0), 4)) == 0

@@ -56,7 +56,7 @@ class Durability:
     jurors: tuple[TableModel, ...]
     criterion: DurableCriterion
     level: float
-    _banks: dict[int, Bank] = field(default_factory=dict, repr=False)
+    _banks: list[tuple[Bank, Bank]] = field(default_factory=list, repr=False)
 
     def engine(self, engine: Engine) -> Engine:
         """Return an engine whose answers must meet the bound of the guides."""
@@ -93,13 +93,15 @@ class Durability:
 
     def _lasting_bank(self, bank: Bank) -> Bank:
         """Return the rows of a bank that meet the bound of the guides; computed once."""
-        if id(bank) not in self._banks:
-            rows = {}
-            for y, x in bank.rows.items():
-                targets = self.criterion.of_class(torch.full((len(x),), y))
-                rows[y] = x[self.bound(x, None, targets) >= 0]
-            self._banks[id(bank)] = replace(bank, rows=rows)
-        return self._banks[id(bank)]
+        for known, lasting in self._banks:
+            if known is bank:
+                return lasting
+        rows = {}
+        for y, x in bank.rows.items():
+            targets = self.criterion.of_class(torch.full((len(x),), y))
+            rows[y] = x[self.bound(x, None, targets) >= 0]
+        self._banks.append((bank, replace(bank, rows=rows)))
+        return self._banks[-1][1]
 
     @torch.no_grad()
     def bound(self, x: Tensor, frame: pd.DataFrame | None, targets: Targets) -> Tensor:
@@ -241,7 +243,7 @@ def fit_durability(
     generator = torch.Generator().manual_seed(seed + 7)
     sample = _sample(decided, n_classes, POOLED_ROWS, generator)
     variances = _variances(engine, encoder, durable, x, frame, *sample)
-    durable = replace(durable, criterion=replace(durable.criterion, variances=variances), _banks={})
+    durable = replace(durable, criterion=replace(durable.criterion, variances=variances), _banks=[])
     sample = _sample(decided, n_classes, CHECKED_ROWS, generator)
     return _checked(engine, encoder, durable, x, frame, sample, names)
 
@@ -341,7 +343,7 @@ def _checked(
             reached[k], found[k] = (float(own.mean()) if len(own) else 0.0), len(own)
             open_[k] = reached[k] < wanted and turn < RAISES
             factors[k] *= RAISE if open_[k] else 1.0
-        durable = replace(durable, criterion=durable.criterion.raised(tuple(factors)), _banks={})
+        durable = replace(durable, criterion=durable.criterion.raised(tuple(factors)), _banks=[])
         if not any(open_):
             break
     short = [

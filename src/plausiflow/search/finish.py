@@ -43,7 +43,7 @@ def finish_answers(
         count = np.bincount(answers.of.numpy(), minlength=len(reason))
         for row in np.flatnonzero((count > 0) & (count < request.k) & (reason == "")):
             ways = "one way" if count[row] == 1 else f"{count[row]} ways"
-            reason[row] = f"{ways} only: other counterfactuals that were found need the same changes"
+            reason[row] = f"{ways} only: no counterfactual was found that needs other changes"
     return replace(
         result,
         reason=reason,

@@ -23,14 +23,13 @@ from plausiflow.search.answers import Answers
 from plausiflow.search.candidates import Candidates, cheapest
 from plausiflow.search.engine import Engine
 from plausiflow.search.request import SearchRequest
+from plausiflow.search.sparsify import LESS
 from plausiflow.tables import Encoder, IntArray, Mask, ObjectArray
 
 DECISION, PLAUSIBILITY, DURABILITY, CERTAINTY = "decision", "plausibility", "durability", "certainty"
 """What a change serves, if it is not a rule: without it the decision is another one, the row is not plausible
 enough, retrained models may decide otherwise, or the decision is too close."""
 NOTHING, TOLERANCE = "", "tolerance"
-LESS = 1e-9
-"""By how much a target must be missed more for a change to be adverse."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +39,8 @@ class ChangeRoles:
     Attributes:
         answer: Position of the answer, shape ``(c,)``.
         feature: Name of the feature, objects, shape ``(c,)``.
-        serves: What it serves: ``decision``, ``plausibility``, ``certainty``, or a rule as people write it;
-            objects, shape ``(c,)``.
+        serves: What it serves: ``decision``, ``plausibility``, ``durability``, ``certainty``, ``tolerance``,
+            or a rule as people write it; objects, shape ``(c,)``.
         adverse: Whether the change alone takes the row farther from its target, bool, shape ``(c,)``.
     """
 
@@ -100,12 +99,6 @@ class Settled:
         joined = Answers.concat(encoder, frame, [part.answers for part in parts])
         return cls(joined.select(first), roles.select(order[first]))
 
-    @property
-    def adverse(self) -> Tensor:
-        """How many changes of each answer are adverse, shape ``(m,)``."""
-        own = self.roles.answer[self.roles.adverse]
-        return torch.from_numpy(np.bincount(own, minlength=len(self.answers.of)))
-
 
 @torch.no_grad()
 def settle_changes(
@@ -139,6 +132,7 @@ class _Undone:
 
     Attributes:
         engine: What was fitted.
+        encoder: Encoder of the table.
         request: The request.
         original: The answers.
         answer: The answer of each, shape ``(c,)``.

@@ -6,7 +6,7 @@ they go (:mod:`plausiflow.core.local_model`). So a round resets as many numbers 
 finds within the limit, and solves the others from where the model expects them. If the answer is feasible
 within the limit, it is taken, and the next round resets more; if not, fewer. Changed categories are reset
 one at a time. A round makes several attempts for each answer at once, and takes the one with the fewest
-changes.
+changes. *Adverse* changes, which alone take a row farther from its target, are reset before all others.
 """
 
 from __future__ import annotations

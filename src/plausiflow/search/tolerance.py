@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from plausiflow.densities import row_scores
 from plausiflow.errors import InvalidInputError
 from plausiflow.search.answers import Answers, verify_candidates
 from plausiflow.search.candidates import cheapest
@@ -61,30 +63,35 @@ def tolerate(engine: Engine, encoder: Encoder, request: SearchRequest, settled: 
     """Search rows again whose answers do not hold if they are missed; the best ones found are kept."""
     share, lost = _missed(engine, encoder, request, settled.answers)
     for factor in FACTORS:
-        failing = settled.answers.of[share < 1]
-        rows = failing.unique()
-        if len(rows) == 0 or request.late:
+        rows = settled.answers.of[share < 1].unique()
+        more = lost.new_zeros(len(request.frame)).scatter_reduce(0, settled.answers.of, lost, "amax")
+        search = partial(_search_inside, engine, encoder, request, factor * more)
+        found = [part for _, part in request.search_in_time(rows, search)]
+        if not found:
             break
-        more = lost.new_zeros(len(request.frame)).scatter_reduce(0, settled.answers.of, lost, "amax")[rows]
-        part = request.repeat(rows, request.targets[rows].with_extra_margin(factor * more))
-        x, targets, frame, locked = part.part(torch.arange(len(rows)))
-        task = engine.task(x, targets, frame=frame, locked=locked)
-        found = engine.search(task, request.k)
-        held = verify_candidates(engine, encoder, part, found, torch.arange(len(rows))).answers
-        held = replace(held, of=rows[held.of])
-        place = torch.searchsorted(rows, held.of)
-        held = held.select((held.score >= task.scores.margin[place]).nonzero()[:, 0])
-        again = settle_changes(engine, encoder, request, held, undo=False)
-        both = Settled.concat(encoder, request.frame, [settled, again])
-        own, _ = _missed(engine, encoder, request, both.answers)
-        # The answers of a row that hold best, then the cheapest of them.
-        best = own.new_zeros(len(request.frame)).scatter_reduce(0, both.answers.of, own, "amax")
-        keep = (own >= best[both.answers.of]).nonzero()[:, 0]
-        settled = both.select(keep)
-        chosen = cheapest(settled.answers.of, settled.answers.cost, request.pool)
-        settled = settled.select(chosen)
+        settled = Settled.concat(encoder, request.frame, [settled, *found])
         share, lost = _missed(engine, encoder, request, settled.answers)
+        # The answers of a row that hold best, then the cheapest of them.
+        of = settled.answers.of
+        best = share.new_zeros(len(request.frame)).scatter_reduce(0, of, share, "amax")
+        keep = (share >= best[of]).nonzero()[:, 0]
+        keep = keep[cheapest(of[keep], settled.answers.cost[keep], request.pool)]
+        settled, share, lost = settled.select(keep), share[keep], lost[keep]
     return settled
+
+
+def _search_inside(
+    engine: Engine, encoder: Encoder, request: SearchRequest, more: Tensor, rows: Tensor
+) -> Settled:
+    """Search rows for answers that are by ``more`` ``(n,)`` farther inside their targets."""
+    part = request.repeat(rows, request.targets[rows].with_extra_margin(more[rows]))
+    x, targets, frame, locked = part.part(torch.arange(len(rows)))
+    scores = row_scores(engine.plausibility, x, targets.y, with_margin=request.second_opinion)
+    task = engine.lasting.task(x, targets, frame=frame, locked=locked, scores=scores)
+    found = engine.lasting.search(task, request.k)
+    held = verify_candidates(engine, encoder, part, found, torch.arange(len(rows))).answers
+    held = held.select((held.score >= scores.margin[held.of]).nonzero()[:, 0])
+    return settle_changes(engine, encoder, request, replace(held, of=rows[held.of]), undo=False)
 
 
 def _missed(
