@@ -97,8 +97,7 @@ class Allowance:
         free = self.layout.always_free
         free = self.layout.free(codes) if free is None else free.to(x_cf.device)
         inside = (((x_cf >= own.lower) & (x_cf <= own.upper)) | ~free).all(dim=1)
-        for j, block in enumerate(self.layout.with_levels):
-            inside &= own.levels[:, block.level_slice].gather(1, codes[:, j : j + 1])[:, 0]
+        inside &= own.levels.gather(1, self.layout.index(x_cf.device).first_column + codes).all(dim=1)
         if self.clauses:
             inside &= (own.clause_values(x_cf) >= -8 * torch.finfo(x_cf.dtype).eps).all(dim=1)
         if self.pairs is not None:

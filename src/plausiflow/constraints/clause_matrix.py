@@ -57,6 +57,10 @@ class ClauseMatrix:
             for clause in clauses
         ]
         self._levels, self._kept = levels.to(device), kept.to(device)
+        self._at = {
+            name: torch.tensor(places, dtype=torch.long, device=device)
+            for name, places in self._places.items()
+        }
         self._of_clause = torch.tensor(of_clause, device=device)
         self._numbers.to(device)
 
@@ -88,18 +92,18 @@ class ClauseMatrix:
         binds = binding[:, clauses].gather(1, which[:, None])
         place = self._of_clause[clauses][which].gather(1, piece.gather(1, which[:, None]))
         linear = binds & (place < len(self._places["linear"]))
-        gradient = self._numbers.gradient(x, offsets[:, self._places["linear"]].to(x), place, linear)
+        gradient = self._numbers.gradient(x, offsets[:, self._at["linear"]].to(x), place, linear)
         return least, gradient
 
     def _pieces(self, x: Tensor, own: Tensor, offsets: Tensor) -> Tensor:
         """Return the values of the pieces, linear ones first, shape ``(k, pieces)``; the graph is kept."""
-        places = self._places
-        parts = [self._numbers.values(x, offsets[:, places["linear"]].to(x))]
+        places, at = self._places, self._at
+        parts = [self._numbers.values(x, offsets[:, at["linear"]].to(x))]
         if places["levels"]:
-            parts.append(2 * (x @ self._levels.to(x)) - 1 + offsets[:, places["levels"]].to(x))
+            parts.append(2 * (x @ self._levels.to(x)) - 1 + offsets[:, at["levels"]].to(x))
         if places["kept"]:
             moved = (x != own).to(x) @ self._kept.to(x)
-            parts.append(torch.where(moved > 0, -1.0, 1.0) + offsets[:, places["kept"]].to(x))
+            parts.append(torch.where(moved > 0, -1.0, 1.0) + offsets[:, at["kept"]].to(x))
         parts += [piece.value(x, own, offsets[:, place])[:, None] for place, piece in self._others]
         return torch.cat(parts, dim=1)
 

@@ -62,11 +62,11 @@ def repair_codes(
     """
     codes = codes.clone()
     wrong = pairs.broken(codes, own).nonzero()[:, 0]
-    sizes = torch.diff(pairs.starts, append=pairs.starts.new_tensor([levels.shape[1]]))
-    locked = keep[wrong].clone()
-    for j, size in enumerate(sizes.tolist()):
-        part = levels[wrong, int(pairs.starts[j]) : int(pairs.starts[j]) + size]
-        locked[:, j] |= part.sum(dim=1) <= 1
+    if len(wrong) == 0:
+        return codes
+    ends = torch.cat([pairs.starts[1:], pairs.starts.new_tensor([levels.shape[1]])])
+    counts = torch.nn.functional.pad(levels[wrong].long().cumsum(dim=1), (1, 0))
+    locked = keep[wrong] | (counts[:, ends] - counts[:, pairs.starts] <= 1)
     for _ in range(codes.shape[1]):
         if len(wrong) == 0:
             break

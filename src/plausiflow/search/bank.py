@@ -240,16 +240,12 @@ def _nearest(
 def transplant(task: SearchTask, x: Tensor, rows: Tensor) -> Tensor:
     """Put what the rules fix for each row, levels and bounds, into real rows ``(p, width)``."""
     codes, own = task.codes_of(x), task.codes[rows]
-    for j, block in enumerate(task.layout.with_levels):
-        allowed = task.allowance.levels[rows][:, block.levels.start : block.levels.stop]
-        fits = allowed.gather(1, codes[:, j : j + 1])[:, 0]
-        codes[:, j] = torch.where(fits, codes[:, j], own[:, j])
-        if block.number is not None:
-            x = x.index_copy(
-                1,
-                torch.tensor([block.number], device=x.device),
-                torch.where(fits, x[:, block.number], task.x[rows, block.number])[:, None],
-            )
+    index = task.layout.index(x.device)
+    fits = task.allowance.levels[rows].gather(1, index.first_column + codes)
+    codes = torch.where(fits, codes, own)
+    if len(index.states):
+        numbers = torch.where(fits[:, index.states], x[:, index.numbers], task.x[rows][:, index.numbers])
+        x = x.index_copy(1, index.numbers, numbers)
     lower, upper = task.allowance.lower[rows], task.allowance.upper[rows]
     free = task.free_numbers(codes)
     moved = torch.where(free, torch.minimum(torch.maximum(x, lower), upper), x)

@@ -182,10 +182,11 @@ class CostModel:
         """Return weighted changes of numbers, steps of levels, and what changed levels cost on their own."""
         (x, codes), (x_cf, codes_cf) = before, after
         gap = self._gaps(x, x_cf) * self._units
-        moved = codes_cf != codes
-        for place, j, apart in self._states:
-            moved[:, j] &= apart[codes[:, j]] | apart[codes_cf[:, j]]
-            gap[:, place] = torch.where(moved[:, j], 0.0, gap[:, place])
+        moved, index = codes_cf != codes, self.layout.index(x.device)
+        if self._states:
+            left = index.leaves_scale(codes, codes_cf)
+            moved[:, index.states] = left
+            gap[:, self._state_places] = gap[:, self._state_places].masked_fill(left, 0.0)
         flat = moved * self._flat
         for j, prices in self._priced.items():
             flat[:, j] = prices[codes[:, j], codes_cf[:, j]]
@@ -222,6 +223,12 @@ class CostModel:
     @cached_property
     def _level_places(self) -> list[int]:
         return [i for i, block in enumerate(self.layout.blocks) if len(block.levels)]
+
+    @cached_property
+    def _state_places(self) -> Tensor:
+        """Places among the numbers of those with levels, as the layout's index orders them."""
+        numbers = [b.number for b in self.layout.with_levels if b.number is not None]
+        return torch.tensor([self._numbers.index(number) for number in numbers], device=self.weights.device)
 
     @cached_property
     def _states(self) -> list[tuple[int, int, Tensor]]:
@@ -302,14 +309,10 @@ def state_changes(layout: Layout, codes: Tensor, codes_cf: Tensor) -> Tensor:
 
     ``codes`` and ``codes_cf`` are the levels before and after, ``(p, blocks with levels)``.
     """
-    changes = torch.zeros(len(codes), len(layout.numbers), dtype=torch.bool, device=codes.device)
-    for j, block in enumerate(layout.with_levels):
-        if block.number is not None and any(block.apart):
-            apart = torch.tensor(block.apart, device=codes.device)
-            before, after = codes[:, j], codes_cf[:, j]
-            place = layout.numbers.index(block.number)
-            changes[:, place] = (before != after) & (apart[before] | apart[after])
-    return changes
+    index = layout.index(codes.device)
+    changes = torch.zeros(len(codes), layout.width, dtype=torch.bool, device=codes.device)
+    changes[:, index.numbers] = index.leaves_scale(codes, codes_cf)
+    return changes[:, layout.numbers]
 
 
 def absolute_deviations(layout: Layout, x: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ def follow_rules(task: SearchTask, x: Tensor, rows: Tensor, keep: Tensor | None 
     pairs = task.allowance.pairs
     if pairs is not None and len(x):
         codes, own = task.codes_of(x), task.codes[rows]
-        columns = [column for block in task.layout.with_levels for column in block.levels]
+        columns = task.layout.index(x.device).columns
         places = [j for j, block in enumerate(task.layout.blocks) if len(block.levels)]
         kept = codes != own if keep is None else keep[:, places]
         fixed = repair_codes(pairs, codes, own, task.allowance.levels[rows][:, columns], kept, task.partners)
@@ -38,8 +38,11 @@ def _at_states(task: SearchTask, x: Tensor, rows: Tensor, codes: Tensor, fixed: 
     """Return candidates at new levels; a number that becomes free is the row's own, or a typical one."""
     freed = task.free_numbers(fixed) & ~task.free_numbers(codes)
     moved = task.with_codes(x, fixed)
-    for column, typical in task.typical.items():
-        value = torch.where(task.free[rows, column], task.x[rows, column], typical)
-        value = value.clamp(task.allowance.lower[rows, column], task.allowance.upper[rows, column])
-        moved[:, column] = torch.where(freed[:, column], value, moved[:, column])
+    if task.typical:
+        columns = torch.tensor(list(task.typical), device=x.device)
+        typical = x.new_tensor(list(task.typical.values()))
+        value = torch.where(task.free[rows][:, columns], task.x[rows][:, columns], typical)
+        lower, upper = task.allowance.lower[rows][:, columns], task.allowance.upper[rows][:, columns]
+        value = torch.minimum(torch.maximum(value, lower), upper)
+        moved[:, columns] = torch.where(freed[:, columns], value, moved[:, columns])
     return torch.where((fixed != codes).any(dim=1)[:, None], moved, x)

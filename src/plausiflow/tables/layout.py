@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from plausiflow.errors import InvalidInputError
+from plausiflow.tables.level_index import LevelIndex
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,35 +148,27 @@ class Layout:
             "Constants and identifiers have no columns."
         )
 
+    def index(self, device: torch.device) -> LevelIndex:
+        """Return the index tensors of all levels on a device; built once."""
+        if device not in self._indexes:
+            self._indexes[device] = LevelIndex(self.blocks, self.width, device)
+        return self._indexes[device]
+
+    @cached_property
+    def _indexes(self) -> dict[torch.device, LevelIndex]:
+        return {}
+
     def codes(self, x: Tensor) -> Tensor:
         """Return the level of each block with levels, shape ``(n, blocks with levels)``."""
-        codes = torch.zeros(len(x), len(self.with_levels), dtype=torch.long, device=x.device)
-        for j, block in enumerate(self.with_levels):
-            codes[:, j] = x[:, block.level_slice].argmax(dim=1)
-        return codes
+        return self.index(x.device).codes(x)
 
     def with_codes(self, x: Tensor, codes: Tensor) -> Tensor:
         """Return a copy of ``x`` at these levels, with the numbers that they pin."""
-        x, free = x.clone(), self.free(codes)
-        for j, block in enumerate(self.with_levels):
-            one_hot = torch.nn.functional.one_hot(codes[:, j], len(block.levels))
-            x[:, block.level_slice] = one_hot.to(x)
-            if block.number is not None:
-                pins = torch.tensor([0.0 if pin is None else pin for pin in block.pinned], dtype=x.dtype).to(
-                    x
-                )
-                x[:, block.number] = torch.where(free[:, block.number], x[:, block.number], pins[codes[:, j]])
-        return x
+        return self.index(x.device).with_codes(x, codes)
 
     def free(self, codes: Tensor) -> Tensor:
         """Return which numbers are free at these levels, shape ``(n, width)``; false for level columns."""
-        free = torch.zeros(len(codes), self.width, dtype=torch.bool, device=codes.device)
-        free[:, self.numbers] = True
-        for j, block in enumerate(self.with_levels):
-            if block.number is not None:
-                open_ = torch.tensor([pin is None for pin in block.pinned], device=codes.device)
-                free[:, block.number] = open_[codes[:, j]]
-        return free
+        return self.index(codes.device).free_numbers(codes)
 
     def settle(self, x: Tensor) -> Tensor:
         """Return a copy in which a free number that equals a special value is in the state of that value."""
@@ -202,10 +195,10 @@ class Layout:
         for block in self.blocks:
             if block.scale is not None and block.scale.log:
                 x[:, block.number] = block.scale.snap(x[:, block.number], shift)
-        for block in self.with_levels:
-            if block.number is not None:
-                pinned = own[:, block.level_slice].argmax(dim=1) > 0
-                x[:, block.number] = torch.where(pinned, own[:, block.number], x[:, block.number])
+        index = self.index(x.device)
+        if len(index.states):
+            pinned = index.codes(own)[:, index.states] > 0
+            x[:, index.numbers] = torch.where(pinned, own[:, index.numbers], x[:, index.numbers])
         return x
 
     def grid_neighbours(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -239,8 +232,4 @@ class Layout:
 
     def changed(self, x_cf: Tensor, x: Tensor) -> Tensor:
         """Return which features differ, shape ``(n, blocks)``."""
-        differs = x_cf != x
-        changed = torch.zeros(len(x), len(self.blocks), dtype=torch.bool, device=x.device)
-        for j, block in enumerate(self.blocks):
-            changed[:, j] = differs[:, block.columns].any(dim=1)
-        return changed
+        return self.index(x.device).changed(x_cf, x)

@@ -1,0 +1,131 @@
+"""Index tensors of all levels of a layout, so that one operation serves all features.
+
+Encoded rows hold the levels of every feature in columns of their own. A loop over the features costs one
+small operation each, which is most of the time of a search with few rows. These tensors are built once for
+each layout and device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from plausiflow.tables.layout import Block
+
+
+class LevelIndex:
+    """Where the levels of features are, on one device.
+
+    Args:
+        blocks: All blocks of a layout.
+        width: Number of columns of an encoded row.
+        device: Where the rows are.
+
+    Attributes:
+        columns: Column of each level, feature by feature, shape ``(levels,)``.
+        block_of: The feature of each level, counted among those with levels, shape ``(levels,)``.
+        level_of: The place of each level within its feature, shape ``(levels,)``.
+        first_column: Column of the first level of each feature, shape ``(features with levels,)``.
+        starts: Place of the first level of each feature in ``columns``, of the same shape.
+        states: Features with levels that have a number, too, shape ``(s,)``.
+        numbers: The columns of their numbers, shape ``(s,)``.
+        state_starts: Their part of ``starts``, shape ``(s,)``.
+        free: Levels that leave the number of their feature free, shape ``(levels,)`` bool.
+        pins: The number at each level, zero if it is free or there is none, shape ``(levels,)``.
+        apart: Levels whose value is not on the scale of the feature's number, shape ``(levels,)`` bool.
+        number_columns: Which columns hold numbers, shape ``(width,)`` bool.
+        block_columns: Which columns belong to each block, shape ``(width, blocks)``, in single precision.
+    """
+
+    def __init__(self, blocks: Sequence[Block], width: int, device: torch.device) -> None:
+        with_levels = [block for block in blocks if len(block.levels)]
+        sizes = [len(block.levels) for block in with_levels]
+        states = [j for j, block in enumerate(with_levels) if block.number is not None]
+
+        def whole(values: list[int]) -> Tensor:
+            return torch.tensor(values, dtype=torch.long, device=device)
+
+        self.columns = whole([column for block in with_levels for column in block.levels])
+        self.block_of = whole([j for j, size in enumerate(sizes) for _ in range(size)])
+        self.level_of = whole([i for size in sizes for i in range(size)])
+        self.first_column = whole([block.levels.start for block in with_levels])
+        self.starts = whole([sum(sizes[:j]) for j in range(len(sizes))])
+        self.states = whole(states)
+        self.numbers = whole([with_levels[j].number or 0 for j in states])
+        self.state_starts = self.starts[self.states]
+        pinned = [pin for block in with_levels for pin in (block.pinned or [None] * len(block.levels))]
+        apart = [flag for block in with_levels for flag in (block.apart or [False] * len(block.levels))]
+        self.free = torch.tensor([pin is None for pin in pinned], dtype=torch.bool, device=device)
+        self.pins = torch.tensor([pin or 0.0 for pin in pinned], dtype=torch.float64, device=device)
+        self.apart = torch.tensor(apart, dtype=torch.bool, device=device)
+        number_columns = torch.zeros(width, dtype=torch.bool)
+        number_columns[[block.number for block in blocks if block.number is not None]] = True
+        self.number_columns = number_columns.to(device)
+        block_columns = torch.zeros(width, len(blocks), dtype=torch.float32)
+        for j, block in enumerate(blocks):
+            block_columns[block.columns, j] = 1.0
+        self.block_columns = block_columns.to(device)
+        self._groups = _groups(with_levels, sizes, device)
+
+    def codes(self, x: Tensor) -> Tensor:
+        """Return the level of each feature, shape ``(n, features with levels)``."""
+        if len(self._groups) == 1:
+            _, columns = self._groups[0]
+            return x[:, columns].argmax(dim=2)
+        codes = torch.zeros(len(x), len(self.starts), dtype=torch.long, device=x.device)
+        for features, columns in self._groups:
+            codes[:, features] = x[:, columns].argmax(dim=2)
+        return codes
+
+    def with_codes(self, x: Tensor, codes: Tensor) -> Tensor:
+        """Return a copy of rows at these levels, with the numbers that they pin."""
+        x = x.clone()
+        x[:, self.columns] = (codes[:, self.block_of] == self.level_of).to(x)
+        if len(self.states):
+            at = self.state_levels(codes)
+            x[:, self.numbers] = torch.where(self.free[at], x[:, self.numbers], self.pins.to(x)[at])
+        return x
+
+    def free_numbers(self, codes: Tensor) -> Tensor:
+        """Return which numbers are free at these levels, shape ``(n, width)``."""
+        free = self.number_columns.repeat(len(codes), 1)
+        if len(self.states):
+            free[:, self.numbers] = self.free[self.state_levels(codes)]
+        return free
+
+    def state_levels(self, codes: Tensor) -> Tensor:
+        """Return the places in ``columns`` of the levels of numbers, shape ``(n, s)``."""
+        return codes[:, self.states] + self.state_starts
+
+    def leaves_scale(self, codes: Tensor, codes_cf: Tensor) -> Tensor:
+        """Return which numbers with levels enter or leave a value that is not on their scale, ``(n, s)``."""
+        before, after = self.state_levels(codes), self.state_levels(codes_cf)
+        return (before != after) & (self.apart[before] | self.apart[after])
+
+    def changed(self, x_cf: Tensor, x: Tensor) -> Tensor:
+        """Return which blocks differ, shape ``(n, blocks)``."""
+        return (x_cf != x).float() @ self.block_columns > 0
+
+
+def _groups(
+    blocks: Sequence[Block], sizes: Sequence[int], device: torch.device
+) -> list[tuple[Tensor, Tensor]]:
+    """Return features of similar size together, with their columns ``(features, levels)``.
+
+    A feature with fewer levels repeats its first one, and the first of equal ones counts. Sizes in a group
+    differ by a factor of two at most.
+    """
+    members: dict[int, list[int]] = {}
+    for j, size in enumerate(sizes):
+        members.setdefault((size - 1).bit_length(), []).append(j)
+    groups = []
+    for features in members.values():
+        most = max(sizes[j] for j in features)
+        columns = [[*blocks[j].levels, *[blocks[j].levels.start] * (most - sizes[j])] for j in features]
+        places = torch.tensor(features, dtype=torch.long, device=device)
+        groups.append((places, torch.tensor(columns, dtype=torch.long, device=device)))
+    return groups
