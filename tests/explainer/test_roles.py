@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from plausiflow import Explainer
-from plausiflow.constraints import Equal, Increasing, Linear
+from plausiflow.constraints import Equal, Increasing, Linear, MaxChanges
 from plausiflow.datasets import loans_table
 
 NUMBERS = ["age", "income", "debt_ratio", "loan_amount", "credit_score", "open_lines", "years_employed"]
@@ -49,6 +49,19 @@ def test_undoing_a_needed_change_takes_the_decision_back_and_undoing_another_doe
         (decided,) = model.predict(answer[NUMBERS])
         assert (decided == "rejected") == (change.role == "needed")
         assert (change.serves == "decision") == (change.role == "needed")
+
+
+@pytest.mark.parametrize("most", [2, 3])
+def test_a_limit_keeps_rows_with_few_changes_at_their_cost_and_is_served_by_no_change(explained, most):
+    explainer, model, rows, result = explained
+    if isinstance(model, RandomForestClassifier):
+        pytest.skip("the search for models without gradients makes no such promise")
+    limited = explainer.explain(rows, "granted", constraints=[MaxChanges(most)])
+    few = result.found_figures("n_changes") <= most
+    assert few.any()
+    assert (limited.found_figures("cost")[few] <= result.found_figures("cost")[few] * (1 + 1e-9)).all()
+    assert (limited.found_figures("n_changes")[limited.is_found] <= most).all()
+    assert not limited.changes["serves"].str.contains("MaxChanges").any()
 
 
 def test_without_an_accompanying_change_something_else_suffers(explained):

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from plausiflow.errors import InvalidInputError
-from plausiflow.tables import Block, Layout, Scale
+from plausiflow.tables import Block, Layout, LevelIndex, Scale
 from plausiflow.validation import to_float
 
 Distance = Literal["l2", "l1", "l1-mad"]
@@ -182,10 +182,10 @@ class CostModel:
         """Return weighted changes of numbers, steps of levels, and what changed levels cost on their own."""
         (x, codes), (x_cf, codes_cf) = before, after
         gap = self._gaps(x, x_cf) * self._units
-        moved, index = codes_cf != codes, self.layout.index(x.device)
+        moved = codes_cf != codes
         if self._states:
-            left = index.leaves_scale(codes, codes_cf)
-            moved[:, index.states] = left
+            left = self._index.leaves_scale(codes, codes_cf)
+            moved[:, self._index.states] = left
             gap[:, self._state_places] = gap[:, self._state_places].masked_fill(left, 0.0)
         flat = moved * self._flat
         for j, prices in self._priced.items():
@@ -223,6 +223,10 @@ class CostModel:
     @cached_property
     def _level_places(self) -> list[int]:
         return [i for i, block in enumerate(self.layout.blocks) if len(block.levels)]
+
+    @cached_property
+    def _index(self) -> LevelIndex:
+        return self.layout.index(self.weights.device)
 
     @cached_property
     def _state_places(self) -> Tensor:

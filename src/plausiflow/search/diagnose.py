@@ -72,15 +72,16 @@ def diagnose_rows(
         encoder: Encoder of the table.
         request: The request.
         rows: Rows of the request.
-        known: The number of a rule that is known to block a row, by row. No other reason is looked for.
+        known: The number of a rule that is known to block a row, by row. No other reason is looked for, and
+            no nearest miss unless relaxed answers are asked for.
     """
     known = known or {}
-    near = find_misses(engine, encoder, request, rows)
+    near = find_misses(engine, encoder, request, rows if request.relaxed else _unknown(rows, known))
     inside = near.score >= 0
     trials = _Trials(engine, encoder, request, recovered=[near.select(inside.nonzero()[:, 0])])
     misses = near.select((~inside).nonzero()[:, 0])
-    settled = torch.cat([near.of[inside], torch.tensor(list(known), dtype=torch.long)])
-    trials.blame(rows[~torch.isin(rows, settled)][:MOST_ROWS])
+    left = _unknown(rows, known)
+    trials.blame(left[~torch.isin(left, near.of[inside])][:MOST_ROWS])
     trials.blocking |= {row: [frozenset([known[row]])] for row in rows.tolist() if row in known}
     answers = Answers.concat(encoder, request.frame, trials.recovered).unique(1)
     found, lacks = set(answers.of.tolist()), dict(zip(misses.of.tolist(), misses.score.tolist(), strict=True))
@@ -91,6 +92,11 @@ def diagnose_rows(
         within = answers.score >= row_scores(engine.plausibility, x, targets.y).margin
         reasons |= dict.fromkeys(answers.of[~within].tolist(), WITHOUT_MARGIN)
     return Diagnosis(answers, misses.select((~torch.isin(misses.of, answers.of)).nonzero()[:, 0]), reasons)
+
+
+def _unknown(rows: Tensor, known: Mapping[int, int]) -> Tensor:
+    """Return the rows that no rule is known to block."""
+    return rows[~torch.isin(rows, torch.tensor(list(known), dtype=torch.long))]
 
 
 def find_misses(engine: Engine, encoder: Encoder, request: SearchRequest, rows: Tensor) -> Answers:

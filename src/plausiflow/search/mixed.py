@@ -58,7 +58,7 @@ class SearchStrategy(Protocol):
     def run(self, task: SearchTask, bank: Bank, *, keep: int = 1) -> Candidates:
         """Return up to ``keep`` feasible candidates for each row of the task, cheapest first.
 
-        A row without one may get a candidate of infinite cost that only changes more features than allowed.
+        A row may also get candidates of infinite cost that only change more features than allowed.
         """
         ...
 
@@ -107,6 +107,7 @@ class MixedSearch:
         sparse: Whether answers with fewer changes are looked for.
         beam: How changed features are combined.
         few_only: Whether a limit on changes holds from the start, because other answers are known.
+        all_numbers: Whether a limited number of changes may take numbers from all over the bank, too.
     """
 
     bank_rows: int = 4
@@ -116,14 +117,15 @@ class MixedSearch:
     sparse: bool = True
     beam: Beam = field(default_factory=Beam)
     few_only: bool = False
+    all_numbers: bool = False
 
     def lighter(self) -> Self:
         """Return a strategy that only finds out whether there is an answer."""
         return replace(self, bank_rows=4, max_extra_cost=0.0, finalists=1, sparse=False, few_only=True)
 
     def quicker(self) -> Self:
-        """Return a strategy that looks for few changes at once, if their number is limited."""
-        return replace(self, few_only=True)
+        """Return a strategy that looks for few changes at once, and farther away, if they are limited."""
+        return replace(self, few_only=True, all_numbers=True)
 
     def wider(self, k: int) -> Self:
         """Return a strategy that finds many answers, to choose ``k`` from."""
@@ -137,7 +139,7 @@ class MixedSearch:
     def run(self, task: SearchTask, bank: Bank, *, keep: int = 1) -> Candidates:
         """Return up to ``keep`` feasible candidates for each row of the task, cheapest first.
 
-        A row that has an answer only without the limit on changes gets it with an infinite cost.
+        A row whose answers without the limit on changes exceed it also gets these, with an infinite cost.
         """
         return search_in_batches(task, lambda rows: self._search(task, bank, rows, keep))
 
@@ -171,7 +173,6 @@ class MixedSearch:
             missing = missing[~torch.isin(missing, real.rows)]
         if len(missing):
             final = Candidates.concat(final, bank.scan(task, missing, keep))
-        beyond = beyond[~torch.isin(beyond.rows, final.rows)]
         return Candidates.concat(final.unique().cheapest(keep), beyond)
 
     def _answers(
@@ -194,22 +195,25 @@ class MixedSearch:
             pool, answers = self._answers(free, bank, rows, keep)
             final = preferred(free, answers, self.max_extra_cost, keep)
             first = final.cheapest(1)
-            beyond = task.candidates(first.rows, first.x)
-            final = final[torch.isin(final.rows, first.rows[_within(task, first)]) & _within(task, final)]
+            within = torch.isin(final.rows, first.rows[_within(task, first)])
+            beyond = task.candidates(final.rows[~within], final.x[~within])
+            final = final[within & _within(task, final)]
             known = Candidates.concat(pool, answers)
         rows = rows[~torch.isin(rows, final.rows)]
         if len(rows) == 0:
             return final, beyond
         known = known[torch.isin(known.rows, rows) & _within(task, known)]
         share = max(2, LIMITED_COPIED // max(1, len(task.numbers)))
-        near = bank.verified(task, rows, min(NEAR_ROWS, share))
+        sources = [bank.verified(task, rows, min(NEAR_ROWS, share))]
+        if self.all_numbers:
+            sources.append(bank.quantiles(task, rows, min(QUANTILES, share)))
         # One after the other: together they would crowd each other out.
         few = Candidates.concat(
             *(
                 THOROUGH.run(
                     task, rows, Moves.of(task, rows, numbers, bank.typical), task.allowance.max_changes
                 )
-                for numbers in (near, bank.quantiles(task, rows, min(QUANTILES, share)))
+                for numbers in sources
             )
         ).unique()
         changed = task.layout.changed(few.x, task.x[few.rows])

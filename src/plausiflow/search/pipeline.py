@@ -25,7 +25,7 @@ from plausiflow.search.candidates import cheapest
 from plausiflow.search.diagnose import describe_lack, diagnose_rows, find_misses
 from plausiflow.search.engine import Engine
 from plausiflow.search.request import SearchRequest
-from plausiflow.search.roles import ChangeRoles
+from plausiflow.search.roles import ChangeRoles, settle_changes
 from plausiflow.tables import Encoded, Encoder
 
 NOT_LASTING = "no counterfactual was found that retrained models decide as wanted, too; this one may not last"
@@ -235,7 +235,8 @@ def _search(
 ) -> tuple[Answers, dict[int, int]]:
     """Return the answers of some rows, and the limit on changes that alone blocks a row, by its number.
 
-    The proof is an answer that breaks this limit and nothing else.
+    The proof is an answer that breaks this limit and nothing else. Changes of such an answer that nothing
+    needs are undone first: it may then keep the limit.
     """
     limits = {str(rule): i for i, rule in enumerate(engine.rules.constraints) if isinstance(rule, MaxChanges)}
     x, targets, frame, locked = request.part(rows)
@@ -247,10 +248,17 @@ def _search(
     plausible = answers.score >= task.scores.margin[place]
     broken = torch.from_numpy(verified.broken.to_numpy(bool, copy=True))
     holds = (plausible & ~broken.any(dim=1)).nonzero()[:, 0]
-    alone = (plausible & (broken.sum(dim=1) == 1)).nonzero()[:, 0].tolist()
+    alone = (plausible & (broken.sum(dim=1) == 1)).nonzero()[:, 0]
     names = [limits[str(name)] for name in verified.broken.columns]
-    beyond = {int(answers.of[i]): names[int(broken[i].long().argmax())] for i in alone}
-    return answers.select(holds[cheapest(answers.of[holds], answers.cost[holds], request.pool)]), beyond
+    beyond = {int(answers.of[i]): names[int(broken[i].long().argmax())] for i in alone.tolist()}
+    own = answers.select(holds[cheapest(answers.of[holds], answers.cost[holds], request.pool)])
+    if len(alone) == 0 or request.late:
+        return own, beyond
+    settled = settle_changes(engine, encoder, request, answers.select(alone)).answers
+    changes = engine.rules.layout.changed(settled.x_cf, request.encoded.x[settled.of]).sum(dim=1)
+    few = changes <= min(rule.limit for rule in engine.rules.constraints if isinstance(rule, MaxChanges))
+    gained = settled.select(few.nonzero()[:, 0])
+    return Answers.concat(encoder, request.frame, [own, gained]).unique(request.pool), beyond
 
 
 def _without_reasons(

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.constraints import LOCKED
+from plausiflow.constraints import LOCKED, MaxChanges
 from plausiflow.core import Targets, check_deadline
 from plausiflow.densities import row_scores
 from plausiflow.search.answers import Answers
@@ -167,6 +167,9 @@ class _Undone:
         filled = encoder.decode(own, like=before, encoded=own) if encoder.missing == "impute" else before
         scores = row_scores(engine.plausibility, own, targets.y, with_margin=False)
         cost = engine.cost_model((own, layout.codes(own)), (again.x, layout.codes(again.x)))
+        broken = engine.rules.violations(filled, undone, locked)
+        # An undone change never exceeds a limit on the number of changes.
+        limits = [str(rule) for rule in engine.rules.constraints if isinstance(rule, MaxChanges)]
         return cls(
             engine=engine,
             encoder=encoder,
@@ -175,7 +178,7 @@ class _Undone:
             answer=answer,
             feature=tuple(names),
             answers=Answers(of, again.x, undone, cost, scores.score(again.x, torch.arange(len(of)))),
-            broken=engine.rules.violations(filled, undone, locked),
+            broken=broken.drop(columns=limits, errors="ignore"),
             changed=changed,
         )
 

@@ -19,6 +19,7 @@ from plausiflow.tables.evidence import EXCEPTIONS, FAMILY_ERROR, FEWEST_ROWS, Ev
 from plausiflow.tables.features import KINDS, CellValue, Dtype, Feature, Kind, to_python
 from plausiflow.tables.grids import MAX_DECIMALS, FloatArray, float_dtype, round_to_grid
 from plausiflow.tables.layout import Block, Layout, Scale, decode_log
+from plausiflow.tables.level_index import LevelIndex
 from plausiflow.tables.revealed import rows_to_read
 from plausiflow.tables.schema import Schema, SchemaWarning, frame_problems
 from plausiflow.tables.text import parse_column, parse_column_as, text_column
@@ -26,9 +27,9 @@ from plausiflow.tables.text import parse_column, parse_column_as, text_column
 __all__ = [
     "EXCEPTIONS", "FAMILY_ERROR", "FEWEST_ROWS", "KINDS", "MAX_DECIMALS", "UNKNOWN", "Block", "CellValue",
     "Dtype",
-    "Encoded", "Encoder", "Evidence", "Feature", "FloatArray", "IntArray", "Kind", "Layout", "Mask",
-    "ObjectArray", "Scale", "Schema", "SchemaWarning", "column_from_values", "decode_log", "float_dtype",
-    "frame_problems",
+    "Encoded", "Encoder", "Evidence", "Feature", "FloatArray", "IntArray", "Kind", "Layout", "LevelIndex",
+    "Mask", "ObjectArray", "Scale", "Schema", "SchemaWarning", "column_from_values", "decode_log",
+    "float_dtype", "frame_problems",
     "is_missing", "level_key", "missing_cells", "parse_column", "parse_column_as", "read_level_codes",
     "read_numbers", "replace_cells", "round_to_grid", "rows_to_read", "special_codes", "text_column",
     "to_python",
