@@ -196,7 +196,7 @@ def _product_true(statement: Multiplied, changes: RowChanges) -> Mask:
     total, first, second = (changes.numbers_after(name) for name in names)
     with np.errstate(all="ignore"):
         product = statement.factor * (first / second if statement.divided else first * second)
-        eps = max(float(np.finfo(float_dtype(changes.after[name].dtype)).eps) for name in names)
+        eps = max(changes.precision(name) for name in names)
         slack = statement.tolerance + 4 * (ROUNDING + eps) * np.maximum(np.abs(total), np.abs(product))
         # Comparisons with NaN are false: the statement does not bind a row with a missing value.
         return ~np.asarray(statement.sign * (total - product) < -slack)
@@ -209,8 +209,7 @@ def _relation_true(statement: Holds, changes: RowChanges) -> Mask:
     for name, a, before in ((n, a, before) for side, before in sides for n, a in side.items()):
         feature, values = changes.features[name], _values(statement, changes, name, before)
         total += a * values
-        eps = np.finfo(float_dtype(changes.after[name].dtype)).eps
-        tolerance += abs(a) * np.abs(values) * (ROUNDING + float(eps))
+        tolerance += abs(a) * np.abs(values) * (ROUNDING + changes.precision(name))
         if feature.is_number and not feature.step:
             tolerance += abs(a) * ROUNDING * (feature.maximum - feature.minimum)
     # Comparisons with NaN are false: a relation does not bind a row with a missing value.

@@ -127,6 +127,11 @@ class CompiledRules:
             self._pairs[without] = StatePairs.of(self.layout, self.features, clauses)
         return self._pairs[without]
 
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        """The rules as people write them; long lists of learned rules take time to write."""
+        return tuple(str(rule) for rule in self.constraints)
+
     def violations(
         self, before: pd.DataFrame, after: pd.DataFrame, locked: Mask | Tensor | None = None
     ) -> pd.DataFrame:
@@ -139,7 +144,9 @@ class CompiledRules:
         self._check_frame("before", before, len(after))
         self._check_frame("after", after, len(after))
         changes = RowChanges(self.features, before, after)
-        broken = {str(rule): rule.broken(changes) for rule in self.constraints}
+        broken = {
+            name: rule.broken(changes) for name, rule in zip(self._names, self.constraints, strict=True)
+        }
         broken[LOCKED] = np.asarray((changes.mask & self._check_locked(locked, len(after))).any(axis=1))
         return pd.DataFrame(broken | changes.implicit_violations(), index=after.index)
 

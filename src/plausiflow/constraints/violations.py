@@ -44,6 +44,7 @@ class RowChanges:
     def __init__(self, features: Mapping[str, Feature], before: pd.DataFrame, after: pd.DataFrame) -> None:
         self.features, self.before, self.after = features, before, after
         self._read: dict[tuple[str, str, bool], npt.NDArray[Any]] = {}
+        self._place = {name: j for j, name in enumerate(features)}
         self.mask: Mask = np.zeros((len(after), len(features)), dtype=bool)
         absent = missing_cells(before[list(features)]), missing_cells(after[list(features)])
         self.missing: Mask = absent[0] != absent[1]
@@ -53,8 +54,13 @@ class RowChanges:
 
     def changed(self, *names: str) -> Mask:
         """Return which rows change one of these features, shape ``(n,)``."""
-        order = list(self.features)
-        return np.asarray(self.mask[:, [order.index(name) for name in names]].any(axis=1))
+        if len(names) == 1:
+            return np.asarray(self.mask[:, self._place[names[0]]])
+        return np.asarray(self.mask[:, [self._place[name] for name in names]].any(axis=1))
+
+    def precision(self, name: str) -> float:
+        """Return the relative rounding error of a column of the changed rows, as its dtype has it."""
+        return float(self.once("precision", name, False, _precision)[0])
 
     def column(self, name: str, *, before: bool) -> pd.Series:
         """Return a column of the factual rows, or of the changed ones."""
@@ -129,6 +135,10 @@ class RowChanges:
         rounding = 1e-9 * (high - low)
         outside = (after < np.fmin(before, low) - rounding) | (after > np.fmax(before, high) + rounding)
         return self.changed(feature.name) & ((outside & ~special) | unreadable)
+
+
+def _precision(column: pd.Series) -> FloatArray:
+    return np.array([np.finfo(float_dtype(column.dtype)).eps], dtype=np.float64)
 
 
 def _differ(before: pd.Series, after: pd.Series, present: Mask) -> Mask:
