@@ -5,6 +5,7 @@ from plausiflow.constraints.bands import Bands
 from plausiflow.constraints.compile import LOCKED, CompiledRules
 from plausiflow.constraints.computed import Computed
 from plausiflow.constraints.contradictions import add_rules
+from plausiflow.constraints.encoded_clauses import EncodedClause, KeptPiece, LevelPiece, LinearPiece
 from plausiflow.constraints.grid_step import GridStep
 from plausiflow.constraints.implies import Implies
 from plausiflow.constraints.known_pairs import Determines, NeverTogether
@@ -18,13 +19,15 @@ from plausiflow.constraints.prices import Price
 from plausiflow.constraints.repair import check_partners, partner_levels, repair_codes, repair_numbers
 from plausiflow.constraints.rule import Rule, rule_from_dict, rules_from_dicts
 from plausiflow.constraints.rules import Allowed, Immutable, MaxChanges, Range
+from plausiflow.constraints.terms import Term
 from plausiflow.constraints.violations import RowChanges
 from plausiflow.constraints.when_changed import WhenChanged
 
 __all__ = [
     "LOCKED", "Allowance", "Allowed", "Bands", "CompiledRules", "Computed", "Decreasing", "Determines",
-    "Equal", "GridStep", "Immutable", "Implies", "Increasing", "LearnedRule", "LearnedRules", "Limits",
-    "Linear", "LockedFeatures", "MaxChanges", "NeverTogether", "Price", "Range", "RowChanges", "Rule",
-    "WhenChanged", "add_rules", "check_partners", "learn_rules", "locked_mask", "partner_levels",
-    "repair_codes", "repair_numbers", "rule_from_dict", "rules_from_dicts",
+    "EncodedClause", "Equal", "GridStep", "Immutable", "Implies", "Increasing", "KeptPiece", "LearnedRule",
+    "LearnedRules", "LevelPiece", "Limits", "Linear", "LinearPiece", "LockedFeatures", "MaxChanges",
+    "NeverTogether", "Price", "Range", "RowChanges", "Rule", "Term", "WhenChanged", "add_rules",
+    "check_partners", "learn_rules", "locked_mask", "partner_levels", "repair_codes", "repair_numbers",
+    "rule_from_dict", "rules_from_dicts",
 ]  # fmt: skip

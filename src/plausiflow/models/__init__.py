@@ -27,6 +27,7 @@ from plausiflow.models.surrogate import Surrogate, restore_relaxed_trees, restor
 from plausiflow.models.table_model import EncodedModel, TableModel
 from plausiflow.models.torch_classifier import TorchClassifier
 from plausiflow.models.torch_module import TableModule, torch_classifier, torch_regressor
+from plausiflow.models.trees.exact_trees import ExactTrees, read_exact_trees
 from plausiflow.models.trees.forest import Forest
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "DecisionThreshold",
     "DecisionWarning",
     "EncodedModel",
+    "ExactTrees",
     "Fitted",
     "Forest",
     "InputFormat",
@@ -67,6 +69,7 @@ __all__ = [
     "outputs_differ",
     "pair_outcomes",
     "parse_cutoffs",
+    "read_exact_trees",
     "resolve_model",
     "resolve_refit",
     "restore_predictor",

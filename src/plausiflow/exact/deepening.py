@@ -1,0 +1,158 @@
+"""Iterative deepening on the cost: the proof that nothing cheaper exists, radius by radius.
+
+A program that is restricted to a small radius is small, and a proof that it is infeasible shows that every
+answer costs more than the radius. The radius grows until there is an answer, which is then solved to the end.
+So there is a bound at any time. The answer is confirmed by the user's model; where rounding in the model
+would change the decision, a second pass asks for a little more than the threshold, and the first pass keeps
+the bound.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from plausiflow.exact.row_program import RadiusProgram, RowProblem
+from plausiflow.exact.scores import ScoreRow
+
+GROWTH = 1.5
+FIRST_RADIUS = 0.03
+FIRST_SHARE = 1 / 300
+"""The first radius as a share of the largest cost, for distances that have other units."""
+RAISED = (2.0, 8.0, 64.0, 4096.0)
+"""Slacks of rounding that the passes after the first one ask for."""
+OPTIMAL_GAP = 1e-3
+"""Relative gap up to which an answer counts as the cheapest: costs are whole units in the program."""
+
+ScoreRows = Callable[[float], list[ScoreRow]]
+"""Returns the inequalities of the target, with thresholds raised by a number of slacks."""
+Confirm = Callable[[Tensor], bool]
+"""Whether model and rules accept an encoded row."""
+
+
+@dataclass
+class Proof:
+    """What was proven about one row.
+
+    Attributes:
+        bound: No allowed row that the model decides as wanted costs less; infinite if there is none.
+        answer: The cheapest confirmed row, encoded, shape ``(1, width)``; None if there is none.
+        cost: What it costs; infinite without an answer.
+        finished: Whether the search ended before the time was over.
+        seconds: Seconds that it took.
+        trace: Seconds and bound, whenever the bound rose.
+    """
+
+    bound: float = 0.0
+    answer: Tensor | None = None
+    cost: float = math.inf
+    finished: bool = False
+    seconds: float = 0.0
+    trace: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def infeasible(self) -> bool:
+        """Whether it is proven that there is no answer."""
+        return math.isinf(self.bound)
+
+    @property
+    def optimal(self) -> bool:
+        """Whether the answer is proven to be the cheapest."""
+        return self.answer is not None and self.cost <= self.bound * (1 + OPTIMAL_GAP) + 1e-9
+
+
+@dataclass
+class Deepening:
+    """The search for one row.
+
+    Attributes:
+        problem: The row.
+        rows: The inequalities of its target.
+        confirm: The user's model and the rules, which have the last word.
+        seconds: Seconds that it may take.
+        known: The cost of an answer that is known; nothing dearer is looked for.
+    """
+
+    problem: RowProblem
+    rows: ScoreRows
+    confirm: Confirm
+    seconds: float
+    known: float = math.inf
+    proof: Proof = field(default_factory=Proof)
+    _start: float = field(default_factory=time.monotonic)
+
+    def run(self) -> Proof:
+        """Return what was proven in time."""
+        proof, rows = self.proof, self.rows(0.0)
+        top = self.problem.largest_cost * (1 + 1e-6) + 1e-9
+        radius = self._first_radius()
+        while True:
+            last = min(top, self.known)
+            radius = min(radius, last)
+            if self._left() <= 0:
+                break
+            if self._tighten(rows, radius):
+                proof.finished = True
+                break
+            if proof.bound < radius:  # the time was over
+                break
+            if radius >= last:
+                proof.finished = True
+                self._raise(math.inf if last == top else last)
+                break
+            radius *= GROWTH
+        proof.seconds = time.monotonic() - self._start
+        return proof
+
+    def _first_radius(self) -> float:
+        usual = FIRST_RADIUS if self.problem.costs.distance != "l1-mad" else 0.0
+        return max(usual or FIRST_SHARE * self.problem.largest_cost, self.problem.smallest_cost, 1e-6)
+
+    def _tighten(self, rows: Sequence[ScoreRow], radius: float) -> bool:
+        """Solve within a radius; return whether the cheapest row is in it."""
+        program = RadiusProgram(self.problem, rows, radius)
+        result = program.solve(self._left())
+        if result is None or result.status == "infeasible":
+            self._raise(radius)
+            return False
+        self._raise(min(program.lower_bound(result), radius))
+        if not result.has_solution:
+            return False
+        if not self._accept(program.answer(result)):
+            self._second_pass(radius)
+        return result.status == "optimal"
+
+    def _second_pass(self, radius: float) -> None:
+        """Look for an answer that rounding in the model cannot undo."""
+        for raised in RAISED:
+            for factor in (1.0, GROWTH, GROWTH**2):
+                if self._left() <= 0:
+                    return
+                program = RadiusProgram(self.problem, self.rows(raised), radius * factor)
+                result = program.solve(self._left())
+                if result is None or not result.has_solution:
+                    continue
+                if self._accept(program.answer(result)):
+                    return
+                break
+
+    def _accept(self, x_cf: Tensor) -> bool:
+        """Keep an answer that model and rules confirm."""
+        if not self.confirm(x_cf):
+            return False
+        cost = self.problem.cost(x_cf)
+        if cost < self.proof.cost:
+            self.proof.answer, self.proof.cost = x_cf, cost
+        return True
+
+    def _raise(self, bound: float) -> None:
+        if bound > self.proof.bound:
+            self.proof.bound = bound
+            self.proof.trace.append((time.monotonic() - self._start, bound))
+
+    def _left(self) -> float:
+        return self.seconds - (time.monotonic() - self._start)

@@ -1,0 +1,159 @@
+r"""The integer program of one row: the cheapest allowed row that the model decides as wanted, within a radius.
+
+The program is restricted to changes that cost at most the radius r: dearer atoms do not exist in it, and
+trees have only the leaves that can still be reached. Costs are counted in units of r / 20,000 and rounded
+down. With d the distance of the numbers and F the sum of other costs, the distance ``l2`` is the integer
+
+.. math:: S^2 \ge \sum_j q_j, \qquad S \ge d_j, \qquad \sqrt{n}\, S \ge \sum_j d_j,
+
+of which the last two are implied and help the solver; the objective is :math:`S + F`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor
+
+from plausiflow.constraints import Allowance
+from plausiflow.exact.atoms import Atoms, Costs, row_atoms
+from plausiflow.exact.choices import Choice
+from plausiflow.exact.cp_sat import Expression, Program, SolverResult
+from plausiflow.exact.rule_program import add_rules, related_features
+from plausiflow.exact.scores import ScoreRow
+from plausiflow.exact.tree_program import add_trees
+from plausiflow.exact.tree_space import TreeSpace
+
+UNITS = 20_000
+"""Units of cost in a radius."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowProblem:
+    """One row: its atoms, and what its rules and its target ask for.
+
+    Attributes:
+        space: The trees.
+        allowance: What the rules allow the row.
+        costs: What changes cost.
+        atoms: What each feature may become.
+        own_left: At which splits the row goes left.
+    """
+
+    space: TreeSpace
+    allowance: Allowance
+    costs: Costs
+    atoms: list[Atoms]
+    own_left: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, space: TreeSpace, allowance: Allowance, costs: Costs, row: pd.DataFrame) -> RowProblem:
+        """Return the problem of one row of the table."""
+        own_left = space.own_left(row)
+        finer = related_features(allowance)
+        return cls(space, allowance, costs, row_atoms(allowance, space.splits, costs, own_left, finer), own_left)
+
+    @property
+    def euclidean(self) -> bool:
+        """Whether the distance is ``l2``."""
+        return self.costs.distance == "l2"
+
+    @cached_property
+    def largest_cost(self) -> float:
+        """A cost that no allowed row exceeds."""
+        distance, flat = 0.0, 0.0
+        for atoms in self.atoms:
+            far = float(atoms.costs[~atoms.flat].max(initial=0.0))
+            distance += far * far if self.euclidean else far
+            flat += float(atoms.costs[atoms.flat].max(initial=0.0))
+        return (math.sqrt(distance) if self.euclidean else distance) + flat
+
+    @cached_property
+    def smallest_cost(self) -> float:
+        """The cost of the cheapest change."""
+        costs = np.concatenate([atoms.costs[~atoms.kept] for atoms in self.atoms])
+        return float(costs[costs > 0].min(initial=math.inf))
+
+    def encoded(self, chosen: Sequence[tuple[Atoms, int]]) -> Tensor:
+        """Return the row at chosen atoms, shape ``(1, width)``."""
+        x = self.allowance.x.clone()
+        for atoms, i in chosen:
+            if atoms.kept[i]:
+                continue
+            block = atoms.block
+            if len(block.levels):
+                x[0, block.level_slice] = 0.0
+                x[0, block.levels[int(atoms.codes[i])]] = 1.0
+            if block.number is not None:
+                x[0, block.number] = float(atoms.numbers[i])
+        return x
+
+    def cost(self, x_cf: Tensor) -> float:
+        """Return what a changed row ``(1, width)`` costs."""
+        layout, x = self.costs.layout, self.allowance.x
+        return float(self.costs((x, layout.codes(x)), (x_cf, layout.codes(x_cf))))
+
+
+class RadiusProgram:
+    """The program within a radius; ``possible`` is False if it is infeasible at once."""
+
+    def __init__(
+        self, problem: RowProblem, rows: Sequence[ScoreRow], radius: float, *, minimise: bool = True
+    ) -> None:
+        self.problem, self.program, self.unit = problem, Program(), radius / UNITS
+        limit = radius * (1 + 1e-9)
+        kept = [atoms.select(atoms.costs <= limit) for atoms in problem.atoms]
+        self.possible = bool(problem.allowance.possible[0]) and all(len(atoms) for atoms in kept)
+        if not self.possible:
+            return
+        self.choices = [Choice(self.program, atoms) for atoms in kept]
+        by_name = {choice.atoms.block.name: choice for choice in self.choices}
+        self.possible = add_trees(self.program, problem.space, self.choices, problem.own_left, rows)
+        if self.possible:
+            add_rules(self.program, problem.allowance, by_name)
+            if minimise:
+                self._minimise()
+
+    def _minimise(self) -> None:
+        program, flat, distance, squares = self.program, [], [], []
+        for choice in self.choices:
+            atoms, units = choice.atoms, choice.atoms.costs / self.unit
+            if (atoms.flat & (units > 0)).any():
+                flat.append(choice.weighted(np.where(atoms.flat, np.floor(units), 0).astype(int).tolist()))
+            if (~atoms.flat & (units > 0)).any():
+                near = np.where(atoms.flat, 0.0, units)
+                distance.append(choice.weighted(np.floor(near).astype(int).tolist()))
+                squares.append(choice.weighted(np.floor(near * near).astype(int).tolist()))
+        total: Expression = sum(flat) if flat else 0
+        if self.problem.euclidean and distance:
+            root = program.integer(0, UNITS + 2)
+            program.at_least(program.square(root, UNITS + 2), sum(squares))
+            for part in distance:
+                program.at_least(root, part)
+            program.at_least(math.ceil(1000 * math.sqrt(len(distance))) * root, 1000 * sum(distance))
+            total = total + root
+        elif distance:
+            total = total + sum(distance)
+        program.at_least(UNITS + 1, total)
+        program.minimise(total)
+
+    def solve(self, seconds: float) -> SolverResult | None:
+        """Solve the program; None if it is infeasible at once."""
+        return self.program.solve(seconds) if self.possible else None
+
+    def lower_bound(self, result: SolverResult) -> float:
+        """Return the proven lower bound of the cost."""
+        # The integer root may be one unit above the distance.
+        return max(0.0, (result.bound - 1) * self.unit)
+
+    def answer(self, result: SolverResult) -> Tensor:
+        """Return the encoded row of the solution, shape ``(1, width)``."""
+        with torch.no_grad():
+            return self.problem.encoded([(c.atoms, c.chosen(result)) for c in self.choices])

@@ -1,0 +1,130 @@
+r"""What the outputs of trees must satisfy for a target, as linear inequalities.
+
+A row reaches one leaf of each tree, and the outputs are :math:`z = z_0 + \sum_t v_t`. A target asks for
+:math:`a^\top z \ge b` for a few pairs (a, b):
+
+- logits, two classes: :math:`z_{y} - z_o - \log(t_y / t_o) \ge \operatorname{logit}(1/2 + \epsilon)`;
+- logits, more classes, for each rival o: winning by :math:`\epsilon` implies
+  :math:`p_y / p_o \ge (1 + \epsilon) / (1 - \epsilon)`, a necessary condition that is linear in the logits;
+- averaged probabilities: :math:`p_y / t_y - p_o / t_o \ge \epsilon' \sum_k p_k / t_k`, exactly;
+- a minimum probability q: log-odds of at least those of q against each rival;
+- a number between two bounds: two inequalities.
+
+Every inequality is lowered by what rounding may add to the sum that the library computes, so a row that the
+model decides as wanted satisfies all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from plausiflow.core import TargetCriterion, Targets
+from plausiflow.models import ExactTrees
+
+Array = npt.NDArray[np.float64]
+
+_TOLERANCE = 2e-9
+"""What the criterion allows a minimum probability to be missed by, in log-odds, and rounding in double."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreRow:
+    """The inequality ``weights @ outputs >= threshold``.
+
+    Attributes:
+        weights: The a, shape ``(outputs,)``.
+        threshold: The b, lowered by ``slack``.
+        slack: What rounding may add.
+    """
+
+    weights: Array
+    threshold: float
+    slack: float
+
+
+def score_rows(
+    trees: ExactTrees, criterion: TargetCriterion, targets: Targets, *, raised: float = 0.0
+) -> list[ScoreRow]:
+    """Return the inequalities of the target of one row.
+
+    Args:
+        trees: The trees.
+        criterion: Compares outputs with targets.
+        targets: The target of one row.
+        raised: How many slacks the thresholds are raised by; with 2, rounding cannot undo the decision.
+    """
+    pairs = _pairs(trees, criterion, targets)
+    rows = []
+    for weights, threshold, sensitivity in pairs:
+        slack = _rounding(trees, weights) + (2.0**-22 if trees.forest.single_sums else 1e-12) * sensitivity
+        slack += _TOLERANCE * (1.0 if not trees.averaged else 0.25)
+        rows.append(ScoreRow(weights, threshold - slack + raised * slack, slack))
+    return rows
+
+
+def _pairs(
+    trees: ExactTrees, criterion: TargetCriterion, targets: Targets
+) -> list[tuple[Array, float, float]]:
+    """Return weights and threshold of each inequality, and how log-odds react to a probability."""
+    if criterion.edges:
+        assert targets.low is not None
+        assert targets.high is not None
+        low, high = float(targets.low[0]), float(targets.high[0])
+        pairs = [(np.ones(1), low, abs(low))] if math.isfinite(low) else []
+        return pairs + ([(-np.ones(1), -high, abs(high))] if math.isfinite(high) else [])
+    y, k = int(targets.y[0]), trees.values.shape[1]
+    cutoffs = np.array(criterion.cutoffs or [1.0] * k)
+    least = None if targets.min_probability is None else float(targets.min_probability[0])
+    build = _averaged if trees.averaged else _logits
+    return [pair for o in range(k) if o != y for pair in build(y, o, k, cutoffs, criterion.margin, least)]
+
+
+def _logits(
+    y: int, o: int, k: int, cutoffs: Array, margin: float, least: float | None
+) -> list[tuple[Array, float, float]]:
+    weights = np.zeros(k)
+    weights[y], weights[o] = 1.0, -1.0
+    odds = _odds(0.5 + margin) if k == 2 else (1 + margin) / (1 - margin)
+    wins = (weights, math.log(odds) + math.log(cutoffs[y] / cutoffs[o]), _sensitivity(odds / (1 + odds)))
+    if least is None:
+        return [wins]
+    return [wins, (weights, math.log(_odds(least)), _sensitivity(least))]
+
+
+def _averaged(
+    y: int, o: int, k: int, cutoffs: Array, margin: float, least: float | None
+) -> list[tuple[Array, float, float]]:
+    weights = -(2 * margin if k == 2 else margin) / cutoffs
+    weights[y] += 1 / cutoffs[y]
+    weights[o] -= 1 / cutoffs[o]
+    wins = (weights, 0.0, 1.0)
+    if least is None:
+        return [wins]
+    own = np.zeros(k)
+    own[y] = 1.0
+    return [wins, (own, least, 1.0)]
+
+
+def _odds(probability: float) -> float:
+    return probability / (1 - probability)
+
+
+def _sensitivity(probability: float) -> float:
+    """Return the derivative of log-odds in the probability."""
+    return 1 / max(1e-9, probability * (1 - probability))
+
+
+def _rounding(trees: ExactTrees, weights: Array) -> float:
+    """Return the largest error of a weighted sum of leaves, in any order of additions."""
+    forest, eps = trees.forest, 2.0**-24 if trees.forest.single_sums else 2.0**-53
+    splits = len(forest.feature)
+    sizes = np.concatenate([np.zeros(splits), np.abs(trees.values) @ np.abs(weights)])
+    left, right = forest.left.numpy(), forest.right.numpy()
+    for i in range(splits - 1, -1, -1):
+        sizes[i] = max(sizes[left[i]], sizes[right[i]])
+    total = float(np.abs(trees.base) @ np.abs(weights) + sizes[forest.root.numpy()].sum())
+    return (len(forest.root) + 4) * eps * total
