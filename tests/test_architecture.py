@@ -44,6 +44,7 @@ ONLY_IN = {
     "zuko": {"densities/flows.py"},
     "matplotlib": {"plots.py"},
     "ray": {"workers/ray.py"},
+    "ortools": {"exact/cp_sat.py"},
     "fastapi": {"service/app.py"},
     "uvicorn": {"service/server.py"},
     "typer": {f"cli/{name}.py" for name in ("__init__", "options", "fit", "explain", "batch", "serve")},

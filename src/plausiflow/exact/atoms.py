@@ -7,6 +7,7 @@ are cut into finer ranges. An answer takes the cheapest number of each range.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -89,7 +90,12 @@ class Atoms:
 
 
 def row_atoms(
-    allowance: Allowance, splits: tuple[BlockSplits, ...], costs: Costs, own_left: Mask, finer: frozenset[str]
+    allowance: Allowance,
+    splits: tuple[BlockSplits, ...],
+    costs: Costs,
+    own_left: Mask,
+    finer: frozenset[str],
+    edges: Mapping[str, Sequence[tuple[float, float]]] | None = None,
 ) -> list[Atoms]:
     """Return the atoms of each feature of one row.
 
@@ -99,8 +105,9 @@ def row_atoms(
         costs: What changes cost.
         own_left: At which splits of the trees the row goes left.
         finer: Features with finer ranges, which rules relate to others.
+        edges: Bounds on encoded numbers, by feature; no range contains numbers on both sides of one.
     """
-    layout, x = allowance.layout, allowance.x
+    layout, x, edges = allowance.layout, allowance.x, edges or {}
     codes = dict(zip([b.name for b in layout.with_levels], layout.codes(x)[0].tolist(), strict=True))
     found = []
     for own in splits:
@@ -108,7 +115,8 @@ def row_atoms(
         code = codes.get(block.name, 0)
         atoms = _level_atoms(allowance, block) if block.number is None else None
         if atoms is None:
-            atoms = _number_atoms(allowance, own, block, code, finer=block.name in finer)
+            bounds = edges.get(block.name, ())
+            atoms = _number_atoms(allowance, own, block, code, bounds, finer=block.name in finer)
         codes_, numbers, low, high, kept, positions = atoms
         left = own.left(positions, codes_)
         left[:, kept] = own_left[own.example][:, None]
@@ -126,7 +134,8 @@ def row_atoms(
                 left=left,
             ).select(order)
         )
-    return [_without_dominated(atoms, atoms.block.name in finer) for atoms in _priced(found, costs, x)]
+    distinct = finer | set(edges)
+    return [_without_dominated(atoms, atoms.block.name in distinct) for atoms in _priced(found, costs, x)]
 
 
 _Parts = tuple[IntArray, Array, Array, Array, Mask, IntArray]
@@ -140,7 +149,15 @@ def _level_atoms(allowance: Allowance, block: Block) -> _Parts:
     return codes, zeros, rank, rank, codes == own, np.zeros(len(codes), dtype=np.int64)
 
 
-def _number_atoms(allowance: Allowance, own: BlockSplits, block: Block, code: int, *, finer: bool) -> _Parts:
+def _number_atoms(
+    allowance: Allowance,
+    own: BlockSplits,
+    block: Block,
+    code: int,
+    bounds: Sequence[tuple[float, float]],
+    *,
+    finer: bool,
+) -> _Parts:
     assert own.axis is not None
     number, axis = float(allowance.x[0, block.number]), own.axis
     lower, upper = (float(t[0, block.number]) for t in (allowance.lower, allowance.upper))
@@ -148,7 +165,9 @@ def _number_atoms(allowance: Allowance, own: BlockSplits, block: Block, code: in
     parts: list[tuple[int, float, float, float, bool, int]] = []
     closed = bool(len(block.levels)) and block.closed[code]
     if levels[0] and lower <= upper and not closed:
-        parts += _ranges(axis, own, block, number, (lower, upper), finer=finer)
+        ends = [axis.range(low, high) for low, high in bounds]
+        extra = np.array([place for low, high in ends for place in (low, high + 1)], dtype=np.int64)
+        parts += _ranges(axis, own, block, number, (lower, upper), extra, finer=finer)
         if code == 0 and lower <= number <= upper:
             value = _decode(axis, number)
             parts.append((0, number, value, value, True, 0))
@@ -163,14 +182,21 @@ def _number_atoms(allowance: Allowance, own: BlockSplits, block: Block, code: in
 
 
 def _ranges(
-    axis: Axis, own: BlockSplits, block: Block, number: float, bounds: tuple[float, float], *, finer: bool
+    axis: Axis,
+    own: BlockSplits,
+    block: Block,
+    number: float,
+    bounds: tuple[float, float],
+    extra: IntArray,
+    *,
+    finer: bool,
 ) -> list[tuple[int, float, float, float, bool, int]]:
     """Return the ranges of numbers that are free, each with its number next to the row's own."""
     first, last = axis.range(*bounds)
     if first > last:
         return []
     place = int(axis.positions(np.array([number]))[0])
-    edges = [own.cuts, np.array([first, last + 1])]
+    edges = [own.cuts, np.array([first, last + 1]), extra]
     pins = [axis.positions(np.array([pin])) for _, pin in block.inside] if axis.gridded else []
     edges += [at + shift for at in pins for shift in (0, 1)]
     if finer:
@@ -231,13 +257,13 @@ def _priced(found: list[Atoms], costs: Costs, x: Tensor) -> list[Atoms]:
     return priced
 
 
-def _without_dominated(atoms: Atoms, finer: bool) -> Atoms:
+def _without_dominated(atoms: Atoms, distinct: bool) -> Atoms:
     """Drop atoms that go the same way everywhere as a cheaper one in the same state."""
-    if finer or len(atoms) < 2 or atoms.block.number is None:
+    if distinct or len(atoms) < 2 or atoms.block.number is None:
         return atoms
     keys = np.concatenate([atoms.left, atoms.codes[None] > 0], axis=0)
     order = np.lexsort((~atoms.kept, atoms.costs))
-    _, first, group = np.unique(keys[:, order].T, axis=0, return_index=True, return_inverse=True)
+    _, first = np.unique(keys[:, order].T, axis=0, return_index=True)
     keep = np.zeros(len(atoms), dtype=bool)
     keep[order[first]] = True
     keep |= atoms.codes > 0

@@ -32,6 +32,10 @@ ScoreRows = Callable[[float], list[ScoreRow]]
 """Returns the inequalities of the target, with thresholds raised by a number of slacks."""
 Confirm = Callable[[Tensor], bool]
 """Whether model and rules accept an encoded row."""
+Tangents = Callable[[Tensor], list[ScoreRow]]
+"""Returns inequalities that rule out an encoded row that the model rejected."""
+MOST_TANGENTS = 30
+"""How often a rejected row is ruled out within a radius."""
 
 
 @dataclass
@@ -73,6 +77,7 @@ class Deepening:
         problem: The row.
         rows: The inequalities of its target.
         confirm: The user's model and the rules, which have the last word.
+        tangents: Rules out rejected rows, if the target is not linear in the outputs.
         seconds: Seconds that it may take.
         known: The cost of an answer that is known; nothing dearer is looked for.
     """
@@ -80,9 +85,11 @@ class Deepening:
     problem: RowProblem
     rows: ScoreRows
     confirm: Confirm
+    tangents: Tangents
     seconds: float
     known: float = math.inf
     proof: Proof = field(default_factory=Proof)
+    _cuts: list[ScoreRow] = field(default_factory=list)
     _start: float = field(default_factory=time.monotonic)
 
     def run(self) -> Proof:
@@ -114,16 +121,23 @@ class Deepening:
 
     def _tighten(self, rows: Sequence[ScoreRow], radius: float) -> bool:
         """Solve within a radius; return whether the cheapest row is in it."""
-        program = RadiusProgram(self.problem, rows, radius)
-        result = program.solve(self._left())
-        if result is None or result.status == "infeasible":
-            self._raise(radius)
-            return False
-        self._raise(min(program.lower_bound(result), radius))
-        if not result.has_solution:
-            return False
-        if not self._accept(program.answer(result)):
-            self._second_pass(radius)
+        for _ in range(MOST_TANGENTS):
+            program = RadiusProgram(self.problem, [*rows, *self._cuts], radius)
+            result = program.solve(self._left())
+            if result is None or result.status == "infeasible":
+                self._raise(radius)
+                return False
+            self._raise(min(program.lower_bound(result), radius))
+            if not result.has_solution:
+                return False
+            x_cf = program.answer(result)
+            if self._accept(x_cf):
+                return result.status == "optimal"
+            more = self.tangents(x_cf)
+            if not more or self._left() <= 0:
+                break
+            self._cuts += more
+        self._second_pass(radius)
         return result.status == "optimal"
 
     def _second_pass(self, radius: float) -> None:
@@ -132,7 +146,8 @@ class Deepening:
             for factor in (1.0, GROWTH, GROWTH**2):
                 if self._left() <= 0:
                     return
-                program = RadiusProgram(self.problem, self.rows(raised), radius * factor)
+                rows = [*self.rows(raised), *self._cuts]
+                program = RadiusProgram(self.problem, rows, radius * factor)
                 result = program.solve(self._left())
                 if result is None or not result.has_solution:
                     continue

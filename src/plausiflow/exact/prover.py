@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
+from torch import Tensor
 
-from plausiflow.constraints import Allowance
+from plausiflow.constraints import Allowance, CompiledRules
 from plausiflow.core import TargetCriterion, Targets
 from plausiflow.exact.atoms import Costs
 from plausiflow.exact.deepening import Confirm, Deepening, Proof
-from plausiflow.exact.row_program import RadiusProgram, RowProblem
-from plausiflow.exact.scores import score_rows
+from plausiflow.exact.relaxation import Relaxation, RuleItem, fewest_rules
+from plausiflow.exact.row_program import RowProblem
+from plausiflow.exact.scores import ScoreRow, score_rows, tangent_rows
 from plausiflow.exact.tree_space import TreeSpace, tree_space
 from plausiflow.models import ExactTrees
-from plausiflow.tables import Layout
+from plausiflow.tables import Layout, Mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,17 +61,31 @@ class TreeProver:
         """
         problem = RowProblem.of(self.space, allowance, self.costs, row)
 
-        def rows(raised: float) -> list:
-            return score_rows(self.space.trees, self.criterion, targets, raised=raised)
+        trees = self.space.trees
 
-        return Deepening(problem, rows, confirm, seconds, known).run()
+        def rows(raised: float) -> list[ScoreRow]:
+            return score_rows(trees, self.criterion, targets, raised=raised)
 
-    def is_impossible(self, row: pd.DataFrame, allowance: Allowance, targets: Targets, seconds: float) -> bool:
-        """Return whether it is proven that no allowed row is decided as wanted, with any margin at all."""
-        problem = RowProblem.of(self.space, allowance, self.costs, row)
-        criterion = replace(self.criterion, margin=0.0)
-        rows = score_rows(self.space.trees, criterion, targets)
-        radius = problem.largest_cost * (1 + 1e-6) + 1e-9
-        program = RadiusProgram(problem, rows, radius, minimise=False)
-        result = program.solve(seconds)
-        return result is None or result.status == "infeasible"
+        def tangents(x_cf: Tensor) -> list[ScoreRow]:
+            outputs = trees.outputs(trees.encoder.decode(x_cf, like=row, encoded=allowance.x))[0]
+            return tangent_rows(trees, self.criterion, targets, outputs)
+
+        return Deepening(problem, rows, confirm, tangents, seconds, known).run()
+
+    def without_margin(self) -> TreeProver:
+        """Return the prover for which every row counts that the model decides as wanted, however narrowly."""
+        return replace(self, criterion=replace(self.criterion, margin=0.0))
+
+    def relax(
+        self,
+        rules: CompiledRules,
+        row: pd.DataFrame,
+        x: Tensor,
+        locked: Mask | None,
+        targets: Targets,
+        accepts: Callable[[Tensor, Sequence[RuleItem]], bool],
+        seconds: float,
+    ) -> Relaxation | None:
+        """Return the fewest rules to relax for one row; see :func:`fewest_rules`."""
+        score = score_rows(self.space.trees, self.criterion, targets, raised=2.0)
+        return fewest_rules(self.space, self.costs, rules, x, row, locked, score, accepts, seconds)

@@ -54,11 +54,24 @@ class RowProblem:
     own_left: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, space: TreeSpace, allowance: Allowance, costs: Costs, row: pd.DataFrame) -> RowProblem:
-        """Return the problem of one row of the table."""
+    def of(
+        cls,
+        space: TreeSpace,
+        allowance: Allowance,
+        costs: Costs,
+        row: pd.DataFrame,
+        others: Sequence[Allowance] = (),
+    ) -> RowProblem:
+        """Return the problem of one row of the table; ``others`` are rules that need not hold."""
         own_left = space.own_left(row)
-        finer = related_features(allowance)
-        return cls(space, allowance, costs, row_atoms(allowance, space.splits, costs, own_left, finer), own_left)
+        finer = related_features(allowance).union(*(related_features(other) for other in others))
+        numbers = [block for block in allowance.layout.blocks if block.number is not None]
+        edges = {
+            block.name: [tuple(float(t[0, block.number]) for t in (o.lower, o.upper)) for o in others]
+            for block in (numbers if others else ())
+        }
+        atoms = row_atoms(allowance, space.splits, costs, own_left, finer, edges)  # type: ignore[arg-type]
+        return cls(space, allowance, costs, atoms, own_left)
 
     @property
     def euclidean(self) -> bool:
@@ -104,9 +117,7 @@ class RowProblem:
 class RadiusProgram:
     """The program within a radius; ``possible`` is False if it is infeasible at once."""
 
-    def __init__(
-        self, problem: RowProblem, rows: Sequence[ScoreRow], radius: float, *, minimise: bool = True
-    ) -> None:
+    def __init__(self, problem: RowProblem, rows: Sequence[ScoreRow], radius: float) -> None:
         self.problem, self.program, self.unit = problem, Program(), radius / UNITS
         limit = radius * (1 + 1e-9)
         kept = [atoms.select(atoms.costs <= limit) for atoms in problem.atoms]
@@ -118,8 +129,7 @@ class RadiusProgram:
         self.possible = add_trees(self.program, problem.space, self.choices, problem.own_left, rows)
         if self.possible:
             add_rules(self.program, problem.allowance, by_name)
-            if minimise:
-                self._minimise()
+            self._minimise()
 
     def _minimise(self) -> None:
         program, flat, distance, squares = self.program, [], [], []

@@ -6,6 +6,7 @@ A row reaches one leaf of each tree, and the outputs are :math:`z = z_0 + \sum_t
 - logits, two classes: :math:`z_{y} - z_o - \log(t_y / t_o) \ge \operatorname{logit}(1/2 + \epsilon)`;
 - logits, more classes, for each rival o: winning by :math:`\epsilon` implies
   :math:`p_y / p_o \ge (1 + \epsilon) / (1 - \epsilon)`, a necessary condition that is linear in the logits;
+  (the exact condition is convex in the logits, so that its tangents at rejected rows can be added);
 - averaged probabilities: :math:`p_y / t_y - p_o / t_o \ge \epsilon' \sum_k p_k / t_k`, exactly;
 - a minimum probability q: log-odds of at least those of q against each rival;
 - a number between two bounds: two inequalities.
@@ -128,3 +129,47 @@ def _rounding(trees: ExactTrees, weights: Array) -> float:
         sizes[i] = max(sizes[left[i]], sizes[right[i]])
     total = float(np.abs(trees.base) @ np.abs(weights) + sizes[forest.root.numpy()].sum())
     return (len(forest.root) + 4) * eps * total
+
+
+def tangent_rows(
+    trees: ExactTrees, criterion: TargetCriterion, targets: Targets, outputs: Array
+) -> list[ScoreRow]:
+    r"""Return inequalities that rule out the outputs of a rejected row, but no row that is decided as wanted.
+
+    With the gaps :math:`g_k = z_y - z_k`, winning by a margin is
+    :math:`e^{-g_o} + \epsilon (1 + \sum_k e^{-g_k}) \le 1` for each rival o, and a minimum probability q is
+    :math:`\sum_k e^{-g_k} \le (1 - q) / q`. Both are convex, so their tangents are necessary conditions.
+    """
+    k = trees.values.shape[1]
+    if criterion.edges or trees.averaged or k == 2:
+        return []
+    y = int(targets.y[0])
+    rivals = np.array([o for o in range(k) if o != y])
+    shift = np.log(np.array(criterion.cutoffs or [1.0] * k))
+    gaps = outputs[y] - outputs[rivals]
+    rows = []
+    for place in range(len(rivals)):
+        own = gaps - (shift[y] - shift[rivals])
+        factors = criterion.margin + (np.arange(len(rivals)) == place)
+        rows.append(_tangent(trees, y, rivals, factors, own, 1 - criterion.margin, shift[y] - shift[rivals]))
+    if targets.min_probability is not None:
+        least = float(targets.min_probability[0])
+        ones = np.ones(len(rivals))
+        rows.append(_tangent(trees, y, rivals, ones, gaps, 1 / _odds(least), np.zeros(len(rivals))))
+    return [row for row in rows if row is not None]
+
+
+def _tangent(
+    trees: ExactTrees, y: int, rivals: npt.NDArray[np.int64], factors: Array, gaps: Array, most: float, shift: Array
+) -> ScoreRow | None:
+    """Return the tangent of "the sum of factors times exp(-gap) is at most ``most``", if it is exceeded."""
+    slopes = factors * np.exp(-gaps)
+    if slopes.sum() <= most:
+        return None
+    scale = slopes.max()
+    weights = np.zeros(trees.values.shape[1])
+    weights[y] = slopes.sum() / scale
+    weights[rivals] -= slopes / scale
+    threshold = float(slopes.sum() - most + slopes @ (gaps + shift)) / scale
+    slack = 2 * _rounding(trees, weights) + (2.0**-20 if trees.forest.single_sums else 1e-8)
+    return ScoreRow(weights, threshold - slack, slack)

@@ -27,6 +27,7 @@ from plausiflow.explainer.settings import FittedWith, check_verbose, refresh
 from plausiflow.explainer.switching import switch_off, switch_on
 from plausiflow.explanations import (
     Explanations,
+    check_seconds,
     drop_unsteady,
     held_out_percentiles,
     measure_counterfactuals,
@@ -46,6 +47,7 @@ from plausiflow.persistence import TrainingSummary
 from plausiflow.progress import verbosity
 from plausiflow.report import explainer_table, explainer_text
 from plausiflow.search import (
+    Certifier,
     Distance,
     EffortName,
     Engine,
@@ -216,6 +218,7 @@ class Explainer:
         second_opinion: bool = True,
         diagnose: bool = True,
         tolerance: Tolerance | None = None,
+        certify: float | None = None,
         device: str = "auto",
         verbose: bool | None = None,
     ) -> Explanations:
@@ -238,10 +241,13 @@ class Explainer:
             tolerance: By how much changed numbers may be missed, as a share of their range, for all or by
                 name: the answer must hold at 32 ways to miss it, if such an answer is found;
                 ``figures["tolerant"]`` has the share of them that hold.
+            certify: Seconds that the proof of each row may take; see :meth:`Explanations.certify`.
             device: Device of the search; ``auto`` is CUDA for many rows of a model with gradients.
             verbose: Whether to show progress; see :meth:`fit`.
         """
         check_verbose(verbose)
+        if certify is not None:
+            check_seconds(certify)
         encoder, model, engine = self._fitted()
         with suitable_threads(rows), count_model_calls() as counted, verbosity(verbose):
             request, choices, read = prepare_request(
@@ -265,7 +271,8 @@ class Explainer:
                 engine = replace(engine.with_rules(constraints), device=str(device))
             request, found = search_targets(engine, encoder, request, choices)
             found = finish_answers(engine, encoder, request, found)
-            return self._explanations(engine, request, found, read, counted)
+            result = self._explanations(engine, request, found, read, counted)
+            return result if certify is None else result.certify(certify)
 
     def _explanations(
         self, engine: Engine, request: SearchRequest, found: SearchResult, read: ReadRows, counted: ModelCalls
@@ -294,6 +301,8 @@ class Explainer:
             roles=found.roles,
             model_calls=counted.calls,
             model_rows=counted.rows,
+            certifier=Certifier(engine, encoder, request),
+            density=self.plausibility != 0,
         )
 
     switch_off, switch_on = switch_off, switch_on

@@ -1,5 +1,6 @@
 """Results of ``explain``: counterfactual rows, verdicts, changes, sentences, summaries and files."""
 
+from plausiflow.explanations.certificates import check_seconds
 from plausiflow.explanations.changes import find_changes
 from plausiflow.explanations.explanation import Explanation
 from plausiflow.explanations.flat_table import ROW, answer_table, whole_floats_to_integers
@@ -17,8 +18,8 @@ from plausiflow.explanations.steadiness import drop_unsteady
 from plausiflow.explanations.summary import Summary
 
 __all__ = [
-    "ROW", "Explanation", "Explanations", "RealismJudge", "Summary", "answer_table", "drop_unsteady",
-    "find_changes", "held_out_percentiles", "json_column", "json_parts", "json_value",
+    "ROW", "Explanation", "Explanations", "RealismJudge", "Summary", "answer_table", "check_seconds",
+    "drop_unsteady", "find_changes", "held_out_percentiles", "json_column", "json_parts", "json_value",
     "measure_counterfactuals", "metrics_context", "realism_judge", "verdict_table",
     "whole_floats_to_integers",
 ]  # fmt: skip

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
+
+from plausiflow.errors import InvalidInputError
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -25,6 +29,11 @@ class Explanation:
         figures: Cost, probability and other measures of each answer; the index is the rank, from 1.
         changes: Changed cells: rank, feature, from, to.
         misses: Near misses of a row without an answer, each with the reason why it is not an answer.
+        bound: Proven lower bound of the cost, after :meth:`certify`; NaN if nothing is proven.
+        bound_status: What is proven; see :meth:`Explanations.certify`.
+        relax: The fewest rules to relax, if no allowed row is decided as wanted.
+        proof: What is proven, in words.
+        prove: Returns the explanation with its proof, given the seconds that it may take.
     """
 
     row: Any
@@ -39,6 +48,20 @@ class Explanation:
     figures: pd.DataFrame
     changes: pd.DataFrame
     misses: list[tuple[pd.Series, str]]
+    bound: float = math.nan
+    bound_status: str = ""
+    relax: tuple[str, ...] = ()
+    proof: str = ""
+    prove: Callable[[float], Explanation] | None = None
+
+    def certify(self, seconds: float = 10.0) -> Explanation:
+        """Return the explanation with what can be proven in some seconds; see :meth:`Explanations.certify`."""
+        if self.prove is None:
+            raise InvalidInputError(
+                "Proofs need an explanation that belongs to a result; this one was made on its own. "
+                "Use `result[i].certify()`."
+            )
+        return self.prove(seconds)
 
     def __repr__(self) -> str:
         return f"Explanation(row {self.row!r}, {self.status}: {self.sentence})"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from plausiflow.explanations.certificates import BOUNDS
 from plausiflow.tables import CellValue, Feature
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def answer_table(
     for feature in result.features:
         if feature.kind == "identifier":
             features[feature.name] = result.rows[feature.name].take(of).array
-    verdicts = result.verdicts[_VERDICTS].take(of).reset_index(drop=True).infer_objects()
+    names = [*_VERDICTS, *(name for name in BOUNDS if name in result.verdicts)]
+    verdicts = result.verdicts[names].take(of).reset_index(drop=True).infer_objects()
     verdicts.insert(0, "rank", pd.Series(result.rank, dtype="Int64").reindex(lines).array)
     measures = result.figures[[name for name in figures if name in result.figures]]
     others = [features, extra.take(of).reset_index(drop=True)]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from plausiflow.explanations.certificates import BOUNDS
 from plausiflow.explanations.checks import VERDICTS
 from plausiflow.explanations.formatting import is_missing_value
 from plausiflow.explanations.sentences import answer_sentences, row_sentences
@@ -80,7 +81,7 @@ def _json_rows(result: Explanations) -> Iterator[dict[str, Any]]:
             misses.setdefault(i, []).append({"values": values, "why": why})
     columns = {
         "row": json_column(result.rows.index.to_flat_index()),
-        **{name: json_column(result.verdicts[name]) for name in VERDICTS},
+        **{name: json_column(result.verdicts[name]) for name in (*VERDICTS, *BOUNDS) if name in result.verdicts},
         "sentence": row_sentences(result, range(len(result))),
     }
     counts = np.bincount(result.of, minlength=len(result)).tolist()

@@ -13,25 +13,25 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from plausiflow import plots
 from plausiflow.constraints import LearnedRule
 from plausiflow.core import Context, Variant
 from plausiflow.errors import InvalidInputError
 from plausiflow.explanations import checks
 from plausiflow.explanations.advantages import find_advantages
 from plausiflow.explanations.change_roles import role_table
-from plausiflow.explanations.changes import Changes, find_changes, relative_moves
+from plausiflow.explanations.certificates import BOUNDS, certified
+from plausiflow.explanations.changes import Changes, find_changes
 from plausiflow.explanations.explanation import Explanation, extract_row
 from plausiflow.explanations.flat_table import answer_table, nullable_dtype
-from plausiflow.explanations.formatting import FeatureFormatter
 from plausiflow.explanations.json_output import json_parts
 from plausiflow.explanations.measures import result_metrics
+from plausiflow.explanations.plotting import plot_answer
 from plausiflow.explanations.realism import RealismJudge
 from plausiflow.explanations.report_content import notebook_html, report_content
-from plausiflow.explanations.sentences import row_sentences, target_sentence
+from plausiflow.explanations.sentences import row_sentences
 from plausiflow.explanations.summary import Summary, count_statuses, format_statuses, summarise
 from plausiflow.report import render_report
-from plausiflow.search import ChangeRoles
+from plausiflow.search import Certifier, ChangeRoles
 from plausiflow.tables import Feature, FloatArray, IntArray, Mask, Schema
 
 
@@ -69,6 +69,8 @@ class Explanations:
         roles: What each change serves.
         model_calls: Number of calls of a model without gradients; a call evaluates many rows.
         model_rows: Approximate number of rows in these calls.
+        certifier: Proves what counterfactuals cost at least; None for a result that was made from tables.
+        density: Whether answers had to be plausible, for the words of proofs.
 
     Raises:
         InvalidInputError: The parts are inconsistent; the message lists every problem.
@@ -120,6 +122,8 @@ class Explanations:
     roles: ChangeRoles | None = None
     model_calls: int = 0
     model_rows: int = 0
+    certifier: Certifier | None = None
+    density: bool = True
 
     def __post_init__(self) -> None:
         problems = list(checks.table_problems(self.rows, self.answers, self.misses, self.schema))
@@ -273,6 +277,19 @@ class Explanations:
         """
         return result_metrics(self, variant)
 
+    def certify(self, seconds: float = 10.0, *, workers: int = 1) -> Explanations:
+        """Return the result with proofs; ``status`` has what is proven about each row.
+
+        ``bound``: no allowed row that the model decides as wanted costs less, plausible or not.
+        ``bound_status``: ``optimal``, ``bound``, ``no_recourse``, ``not_reached`` or ``not_possible``.
+        ``relax``: the fewest rules to relax. ``proof``: all that in words. See docs/guide/proofs.md.
+
+        Args:
+            seconds: Seconds that the proof of each row may take.
+            workers: Processes that prove at the same time.
+        """
+        return certified(self, seconds, workers)
+
     def to_frame(self) -> pd.DataFrame:
         """Return all answers of all rows in one table, of all ranks, and a line for a row without an answer.
 
@@ -314,27 +331,7 @@ class Explanations:
             InvalidInputError: The row has no answer of this rank.
             MissingExtraError: matplotlib is not installed.
         """
-        i = self._position(i)
-        answers = self.answer_range(i)
-        if not 1 <= rank <= len(answers):
-            (sentence,) = row_sentences(self, range(i, i + 1))
-            raise InvalidInputError(
-                f"`rank` must be 1 to {len(answers)} for the row at position {i}; got {rank!r}."
-                if len(answers)
-                else f"The row at position {i} has no answer to plot. {sentence}"
-            )
-        changes = self.changed.select(answers[rank - 1 : rank])
-        formatters = [FeatureFormatter(self.features[j]) for j in changes.column]
-        cells = list(zip(formatters, changes.before, changes.after, strict=True))
-        figure = plots.new_figure(7, 1.2 + 0.45 * max(1, len(changes)))
-        plots.draw_moves(
-            figure.subplots(),
-            names=[formatter.name for formatter in formatters],
-            moves=relative_moves(changes, self.features).tolist(),
-            texts=[formatter.format_transition(before, after) for formatter, before, after in cells],
-            title=target_sentence(self.outcome, self.verdicts["target"].iloc[i]),
-        )
-        return figure
+        return plot_answer(self, self._position(i), rank)
 
     def __iter__(self) -> Iterator[Explanation]:
         return (self[i] for i in range(len(self)))
@@ -361,6 +358,8 @@ class Explanations:
             figures=self.figures.iloc[selected].set_axis(pd.Index(self.rank[selected], name="rank"), axis=0),
             changes=self._change_table(answers),
             misses=misses,
+            **{name: verdict[name] for name in BOUNDS if name in verdict},
+            prove=lambda seconds: certified(self, seconds, 1, [i])[i],
         )
 
     def _position(self, i: int) -> int:

@@ -46,9 +46,16 @@ def row_sentences(result: Explanations, rows: range) -> list[str]:
     selected = slice(rows.start, rows.stop)
     changes = [texts[a - first] if a >= 0 else "" for a in result.best[selected].tolist()]
     columns = (result.verdicts[name].iloc[selected].tolist() for name in ("status", "reason", "target"))
-    return [
+    sentences = [
         verdict_sentence(status, reason, text, outcome=result.outcome, target=target)
         for text, status, reason, target in zip(changes, *columns, strict=True)
+    ]
+    if "proof" not in result.verdicts:
+        return sentences
+    proofs = result.verdicts["proof"].iloc[selected].tolist()
+    return [
+        f"{_end_sentence(text)} {_end_sentence(proof)}" if proof else text
+        for text, proof in zip(sentences, proofs, strict=True)
     ]
 
 

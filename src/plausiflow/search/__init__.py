@@ -4,6 +4,7 @@ from plausiflow.search.answers import Answers
 from plausiflow.search.bank import Bank, Feasible
 from plausiflow.search.black_box import FINAL_CORNERS, PROMISE
 from plausiflow.search.candidates import Candidates
+from plausiflow.search.certify import Certifier
 from plausiflow.search.costs import DISTANCES, CostModel, Distance, absolute_deviations, feature_weights
 from plausiflow.search.durability import JURORS, Durability, fit_durability
 from plausiflow.search.effort import EFFORTS, EffortName, check_effort
@@ -61,6 +62,7 @@ __all__ = [
     "Answers",
     "Bank",
     "Candidates",
+    "Certifier",
     "ChangeRoles",
     "CostModel",
     "Distance",

@@ -1,0 +1,221 @@
+"""Certificates for the rows of a request: what is proven about their cheapest counterfactuals.
+
+The program knows the model and the rules. The user's own model confirms every answer of the solver, on the
+decoded row, and the rules are checked there, too. The density takes no part: a bound holds for plausible
+and implausible rows alike.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from weakref import WeakKeyDictionary
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from plausiflow.constraints import LOCKED, CompiledRules, Immutable
+from plausiflow.core import TargetCriterion, Targets, verify
+from plausiflow.exact import Certificate, Proof, RuleItem, TreeProver, TreeSpace, tree_space
+from plausiflow.models import BlackBox, TableModel, UnsupportedModelError, read_exact_trees
+from plausiflow.progress import progress_bar
+from plausiflow.search.engine import Engine
+from plausiflow.search.request import SearchRequest
+from plausiflow.tables import Encoder, Layout, Mask
+from plausiflow.workers import Inline, Processes, Returned
+
+RELAX_SHARE = 0.5
+"""Share of the time that the fewest rules to relax may take after a proof that there is no answer."""
+
+_SPACES: WeakKeyDictionary[BlackBox, dict[Layout, TreeSpace]] = WeakKeyDictionary()
+"""The trees of models, read once."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowTask:
+    """A row to be certified.
+
+    Attributes:
+        row: The row of the table.
+        x: The same row, encoded, shape ``(1, width)``.
+        targets: Its target.
+        locked: Features that it keeps, shape ``(1, features)``.
+        known: The cost of its best answer; infinite without one.
+    """
+
+    row: pd.DataFrame
+    x: Tensor
+    targets: Targets
+    locked: Mask | None
+    known: float
+
+
+@dataclass(frozen=True, eq=False)
+class RowCertifier:
+    """Certifies single rows; it can be sent to a worker process.
+
+    Attributes:
+        model: The user's model.
+        encoder: Encoder of the table.
+        rules: What may change.
+        prover: Proves.
+        seconds: Seconds for each row.
+    """
+
+    model: TableModel
+    encoder: Encoder
+    rules: CompiledRules
+    prover: TreeProver
+    seconds: float
+
+    def __call__(self, task: RowTask) -> Certificate:
+        """Return the certificate of a row."""
+        start = time.monotonic()
+        proof = self.prove(task, self.prover, self.seconds)
+        best = min(proof.cost, task.known)
+        left = self.seconds - (time.monotonic() - start)
+        if proof.infeasible:
+            certificate = self._infeasible(task, left)
+        elif proof.bound <= 0:
+            certificate = Certificate(status="not_reached")
+        else:
+            optimal = best <= proof.bound * (1 + 1e-3) + 1e-9
+            certificate = Certificate(status="optimal" if optimal else "bound", bound=min(proof.bound, best))
+        return replace(certificate, seconds=time.monotonic() - start)
+
+    def prove(self, task: RowTask, prover: TreeProver, seconds: float) -> Proof:
+        """Return what is proven about a row."""
+        allowance = self.rules.for_rows(task.x, task.row, task.locked)
+
+        def confirm(x_cf: Tensor) -> bool:
+            return self.accepts(task, x_cf, prover.criterion)
+
+        return prover.prove(task.row, allowance, task.targets, confirm, seconds, task.known)
+
+    @torch.no_grad()
+    def accepts(
+        self, task: RowTask, x_cf: Tensor, criterion: TargetCriterion, without: Sequence[RuleItem] = ()
+    ) -> bool:
+        """Return whether model and rules accept a row, decoded, without some rules."""
+        decoded = self.encoder.decode(x_cf, like=task.row, encoded=task.x)
+        again = self.encoder.encode(decoded)
+        before = task.row
+        if self.encoder.missing == "impute":
+            before = self.encoder.decode(task.x, like=task.row, encoded=task.x)
+        names = {item.name for item in without if item.feature is None}
+        if without:
+            names |= {str(rule) for rule in self.rules.constraints if isinstance(rule, Immutable)} | {LOCKED}
+        broken = self.rules.violations(before, decoded, task.locked).drop(columns=list(names), errors="ignore")
+        if not again.usable[0] or bool(broken.to_numpy().any()):
+            return False
+        outputs = self.model.predict_outputs(again.x, decoded)
+        decided = self.model.decide(outputs, again.x, decoded) if self.model.labels else None
+        score = torch.zeros(1, dtype=torch.float64)
+        return bool(verify(outputs, task.targets, criterion, score, decided).safely_valid[0])
+
+    def _infeasible(self, task: RowTask, seconds: float) -> Certificate:
+        """Return the certificate of a row without an answer that wins by the margin."""
+        plain = self.prover.without_margin()
+        proof = self.prove(replace(task, known=math.inf), plain, max(seconds, 0.1 * self.seconds))
+        if not proof.infeasible:
+            reason = f"allowed rows win by less than the margin of {self.prover.criterion.margin:g}"
+            reason = reason if proof.answer is not None else "a row that wins by less was not ruled out in time"
+            return Certificate(status="bound", bound=math.inf, reason=reason)
+        return self.relaxed(task, RELAX_SHARE * self.seconds)
+
+    def relaxed(self, task: RowTask, seconds: float) -> Certificate:
+        """Return the certificate of a row without recourse, with the fewest rules to relax."""
+
+        def accepts(x_cf: Tensor, items: Sequence[RuleItem]) -> bool:
+            return self.accepts(task, x_cf, self.prover.criterion, items)
+
+        found = self.prover.relax(
+            self.rules, task.row, task.x, task.locked, task.targets, accepts, seconds
+        )
+        if found is None:
+            reason = "no set of rules to relax was found in time"
+            return Certificate(status="no_recourse", bound=math.inf, reason=reason)
+        return Certificate(
+            status="no_recourse",
+            bound=math.inf,
+            relax=tuple(item.name for item in found.items),
+            relaxed_features=tuple(item.feature for item in found.items if item.feature is not None),
+            reason="" if found.fewest else "fewer rules may be enough",
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Certifier:
+    """Certifies the rows of a request.
+
+    Attributes:
+        engine: What was fitted.
+        encoder: Encoder of the table.
+        request: The request, with the targets that were chosen.
+    """
+
+    engine: Engine
+    encoder: Encoder
+    request: SearchRequest
+
+    @cached_property
+    def obstacle(self) -> str:
+        """Why nothing can be proven about the model; empty if it can."""
+        try:
+            self._prover()
+        except UnsupportedModelError as error:
+            return str(error)
+        return ""
+
+    def _prover(self) -> TreeProver:
+        engine = self.engine
+        space = model_space(engine.model, engine.rules.layout)
+        return TreeProver(space, engine.cost_model, engine.validity.criterion)
+
+    def run(
+        self, rows: Sequence[int], known: Sequence[float], seconds: float, workers: int = 1
+    ) -> list[Certificate]:
+        """Return the certificates of some rows, each within some seconds, in worker processes if several.
+
+        ``known`` is the cost of each row's best answer, infinite without one.
+
+        Raises:
+            MissingExtraError: OR-tools is not installed.
+        """
+        if self.obstacle:
+            return [Certificate(status="not_possible", reason=self.obstacle) for _ in rows]
+        assert self.engine.model is not None
+        work = RowCertifier(self.engine.model, self.encoder, self.engine.rules, self._prover(), seconds)
+        tasks = [self._task(row, cost) for row, cost in zip(rows, known, strict=True)]
+        found = [Certificate(status="not_reached") for _ in rows]
+        executor = Inline() if workers == 1 else Processes(workers=workers)
+        with progress_bar("proving", len(tasks)) as advance:
+            for event in executor.run(work, tasks, lambda _: 0):
+                if isinstance(event, Returned):
+                    found[event.number] = event.result
+                    advance(1, "")
+        return found
+
+    def _task(self, row: int, known: float) -> RowTask:
+        x, targets, frame, locked = self.request.part(torch.tensor([row]))
+        return RowTask(frame.reset_index(drop=True), x, targets, locked, known)
+
+
+def model_space(model: TableModel | None, layout: Layout) -> TreeSpace:
+    """Return the trees of a model over the features of a table.
+
+    Raises:
+        UnsupportedModelError: The model has no trees that can be read exactly.
+    """
+    if not isinstance(model, BlackBox):
+        raise UnsupportedModelError("proofs need a model of trees")
+    known = _SPACES.setdefault(model, {})
+    if layout not in known:
+        known[layout] = tree_space(read_exact_trees(model), layout)
+    return known[layout]
+
+
