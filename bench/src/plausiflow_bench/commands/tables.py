@@ -26,7 +26,7 @@ from plausiflow_bench.harness.rows import write_json
 from plausiflow_bench.models import trees as models
 from plausiflow_bench.realism import study as realism
 from plausiflow_bench.serving import study as serving
-from plausiflow_bench.tables import durable, labels, mixed, peers, sparsity
+from plausiflow_bench.tables import durable, exact, labels, mixed, peers, sparsity
 from plausiflow_bench.tables.cases import DEFAULT_TABLES, TableSelection
 
 TABLES, SPARSE_TABLES, PEER_TABLES, PEERS = (
@@ -118,6 +118,42 @@ def benchmark_durable(
     run_study(
         durable.run(selection), durable.COLUMNS, "Answers that last",
         json=json, reuse=reuse, page=page, write_page=durable.write_page,
+    )  # fmt: skip
+
+
+@benchmark.command("exact")
+def benchmark_exact(
+    names: Names = ",".join(exact.DEFAULT_TABLES),
+    models: Annotated[
+        str, typer.Option("--models", help="Kind, number of trees and depth, separated by commas.")
+    ] = ",".join(exact.MODELS),
+    seconds: Annotated[float, typer.Option("--seconds", help="Seconds for each proof.")] = exact.SECONDS,
+    search: Annotated[
+        bool, typer.Option("--search", help="Compare searches with the proven optimum, too.")
+    ] = False,
+    seed: Seed = 0,
+    rows: TableRows = exact.ROWS,
+    train: TrainingRows = exact.TRAINING,
+    json: Json = None,
+    page: Page = None,
+    reuse: Reuse = None,
+) -> None:
+    """Proofs about tree models: their time, and searches against the proven optimum.
+
+    Example: plausiflow benchmark exact --datasets german_credit --models xgb-100x6 --rows 10
+    """
+    selection = exact.ExactSelection(
+        tables=split_names(names),
+        models=split_names(models),
+        seconds=seconds,
+        search=search,
+        rows=rows,
+        train=train,
+        seed=seed,
+    )
+    run_study(
+        exact.run(selection), exact.COLUMNS, "Proofs about trees",
+        json=json, reuse=reuse, page=page, write_page=exact.write_page,
     )  # fmt: skip
 
 

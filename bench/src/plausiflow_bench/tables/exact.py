@@ -1,0 +1,233 @@
+"""``plausiflow benchmark exact``: proofs about tree models, their time, and searches against the optimum.
+
+The first part needs no density: for each table and model it proves the cheapest allowed row for test rows
+that the model decides unfavourably, under the table's own rules and the rules that were learned from it. The
+second part (``--search``) explains the same rows, with the default settings and without a density, and
+compares the costs with the proven optimum.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, LabelEncoder, OneHotEncoder
+
+from plausiflow.constraints import CompiledRules, learn_rules
+from plausiflow.core import TargetCriterion, Targets
+from plausiflow.datasets import Table, load_table
+from plausiflow.exact import Proof, TreeProver
+from plausiflow.explainer import Explainer
+from plausiflow.models import resolve_model
+from plausiflow.search import CostModel, RowCertifier, RowTask, model_space
+from plausiflow.tables import Encoder, Schema
+from plausiflow_bench.harness.pages import describe_runs, write_section
+from plausiflow_bench.harness.printing import markdown
+from plausiflow_bench.harness.rows import Row, environment
+from plausiflow_bench.harness.selection import ignore_plausibility_warnings
+from plausiflow_bench.tables.cases import TableSelection, table_rules
+
+DEFAULT_TABLES = ("german_credit", "heloc", "adult")
+MODELS = ("xgb-100x6", "hgb-100x6", "xgb-300x6", "hgb-300x6", "rf-100x6")
+TRAINING, ROWS, SECONDS = 4000, 30, 10.0
+WANTED = {"german_credit": 0, "heloc": "Good", "adult": ">50K"}
+MARGIN = 0.02
+COLUMNS = (
+    "dataset", "model", "splits", "rows", "proven", "median_s", "p90_s", "max_s", "gap_1s", "gap_end",
+    "read_s", "setting", "found", "cost", "optimum", "ratio_median", "within_1", "difference", "judged",
+)  # fmt: skip
+MARK = "<!-- written by `plausiflow benchmark exact --page` -->"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactSelection(TableSelection):
+    """The tables and models of the study.
+
+    Attributes:
+        models: Kind, number of trees and depth, such as ``xgb-100x6``.
+        seconds: Seconds that each proof may take.
+        search: Whether to compare searches with the optimum.
+    """
+
+    tables: tuple[str, ...] = DEFAULT_TABLES
+    models: tuple[str, ...] = MODELS
+    seconds: float = SECONDS
+    search: bool = False
+
+
+def run(selection: ExactSelection) -> Iterator[Row]:
+    """Yield one row for each table, model and setting."""
+    for name in selection.tables:
+        table = load_table(name)
+        train = min(selection.train or TRAINING, len(table.x) * 7 // 10)
+        parts = table.split(train, len(table.x) - train)
+        for model in selection.models:
+            yield from _Case(*parts, model, selection).measured()
+
+
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """A table and a model of it."""
+
+    train: Table
+    test: Table
+    kind: str
+    selection: ExactSelection
+
+    def measured(self) -> Iterator[Row]:
+        about: Row = {"dataset": self.train.name, "model": self.kind, "seed": self.selection.seed, **environment()}
+        proofs = [self._prove(i) for i in range(len(self.rows))]
+        yield about | self._proof_figures(proofs)
+        if self.selection.search:
+            for setting, options in _SETTINGS.items():
+                yield about | {"setting": setting} | self._search_figures(options, proofs)
+
+    @cached_property
+    def outcomes(self) -> pd.Series:
+        """The outcomes of the training rows as numbers, which XGBoost needs."""
+        codes = LabelEncoder().fit_transform(self.train.y)
+        return pd.Series(codes, index=self.train.y.index, name=self.train.target)
+
+    @cached_property
+    def wanted(self) -> int:
+        """The favourable outcome; the last one if the study does not name it."""
+        names = sorted(self.train.y.unique())
+        named = WANTED.get(self.train.name)
+        return names.index(named) if named in names else len(names) - 1
+
+    @cached_property
+    def model(self) -> Any:  # noqa: ANN401
+        """The fitted pipeline."""
+        x = self.train.x
+        text = [c for c in x if not pd.api.types.is_numeric_dtype(x[c])]
+        encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+        estimator = _estimator(self.kind, self.selection.seed)
+        if not text:
+            return make_pipeline(FunctionTransformer(), estimator).fit(x, self.outcomes)
+        front = make_column_transformer((encoder, text), remainder="passthrough")
+        return make_pipeline(front, estimator).fit(x, self.outcomes)
+
+    @cached_property
+    def rows(self) -> pd.DataFrame:
+        """Test rows that the model decides unfavourably."""
+        unfavourable = self.model.predict(self.test.x) != self.wanted
+        usable = self.encoder.encode(self.test.x).usable
+        return self.test.x[unfavourable & usable].iloc[: self.selection.rows or ROWS]
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        return Encoder(Schema.infer(self.train.x, orders=dict(self.train.orders)))
+
+    @cached_property
+    def certifier(self) -> RowCertifier:
+        """Proves rows, without any density; ``read_s`` is the time that it takes to read the trees."""
+        encoder, x = self.encoder, self.encoder.encode(self.train.x).x
+        rules = table_rules(self.train)
+        learned = learn_rules(self.train.x, x, encoder, rules, self.selection.seed)
+        compiled = CompiledRules([*rules, *learned], encoder.schema, encoder.layout)
+        model, _ = resolve_model(self.model, "auto", encoder, self.train.x, x, self.outcomes, "given", 0)
+        criterion = TargetCriterion(MARGIN, cutoffs=model.decision.cutoffs)
+        prover = TreeProver(model_space(model, compiled.layout), CostModel.plain(encoder.layout), criterion)
+        return RowCertifier(model, encoder, compiled, prover, self.selection.seconds)
+
+    def _prove(self, i: int) -> Proof:
+        certifier, row = self.certifier, self.rows.iloc[[i]].reset_index(drop=True)
+        x = self.encoder.encode(row).x
+        task = RowTask(row, x, Targets(torch.tensor([self.wanted])), None, float("inf"))
+        return certifier.prove(task, certifier.prover, self.selection.seconds)
+
+    def _proof_figures(self, proofs: list[Proof]) -> Row:
+        start = time.perf_counter()
+        seconds = np.array([proof.seconds for proof in proofs])
+        return {
+            "splits": len(self.certifier.prover.space.block_of),
+            "rows": len(proofs),
+            "proven": float(np.mean([proof.optimal or proof.infeasible for proof in proofs])),
+            "median_s": float(np.median(seconds)),
+            "p90_s": float(np.quantile(seconds, 0.9)),
+            "max_s": float(seconds.max()),
+            "gap_1s": float(np.mean([_gap(proof, 1.0) for proof in proofs])),
+            "gap_end": float(np.mean([_gap(proof, np.inf) for proof in proofs])),
+            "read_s": time.perf_counter() - start,
+            "setting": "proof",
+        }
+
+    def _search_figures(self, options: dict[str, Any], proofs: list[Proof]) -> Row:
+        """Explain the rows, and compare the costs of found rows with the proven optimum."""
+        explainer = Explainer(
+            self.model, constraints=table_rules(self.train), orders=dict(self.train.orders), **options
+        )
+        with ignore_plausibility_warnings():
+            explainer.fit(self.train.x, self.outcomes, effort="quick")
+            result = explainer.explain(self.rows, target=self.wanted)
+        cost = np.full(len(self.rows), np.nan)
+        found = result.is_found
+        cost[found] = result.found_figures("cost")[found]
+        optimum = np.array([proof.cost if proof.optimal else np.nan for proof in proofs])
+        both = np.isfinite(cost) & np.isfinite(optimum)
+        ratio = cost[both] / optimum[both]
+        return {
+            "rows": int(both.sum()),
+            "found": float(found.mean()),
+            "cost": float(cost[both].mean()),
+            "optimum": float(optimum[both].mean()),
+            "ratio_median": float(np.median(ratio)),
+            "within_1": float((ratio <= 1.01).mean()),
+            "difference": float((cost[both] - optimum[both]).mean() / optimum[both].mean()),
+            "judged": _mean(result.found_figures("judged")[both]),
+        }
+
+
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "no density": {"plausibility": 0.0, "confidence": None, "judges": 0},
+    "default": {},
+}
+
+
+def _gap(proof: Proof, seconds: float) -> float:
+    """Return the relative gap between the final answer and the bound that was known after some seconds."""
+    if (proof.optimal or proof.infeasible) and proof.seconds <= seconds:
+        return 0.0
+    bound = max((bound for at, bound in proof.trace if at <= seconds), default=0.0)
+    return 1.0 if not np.isfinite(proof.cost) else max(0.0, 1 - bound / proof.cost)
+
+
+def _mean(values: npt.NDArray[np.float64]) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else float("nan")
+
+
+def _estimator(kind: str, seed: int) -> Any:  # noqa: ANN401
+    library, size = kind.split("-")
+    trees, depth = map(int, size.split("x"))
+    if library == "xgb":
+        from xgboost import XGBClassifier
+
+        return XGBClassifier(
+            n_estimators=trees, max_depth=depth, learning_rate=0.1, n_jobs=1, random_state=seed
+        )
+    if library == "hgb":
+        return HistGradientBoostingClassifier(
+            max_iter=trees, max_depth=depth, early_stopping=False, random_state=seed
+        )
+    return RandomForestClassifier(trees, max_depth=depth, n_jobs=1, random_state=seed)
+
+
+def write_page(rows: list[Row], path: Path) -> None:
+    """Write the table into a page, between its marks."""
+    shown: list[Row] = [
+        {name: f"{value:.2f}" if isinstance(value, float) else value for name, value in row.items()}
+        for row in rows
+    ]
+    write_section(path, MARK, f"{markdown(shown, COLUMNS)}\n\n{describe_runs(rows)}")
