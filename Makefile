@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-EXTRAS := dev,plots,trees,files,serve,docs
+EXTRAS := dev,plots,trees,certify,files,serve,docs
 
 # The first interpreter that runs and is new enough; `make PYTHON=/path/to/python` overrides it.
 IS_NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'

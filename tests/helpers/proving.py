@@ -25,7 +25,9 @@ import plausiflow as pf
 from plausiflow.constraints import CompiledRules, GridStep, NeverTogether
 from plausiflow.core import TargetCriterion, Targets
 from plausiflow.exact import TreeProver
-from plausiflow.models import read_exact_trees, resolve_model
+from plausiflow.models import BlackBox, read_exact_trees
+from plausiflow.models.decision import find_decision
+from plausiflow.models.predictor import make_predictor
 from plausiflow.search import CostModel, absolute_deviations
 from plausiflow.tables import Encoder, Schema
 
@@ -33,13 +35,13 @@ LEVELS = ("clerk", "cook", "nurse")
 GRADES = ("low", "middle", "high")
 
 
-def small_table(rng: np.random.Generator, n: int = 150, *, missing: bool = False) -> pd.DataFrame:
+def small_table(rng: np.random.Generator, n: int = 90, *, missing: bool = False) -> pd.DataFrame:
     """Rows of six features: integers, a special value, half steps, categories with and without an order."""
     frame = pd.DataFrame(
         {
-            "age": rng.integers(20, 34, n),
-            "days": np.where(rng.random(n) < 0.2, -1, rng.integers(0, 12, n)),
-            "amount": rng.integers(2, 16, n) * 0.5,
+            "age": rng.choice([20, 21, 22, 23, 24, 25, 26, 28, 30, 31, 33, 35], n),
+            "days": np.where(rng.random(n) < 0.2, -1, rng.integers(0, 11, n)),
+            "amount": rng.integers(2, 14, n) * 0.5,
             "job": rng.choice(LEVELS, n),
             "grade": pd.Categorical(rng.choice(GRADES, n), GRADES, ordered=True),
             "owner": rng.random(n) < 0.5,
@@ -73,7 +75,8 @@ def _boosters(seed: int, regression: bool) -> dict:
     settings = {
         "xgboost": {"n_estimators": 12, "max_depth": 3, "n_jobs": 1, "random_state": seed},
         "lightgbm": {"n_estimators": 12, "num_leaves": 6, "n_jobs": 1, "verbose": -1, "min_child_samples": 5},
-        "catboost": {"iterations": 12, "depth": 3, "verbose": False, "thread_count": 1, "allow_writing_files": False},
+        "catboost": {"iterations": 12, "depth": 3, "silent": True, "thread_count": 1}
+        | {"allow_writing_files": False},
     }
     return {name: kinds[name][regression](**own) for name, own in settings.items()}
 
@@ -117,12 +120,14 @@ class SmallCase:
     prover: TreeProver
 
     @classmethod
-    def of(cls, model, frame, y, rules=(), *, distance="l2", weights=None, margin=0.02, steps=None) -> "SmallCase":
+    def of(cls, model, frame, y, rules=(), *, distance="l2", weights=None, margin=0.02) -> "SmallCase":
         """Fit a model and read its trees."""
         fitted = model.fit(frame, y)
-        encoder = Encoder(Schema.infer(frame, special={"days": [-1]}, steps=steps))
+        encoder = Encoder(Schema.infer(frame, special={"days": [-1]}))
         x = encoder.encode(frame).x
-        table_model, _ = resolve_model(fitted, "auto", encoder, frame, x, y, "given", 0)
+        labels = tuple(np.unique(y).tolist()) if hasattr(fitted, "classes_") else None
+        predictor, decision = find_decision(fitted, make_predictor(fitted, frame, labels), frame)
+        table_model = BlackBox(predictor, None, encoder, frame.iloc[:1], decision=decision)
         compiled = CompiledRules(list(rules), encoder.schema, encoder.layout)
         costs = CostModel(
             layout=encoder.layout,
@@ -137,6 +142,12 @@ class SmallCase:
             criterion = TargetCriterion(0.0, edges=(-math.inf, 0.0, math.inf))
         prover = TreeProver.of(read_exact_trees(table_model), compiled.layout, costs, criterion)
         return cls(frame, encoder, table_model, compiled, costs, criterion, prover)
+
+    def with_rules(self, rules: list) -> "SmallCase":
+        """Return the same model with other rules, on the same grids."""
+        compiled = CompiledRules(rules, self.encoder.schema, self.encoder.layout)
+        costs = replace(self.costs, prices=compiled.prices)
+        return replace(self, rules=compiled, costs=costs, prover=replace(self.prover, costs=costs))
 
     def accepts(self, row: pd.DataFrame, changed: pd.DataFrame, targets: Targets) -> np.ndarray:
         """Return which changed rows model and rules accept, asked themselves."""
@@ -183,9 +194,9 @@ class SmallCase:
             "grade": GRADES,
             "owner": (False, True),
         }
-        missing = {name: pd.isna(own[name]) for name in values}
-        lists = [[own[n]] if missing[n] else [*dict.fromkeys([*v, own[n]])] for n, v in values.items()]
-        fixed = {name for rule in self.rules.immutable for name in (rule,)}
+        lists = [[own[n]] if pd.isna(own[n]) else [*dict.fromkeys([*v, own[n]])] for n, v in values.items()]
+        fixed = set(self.rules.immutable)
+        values = {name: self._in_range(name, list(v)) for name, v in values.items()}
         lists = [[own[n]] if n in fixed else own_list for n, own_list in zip(values, lists, strict=True)]
         columns = zip(*itertools.product(*lists), strict=True)
         table = {
@@ -193,6 +204,13 @@ class SmallCase:
             for name, column in zip(values, columns, strict=True)
         }
         return pd.DataFrame(table)[list(row.columns)]
+
+    def _in_range(self, name: str, values: list) -> list:
+        """Leave out what a rule forbids for every row, to list fewer rows."""
+        for rule in self.rules.constraints:
+            if isinstance(rule, pf.Range) and rule.feature == name:
+                values = [value for value in values if rule.bounds[0] <= value <= rule.bounds[1]]
+        return values
 
 
 def class_target(case: SmallCase, row: pd.DataFrame, min_probability: float | None = None) -> Targets:
@@ -228,8 +246,3 @@ def random_rules(rng: np.random.Generator) -> list:
     ]
     chosen = rng.choice(len(pool), size=int(rng.integers(0, 4)), replace=False)
     return [pool[i] for i in chosen]
-
-
-def with_margin(case: SmallCase, margin: float) -> SmallCase:
-    """The same case with another margin."""
-    return replace(case, criterion=replace(case.criterion, margin=margin))

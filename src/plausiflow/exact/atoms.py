@@ -32,7 +32,10 @@ NEAR, SPREAD = 64, 256
 class Costs(Protocol):
     """What changes cost; :class:`~plausiflow.search.costs.CostModel`."""
 
-    layout: Layout
+    @property
+    def layout(self) -> Layout:
+        """Layout of encoded rows."""
+        ...
 
     @property
     def distance(self) -> str:
@@ -40,7 +43,7 @@ class Costs(Protocol):
         ...
 
     @property
-    def prices(self) -> dict[str, Tensor]:
+    def prices(self) -> Mapping[str, Tensor]:
         """Prices of changes of levels, by feature."""
         ...
 
@@ -234,12 +237,12 @@ def _priced(found: list[Atoms], costs: Costs, x: Tensor) -> list[Atoms]:
     after = x.repeat(sum(sizes), 1)
     start = 0
     for atoms, size in zip(found, sizes, strict=True):
-        own, block = slice(start, start + size), atoms.block
+        part, block = slice(start, start + size), atoms.block
         if len(block.levels):
             hot = torch.nn.functional.one_hot(torch.from_numpy(atoms.codes), len(block.levels))
-            after[own, block.level_slice] = hot.to(after)
+            after[part, block.level_slice] = hot.to(after)
         if block.number is not None:
-            after[own, block.number] = torch.from_numpy(atoms.numbers)
+            after[part, block.number] = torch.from_numpy(atoms.numbers)
         start += size
     before = x.expand(len(after), -1)
     spent = costs.by_feature((before, layout.codes(before)), (after, layout.codes(after))).numpy()

@@ -58,7 +58,9 @@ class Certificate:
         gap = (cost - self.bound) / cost
         if density:
             cheapest = "The cheapest allowed change" if self.status == "optimal" else "Every allowed change"
-            costs = f"costs {self.bound:.3g}" if self.status == "optimal" else f"costs at least {self.bound:.3g}"
+            costs = (
+                f"costs {self.bound:.3g}" if self.status == "optimal" else f"costs at least {self.bound:.3g}"
+            )
             return (
                 f"{cheapest} that leads to {target}, plausible or not, {costs} (proven); the difference to "
                 f"{cost:.3g} is at most the price of plausibility, {cost - self.bound:.3g}"

@@ -7,6 +7,7 @@ a later one, so that a set of the first or the last atoms is a single literal.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +30,7 @@ class Choice:
         if n == 1:
             self._variables = []
         elif self._ladder:
-            for earlier, later in zip(self._variables, self._variables[1:], strict=False):
+            for earlier, later in pairwise(self._variables):
                 program.implies(later, earlier)
         else:
             program.exactly_one(self._variables)
@@ -77,7 +78,7 @@ class Choice:
             return self._program.weighted([], [], int(weights[0]))
         if not self._ladder:
             return self._program.weighted(self._variables, [int(w) for w in weights])
-        steps = [int(b) - int(a) for a, b in zip(weights, weights[1:], strict=False)]
+        steps = [int(b) - int(a) for a, b in pairwise(weights)]
         return self._program.weighted(self._variables, steps, int(weights[0]))
 
     def chosen(self, result: SolverResult) -> int:

@@ -41,7 +41,8 @@ class Axis:
         """Positions that no number is outside of."""
         if self.gridded:
             return LOWEST, HIGHEST
-        return tuple(self.positions(np.array([-1e6, 1e6])).tolist())  # type: ignore[return-value]
+        lowest, highest = self.positions(np.array([-1e6, 1e6])).tolist()
+        return lowest, highest
 
     def encoded(self, positions: IntArray) -> Array:
         """Return the encoded numbers at positions."""
@@ -73,7 +74,9 @@ class Axis:
         return low, int(near[self.encoded(near) <= upper][-1])
 
 
-def find_cuts(axis: Axis, guess: Array, is_low: Callable[[IntArray, IntArray], npt.NDArray[np.bool_]]) -> IntArray:
+def find_cuts(
+    axis: Axis, guess: Array, is_low: Callable[[IntArray, IntArray], npt.NDArray[np.bool_]]
+) -> IntArray:
     """Return the first position on the upper side of each cut.
 
     Args:

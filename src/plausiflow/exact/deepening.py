@@ -79,7 +79,7 @@ class Deepening:
         confirm: The user's model and the rules, which have the last word.
         tangents: Rules out rejected rows, if the target is not linear in the outputs.
         seconds: Seconds that it may take.
-        known: The cost of an answer that is known; nothing dearer is looked for.
+        known: The cost of an answer that is known; nothing more expensive is looked for.
     """
 
     problem: RowProblem
@@ -121,6 +121,7 @@ class Deepening:
 
     def _tighten(self, rows: Sequence[ScoreRow], radius: float) -> bool:
         """Solve within a radius; return whether the cheapest row is in it."""
+        solved = False
         for _ in range(MOST_TANGENTS):
             program = RadiusProgram(self.problem, [*rows, *self._cuts], radius)
             result = program.solve(self._left())
@@ -130,15 +131,15 @@ class Deepening:
             self._raise(min(program.lower_bound(result), radius))
             if not result.has_solution:
                 return False
-            x_cf = program.answer(result)
+            x_cf, solved = program.answer(result), result.status == "optimal"
             if self._accept(x_cf):
-                return result.status == "optimal"
+                return solved
             more = self.tangents(x_cf)
             if not more or self._left() <= 0:
                 break
             self._cuts += more
         self._second_pass(radius)
-        return result.status == "optimal"
+        return solved
 
     def _second_pass(self, radius: float) -> None:
         """Look for an answer that rounding in the model cannot undo."""

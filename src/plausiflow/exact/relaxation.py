@@ -1,8 +1,8 @@
 """The fewest rules to relax, so that a row has a counterfactual at all.
 
-Every rule is a literal, each feature of an ``Immutable`` and each locked feature on its own. A literal that is
-true restricts the atoms, and adds the rule's relations; the program minimises the number of literals that are
-false. The result is only reported if model and remaining rules accept the row that the solver found.
+Every rule is a literal, each feature of an ``Immutable`` and each locked feature on its own. A literal that
+is true restricts the atoms, and adds the rule's relations; the program minimises the number of literals that
+are false. The result is only reported if model and remaining rules accept the row that the solver found.
 """
 
 from __future__ import annotations
@@ -56,9 +56,7 @@ class Relaxation:
     fewest: bool
 
 
-def rule_items(
-    rules: CompiledRules, x: Tensor, row: pd.DataFrame, locked: Mask | None
-) -> list[RuleItem]:
+def rule_items(rules: CompiledRules, x: Tensor, row: pd.DataFrame, locked: Mask | None) -> list[RuleItem]:
     """Return everything that may be relaxed for one row."""
     items: list[RuleItem] = []
     everything = set(range(len(rules.constraints)))

@@ -1,7 +1,7 @@
-r"""The integer program of one row: the cheapest allowed row that the model decides as wanted, within a radius.
+r"""The integer program of one row: the cheapest allowed change that the model decides as wanted, in a radius.
 
-The program is restricted to changes that cost at most the radius r: dearer atoms do not exist in it, and
-trees have only the leaves that can still be reached. Costs are counted in units of r / 20,000 and rounded
+The program is restricted to changes that cost at most the radius r: more expensive atoms do not exist in it,
+and trees have only the leaves that can still be reached. Costs are counted in units of r / 20,000 and rounded
 down. With d the distance of the numbers and F the sum of other costs, the distance ``l2`` is the integer
 
 .. math:: S^2 \ge \sum_j q_j, \qquad S \ge d_j, \qquad \sqrt{n}\, S \ge \sum_j d_j,

@@ -75,10 +75,10 @@ def _add_clause(
     single = len(clause.pieces) == 1
     for i, piece in enumerate(clause.pieces):
         offset = float(offsets[clause.start + i])
-        if isinstance(piece, LevelPiece | KeptPiece):
-            if offset < -1:
-                continue
-            literal = _level_literal(piece, choices) if isinstance(piece, LevelPiece) else _kept(program, piece, choices)
+        if isinstance(piece, LevelPiece):
+            literal = _level_literal(piece, choices) if offset >= -1 else False
+        elif isinstance(piece, KeptPiece):
+            literal = _kept(program, piece, choices) if offset >= -1 else False
         elif isinstance(piece, LinearPiece):
             literal = True if single else program.boolean()
             holds = _add_relation(program, piece, offset, choices, when if single else [*when, literal])
@@ -178,7 +178,7 @@ def _add_pairs(
         for code in np.unique(first.atoms.codes).tolist():
             forbidden = second.literal(second.mask(bad[code][second.atoms.codes]))
             here = first.literal(first.mask(first.atoms.codes == code))
-            if forbidden is False:
+            if forbidden is False or here is False:
                 continue
-            literals = [lit.negated() for lit in (here, forbidden) if lit is not True]
+            literals = [lit.negated() for lit in (here, forbidden) if not isinstance(lit, bool)]
             program.any_of([*literals, *negated])

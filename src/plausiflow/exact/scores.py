@@ -160,7 +160,13 @@ def tangent_rows(
 
 
 def _tangent(
-    trees: ExactTrees, y: int, rivals: npt.NDArray[np.int64], factors: Array, gaps: Array, most: float, shift: Array
+    trees: ExactTrees,
+    y: int,
+    rivals: npt.NDArray[np.int64],
+    factors: Array,
+    gaps: Array,
+    most: float,
+    shift: Array,
 ) -> ScoreRow | None:
     """Return the tangent of "the sum of factors times exp(-gap) is at most ``most``", if it is exceeded."""
     slopes = factors * np.exp(-gaps)

@@ -53,12 +53,12 @@ class BlockSplits:
         ``positions`` are those of numbers that are free.
         """
         if self.axis is None:
-            return self.levels_left[:, codes]
+            return np.asarray(self.levels_left[:, codes])
         left = (positions[None, :] < self.cuts[:, None]) == self.low_left[:, None]
         special = codes > 0
         if special.any():
             left[:, special] = self.levels_left[:, codes[special]]
-        return left
+        return np.asarray(left)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -81,7 +81,8 @@ class TreeSpace:
 
     def own_left(self, row: pd.DataFrame) -> Mask:
         """Return at which splits one row of the table goes left, shape ``(splits,)``."""
-        return self.trees.goes_left(self.trees.inputs(row), np.arange(len(self.block_of)))[0]
+        left = self.trees.goes_left(self.trees.inputs(row), np.arange(len(self.block_of)))
+        return np.asarray(left[0])
 
 
 def tree_space(trees: ExactTrees, layout: Layout) -> TreeSpace:
@@ -95,7 +96,8 @@ def tree_space(trees: ExactTrees, layout: Layout) -> TreeSpace:
     splits = []
     for j, block in enumerate(layout.blocks):
         mine = np.flatnonzero(block_of == j)
-        known = _number_splits(probe, block, mine) if block.number is not None else _level_splits(probe, block, mine)
+        find = _level_splits if block.number is None else _number_splits
+        known = find(probe, block, mine)
         splits.append(known[0])
         place_of[mine] = known[1]
     return TreeSpace(trees=trees, layout=layout, splits=tuple(splits), block_of=block_of, place_of=place_of)

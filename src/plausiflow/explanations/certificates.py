@@ -52,7 +52,9 @@ def certified(
     costs = best_costs(result)
     known = [math.inf if math.isnan(costs[i]) else float(costs[i]) for i in open_]
     found = result.certifier.run(open_, known, float(seconds), workers)
-    return replace(result, verdicts=result.verdicts.assign(**_columns(result, dict(zip(open_, found, strict=True)))))
+    return replace(
+        result, verdicts=result.verdicts.assign(**_columns(result, dict(zip(open_, found, strict=True))))
+    )
 
 
 def best_costs(result: Explanations) -> np.ndarray:

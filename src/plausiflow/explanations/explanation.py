@@ -55,7 +55,7 @@ class Explanation:
     prove: Callable[[float], Explanation] | None = None
 
     def certify(self, seconds: float = 10.0) -> Explanation:
-        """Return the explanation with what can be proven in some seconds; see :meth:`Explanations.certify`."""
+        """Return the explanation with what is proven in some seconds; see :meth:`Explanations.certify`."""
         if self.prove is None:
             raise InvalidInputError(
                 "Proofs need an explanation that belongs to a result; this one was made on its own. "

@@ -81,7 +81,11 @@ def _json_rows(result: Explanations) -> Iterator[dict[str, Any]]:
             misses.setdefault(i, []).append({"values": values, "why": why})
     columns = {
         "row": json_column(result.rows.index.to_flat_index()),
-        **{name: json_column(result.verdicts[name]) for name in (*VERDICTS, *BOUNDS) if name in result.verdicts},
+        **{
+            name: json_column(result.verdicts[name])
+            for name in (*VERDICTS, *BOUNDS)
+            if name in result.verdicts
+        },
         "sentence": row_sentences(result, range(len(result))),
     }
     counts = np.bincount(result.of, minlength=len(result)).tolist()

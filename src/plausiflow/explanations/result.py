@@ -18,8 +18,8 @@ from plausiflow.core import Context, Variant
 from plausiflow.errors import InvalidInputError
 from plausiflow.explanations import checks
 from plausiflow.explanations.advantages import find_advantages
-from plausiflow.explanations.change_roles import role_table
 from plausiflow.explanations.certificates import BOUNDS, certified
+from plausiflow.explanations.change_roles import role_table
 from plausiflow.explanations.changes import Changes, find_changes
 from plausiflow.explanations.explanation import Explanation, extract_row
 from plausiflow.explanations.flat_table import answer_table, nullable_dtype

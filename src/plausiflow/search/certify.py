@@ -109,7 +109,8 @@ class RowCertifier:
         names = {item.name for item in without if item.feature is None}
         if without:
             names |= {str(rule) for rule in self.rules.constraints if isinstance(rule, Immutable)} | {LOCKED}
-        broken = self.rules.violations(before, decoded, task.locked).drop(columns=list(names), errors="ignore")
+        violations = self.rules.violations(before, decoded, task.locked)
+        broken = violations.drop(columns=[name for name in violations if name in names])
         if not again.usable[0] or bool(broken.to_numpy().any()):
             return False
         outputs = self.model.predict_outputs(again.x, decoded)
@@ -123,7 +124,8 @@ class RowCertifier:
         proof = self.prove(replace(task, known=math.inf), plain, max(seconds, 0.1 * self.seconds))
         if not proof.infeasible:
             reason = f"allowed rows win by less than the margin of {self.prover.criterion.margin:g}"
-            reason = reason if proof.answer is not None else "a row that wins by less was not ruled out in time"
+            if proof.answer is None:
+                reason = "a row that wins by less was not ruled out in time"
             return Certificate(status="bound", bound=math.inf, reason=reason)
         return self.relaxed(task, RELAX_SHARE * self.seconds)
 
@@ -133,9 +135,7 @@ class RowCertifier:
         def accepts(x_cf: Tensor, items: Sequence[RuleItem]) -> bool:
             return self.accepts(task, x_cf, self.prover.criterion, items)
 
-        found = self.prover.relax(
-            self.rules, task.row, task.x, task.locked, task.targets, accepts, seconds
-        )
+        found = self.prover.relax(self.rules, task.row, task.x, task.locked, task.targets, accepts, seconds)
         if found is None:
             reason = "no set of rules to relax was found in time"
             return Certificate(status="no_recourse", bound=math.inf, reason=reason)
@@ -217,5 +217,3 @@ def model_space(model: TableModel | None, layout: Layout) -> TreeSpace:
     if layout not in known:
         known[layout] = tree_space(read_exact_trees(model), layout)
     return known[layout]
-
-

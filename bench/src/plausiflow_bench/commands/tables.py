@@ -34,6 +34,7 @@ TABLES, SPARSE_TABLES, PEER_TABLES, PEERS = (
     for names in (DEFAULT_TABLES, sparsity.DEFAULT_TABLES, peers.DEFAULT_TABLES, peers.METHODS)
 )
 REALISM_TABLES = ",".join(realism.TABLES)
+EXACT_TABLES = ",".join(exact.DEFAULT_TABLES)
 DURABLE_TABLES = ",".join(durable.DEFAULT_TABLES)
 SCARCE_TABLES = ",".join(labels.DEFAULT_TABLES)
 MODEL_TABLES, NUMBERS, MODELS = (",".join(names) for names in (models.TABLES, models.NUMBERS, models.MODELS))
@@ -123,7 +124,7 @@ def benchmark_durable(
 
 @benchmark.command("exact")
 def benchmark_exact(
-    names: Names = ",".join(exact.DEFAULT_TABLES),
+    names: Names = EXACT_TABLES,
     models: Annotated[
         str, typer.Option("--models", help="Kind, number of trees and depth, separated by commas.")
     ] = ",".join(exact.MODELS),

@@ -86,7 +86,12 @@ class _Case:
     selection: ExactSelection
 
     def measured(self) -> Iterator[Row]:
-        about: Row = {"dataset": self.train.name, "model": self.kind, "seed": self.selection.seed, **environment()}
+        about: Row = {
+            "dataset": self.train.name,
+            "model": self.kind,
+            "seed": self.selection.seed,
+            **environment(),
+        }
         proofs = [self._prove(i) for i in range(len(self.rows))]
         yield about | self._proof_figures(proofs)
         if self.selection.search:
@@ -123,7 +128,8 @@ class _Case:
         """Test rows that the model decides unfavourably."""
         unfavourable = self.model.predict(self.test.x) != self.wanted
         usable = self.encoder.encode(self.test.x).usable
-        return self.test.x[unfavourable & usable].iloc[: self.selection.rows or ROWS]
+        chosen: pd.DataFrame = self.test.x[unfavourable & usable].iloc[: self.selection.rows or ROWS]
+        return chosen
 
     @cached_property
     def encoder(self) -> Encoder:

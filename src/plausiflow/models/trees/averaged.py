@@ -34,13 +34,14 @@ def read_averaged(model: Fitted) -> tuple[Forest, npt.NDArray[np.float64]]:
     if getattr(model, "n_outputs_", 1) != 1:
         raise UnsupportedModelError(f"{name} predicts several outcomes at once")
     estimators = getattr(model, "estimators_", [model])
-    trees, values = [], []
+    trees: list[Tree] = []
+    values: list[npt.NDArray[np.float64]] = []
     for estimator in estimators:
         tree = estimator.tree_
         own = tree.value[:, 0, :]
         if hasattr(model, "classes_"):
             own = own / own.sum(axis=1, keepdims=True)
-        start = sum(map(len, values))
+        start = sum(len(part) for part in values)
         trees.append(_tree(tree, start))
         values.append(own / len(estimators))
     outputs = values[0].shape[1]

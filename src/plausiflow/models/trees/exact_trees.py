@@ -89,7 +89,7 @@ class ExactTrees:
 
     def outputs(self, frame: pd.DataFrame) -> Array:
         """Return the outputs for rows of the table, shape ``(n, outputs)``, in double precision."""
-        return self.base + self.values[self._leaves(frame)].sum(axis=1)
+        return np.asarray(self.base + self.values[self._leaves(frame)].sum(axis=1))
 
     @property
     def base(self) -> Array:
