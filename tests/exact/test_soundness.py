@@ -1,4 +1,4 @@
-"""Proofs against a list of all rows: the bound is never above the cheapest row, and the answer costs as much."""
+"""Proofs against a list of all rows: the bound is never above the cheapest row, and the answer costs that."""
 
 import math
 
@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from proving import KINDS, SmallCase, class_target, estimator, pipeline, random_rules, scores, small_table
 
 import plausiflow as pf
 from plausiflow.core import Targets
+from proving import KINDS, SmallCase, class_target, estimator, pipeline, random_rules, scores, small_table
 
 pytest.importorskip("ortools")
 
@@ -107,7 +107,7 @@ def test_a_missing_value_stays_and_follows_its_split():
 
 @pytest.mark.parametrize(("name", "value"), [("age", 40), ("amount", 3.3)])
 def test_a_row_outside_the_range_or_off_the_grid_is_proven(name, value):
-    case = small_case("hist", 9, rules=FEW[1:2] + [pf.MaxChanges(2), pf.Immutable("grade", "owner", "job")])
+    case = small_case("hist", 9, rules=[*FEW[1:2], pf.MaxChanges(2), pf.Immutable("grade", "owner", "job")])
     row = case.frame.iloc[[4]].reset_index(drop=True).assign(**{name: value})
     check(case, row, class_target(case, row))
 

@@ -99,6 +99,7 @@ def row_atoms(
     own_left: Mask,
     finer: frozenset[str],
     edges: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    reach: float = 0.0,
 ) -> list[Atoms]:
     """Return the atoms of each feature of one row.
 
@@ -109,6 +110,7 @@ def row_atoms(
         own_left: At which splits of the trees the row goes left.
         finer: Features with finer ranges, which rules relate to others.
         edges: Bounds on encoded numbers, by feature; no range contains numbers on both sides of one.
+        reach: How far changed numbers stay from cuts, as a share of their range.
     """
     layout, x, edges = allowance.layout, allowance.x, edges or {}
     codes = dict(zip([b.name for b in layout.with_levels], layout.codes(x)[0].tolist(), strict=True))
@@ -119,7 +121,7 @@ def row_atoms(
         atoms = _level_atoms(allowance, block) if block.number is None else None
         if atoms is None:
             bounds = edges.get(block.name, ())
-            atoms = _number_atoms(allowance, own, block, code, bounds, finer=block.name in finer)
+            atoms = _number_atoms(allowance, own, block, code, bounds, reach, finer=block.name in finer)
         codes_, numbers, low, high, kept, positions = atoms
         left = own.left(positions, codes_)
         left[:, kept] = own_left[own.example][:, None]
@@ -158,6 +160,7 @@ def _number_atoms(
     block: Block,
     code: int,
     bounds: Sequence[tuple[float, float]],
+    reach: float,
     *,
     finer: bool,
 ) -> _Parts:
@@ -170,7 +173,7 @@ def _number_atoms(
     if levels[0] and lower <= upper and not closed:
         ends = [axis.range(low, high) for low, high in bounds]
         extra = np.array([place for low, high in ends for place in (low, high + 1)], dtype=np.int64)
-        parts += _ranges(axis, own, block, number, (lower, upper), extra, finer=finer)
+        parts += _ranges(axis, own, block, number, (lower, upper), extra, reach, finer=finer)
         if code == 0 and lower <= number <= upper:
             value = _decode(axis, number)
             parts.append((0, number, value, value, True, 0))
@@ -191,6 +194,7 @@ def _ranges(
     number: float,
     bounds: tuple[float, float],
     extra: IntArray,
+    reach: float,
     *,
     finer: bool,
 ) -> list[tuple[int, float, float, float, bool, int]]:
@@ -211,6 +215,8 @@ def _ranges(
     if pins:
         pinned = np.isin(starts, np.concatenate(pins)) & (starts == ends)
         starts, ends = starts[~pinned], ends[~pinned]
+    if reach and axis.gridded:
+        starts, ends = _away_from_cuts(axis, own.cuts, starts, ends, reach)
     nearest = np.clip(place, starts, ends)
     low, high, chosen = axis.encoded(starts), axis.encoded(ends), axis.encoded(nearest)
     values = (_decode_all(axis, low), _decode_all(axis, high))
@@ -221,6 +227,19 @@ def _ranges(
         for (e, lo, hi, at), is_own, one in zip(rows, same.tolist(), (starts == ends).tolist(), strict=True)
         if not (is_own and one)
     ]
+
+
+def _away_from_cuts(
+    axis: Axis, cuts: IntArray, starts: IntArray, ends: IntArray, reach: float
+) -> tuple[IntArray, IntArray]:
+    """Return ranges whose numbers, moved by ``reach`` and put on the grid, stay on their side of all cuts."""
+    low, high = axis.encoded(starts), axis.encoded(ends)
+    up = axis.positions(low + reach) - starts
+    down = ends - axis.positions(high - reach)
+    starts = np.where(np.isin(starts, cuts), starts + up, starts)
+    ends = np.where(np.isin(ends + 1, cuts), ends - down, ends)
+    kept = starts <= ends
+    return starts[kept], ends[kept]
 
 
 def _decode(axis: Axis, encoded: float) -> float:

@@ -109,10 +109,12 @@ class Program:
         """Set the objective."""
         self.model.minimize(expression)
 
-    def solve(self, seconds: float) -> SolverResult:
-        """Solve with one thread, within some seconds of wall-clock time."""
+    def solve(self, seconds: float, work: float | None = None) -> SolverResult:
+        """Solve with one thread, within some seconds of wall-clock time and some deterministic time."""
         solver = self._package.CpSolver()
         solver.parameters.max_time_in_seconds = max(0.01, seconds)
+        if work is not None:
+            solver.parameters.max_deterministic_time = work
         solver.parameters.num_workers = 1
         solver.parameters.linearization_level = 2
         package, status = self._package, solver.solve(self.model)

@@ -80,6 +80,7 @@ class Deepening:
         tangents: Rules out rejected rows, if the target is not linear in the outputs.
         seconds: Seconds that it may take.
         known: The cost of an answer that is known; nothing more expensive is looked for.
+        work: Deterministic time of the solver for each radius; None for no limit.
     """
 
     problem: RowProblem
@@ -88,6 +89,7 @@ class Deepening:
     tangents: Tangents
     seconds: float
     known: float = math.inf
+    work: float | None = None
     proof: Proof = field(default_factory=Proof)
     _cuts: list[ScoreRow] = field(default_factory=list)
     _start: float = field(default_factory=time.monotonic)
@@ -124,7 +126,7 @@ class Deepening:
         solved = False
         for _ in range(MOST_TANGENTS):
             program = RadiusProgram(self.problem, [*rows, *self._cuts], radius)
-            result = program.solve(self._left())
+            result = program.solve(self._left(), self.work)
             if result is None or result.status == "infeasible":
                 self._raise(radius)
                 return False
@@ -149,7 +151,7 @@ class Deepening:
                     return
                 rows = [*self.rows(raised), *self._cuts]
                 program = RadiusProgram(self.problem, rows, radius * factor)
-                result = program.solve(self._left())
+                result = program.solve(self._left(), self.work)
                 if result is None or not result.has_solution:
                     continue
                 if self._accept(program.answer(result)):

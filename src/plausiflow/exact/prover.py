@@ -48,6 +48,9 @@ class TreeProver:
         confirm: Confirm,
         seconds: float,
         known: float = math.inf,
+        *,
+        reach: float = 0.0,
+        work: float | None = None,
     ) -> Proof:
         """Return what is proven about one row in some seconds.
 
@@ -58,8 +61,10 @@ class TreeProver:
             confirm: Whether model and rules accept an encoded row.
             seconds: Seconds that it may take.
             known: The cost of an answer that is known.
+            reach: How far changed numbers stay from cuts; the bound is then that of such rows.
+            work: Deterministic time of the solver for each radius; None for no limit but the seconds.
         """
-        problem = RowProblem.of(self.space, allowance, self.costs, row)
+        problem = RowProblem.of(self.space, allowance, self.costs, row, reach=reach)
 
         trees = self.space.trees
 
@@ -70,7 +75,7 @@ class TreeProver:
             outputs = trees.outputs(trees.encoder.decode(x_cf, like=row, encoded=allowance.x))[0]
             return tangent_rows(trees, self.criterion, targets, outputs)
 
-        return Deepening(problem, rows, confirm, tangents, seconds, known).run()
+        return Deepening(problem, rows, confirm, tangents, seconds, known, work).run()
 
     def without_margin(self) -> TreeProver:
         """Return the prover for which every row counts that the model decides as wanted, however narrowly."""

@@ -61,8 +61,12 @@ class RowProblem:
         costs: Costs,
         row: pd.DataFrame,
         others: Sequence[Allowance] = (),
+        reach: float = 0.0,
     ) -> RowProblem:
-        """Return the problem of one row of the table; ``others`` are rules that need not hold."""
+        """Return the problem of one row of the table.
+
+        ``others`` are rules that need not hold; changed numbers stay ``reach`` away from cuts.
+        """
         own_left = space.own_left(row)
         finer = related_features(allowance).union(*(related_features(other) for other in others))
         numbers = [block for block in allowance.layout.blocks if block.number is not None]
@@ -70,8 +74,16 @@ class RowProblem:
             block.name: [tuple(float(t[0, block.number]) for t in (o.lower, o.upper)) for o in others]
             for block in (numbers if others else ())
         }
-        atoms = row_atoms(allowance, space.splits, costs, own_left, finer, edges)  # type: ignore[arg-type]
-        return cls(space, allowance, costs, atoms, own_left)
+        found = row_atoms(
+            allowance,
+            space.splits,
+            costs,
+            own_left,
+            finer,
+            edges,  # type: ignore[arg-type]
+            reach,
+        )
+        return cls(space, allowance, costs, found, own_left)
 
     @property
     def euclidean(self) -> bool:
@@ -154,9 +166,9 @@ class RadiusProgram:
         program.at_least(UNITS + 1, total)
         program.minimise(total)
 
-    def solve(self, seconds: float) -> SolverResult | None:
+    def solve(self, seconds: float, work: float | None = None) -> SolverResult | None:
         """Solve the program; None if it is infeasible at once."""
-        return self.program.solve(seconds) if self.possible else None
+        return self.program.solve(seconds, work) if self.possible else None
 
     def lower_bound(self, result: SolverResult) -> float:
         """Return the proven lower bound of the cost."""

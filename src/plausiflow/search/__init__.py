@@ -4,7 +4,7 @@ from plausiflow.search.answers import Answers
 from plausiflow.search.bank import Bank, Feasible
 from plausiflow.search.black_box import FINAL_CORNERS, PROMISE
 from plausiflow.search.candidates import Candidates
-from plausiflow.search.certify import Certifier, RowCertifier, RowTask, model_space
+from plausiflow.search.certify import Certifier, RowCertifier, RowTask
 from plausiflow.search.costs import DISTANCES, CostModel, Distance, absolute_deviations, feature_weights
 from plausiflow.search.durability import JURORS, Durability, fit_durability
 from plausiflow.search.effort import EFFORTS, EffortName, check_effort
@@ -97,7 +97,6 @@ __all__ = [
     "learn_plausibility",
     "log_proba_of",
     "make_criterion",
-    "model_space",
     "monotone_features",
     "outcome_names",
     "parse_target",

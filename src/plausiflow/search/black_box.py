@@ -6,6 +6,7 @@
 2. The results are put on their grids, and the model is asked; rows without an answer try larger margins from
    verified bank rows.
 3. Verified bank rows near by are answers too, and are moved towards the row as far as they stay so.
+   Without a density, the proven cheapest row of a tree model (:mod:`plausiflow.search.exact_start`) is one.
 4. The best answer is made sparse, and a short evolution (:mod:`plausiflow.search.evolution`) asks the model
    about points a little closer.
 5. At the end each answer is tried at new corners around it; one that fails there goes back some way.
@@ -27,6 +28,7 @@ from plausiflow.search.bank import Bank
 from plausiflow.search.beam import Moves
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.evolution import Evolution
+from plausiflow.search.exact_start import ExactStart
 from plausiflow.search.mixed import MixedSearch, search_in_batches
 from plausiflow.search.rounding import on_grid, round_randomly
 from plausiflow.search.sparsify import burden, sparsify
@@ -64,6 +66,7 @@ class BlackBoxSearch:
         base: How candidates are chosen, and how sparse answers should be.
         evolution: The last rounds of asking the model; None skips them.
         any_answer: Whether the first answers are enough, however far.
+        exact: Finds the proven cheapest rows of tree models; None if they are no starts.
     """
 
     hot: ValidityConstraint
@@ -71,6 +74,7 @@ class BlackBoxSearch:
     base: MixedSearch = field(default_factory=MixedSearch)
     evolution: Evolution | None = field(default_factory=Evolution)
     any_answer: bool = False
+    exact: ExactStart | None = None
 
     @property
     def finalists(self) -> int:
@@ -126,6 +130,8 @@ class BlackBoxSearch:
         missing = rows[~torch.isin(rows, found.rows)]
         if len(missing):
             found = Candidates.concat(found, bank.scan(task, missing, keep))
+        if self.exact is not None:
+            found = Candidates.concat(found, strict.check(self.exact.find(strict, rows, found)).feasible)
         if self.base.max_extra_cost > 0 or strict.allowance.max_changes is not None:
             found = self._sparsify(strict, found.unique())
         task = strict

@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from weakref import WeakKeyDictionary
 
 import pandas as pd
 import torch
@@ -20,19 +19,16 @@ from torch import Tensor
 
 from plausiflow.constraints import LOCKED, CompiledRules, Immutable
 from plausiflow.core import TargetCriterion, Targets, verify
-from plausiflow.exact import Certificate, Proof, RuleItem, TreeProver, TreeSpace, tree_space
-from plausiflow.models import BlackBox, TableModel, UnsupportedModelError, read_exact_trees
+from plausiflow.exact import Certificate, Proof, RuleItem, TreeProver, model_space
+from plausiflow.models import TableModel, UnsupportedModelError
 from plausiflow.progress import progress_bar
 from plausiflow.search.engine import Engine
 from plausiflow.search.request import SearchRequest
-from plausiflow.tables import Encoder, Layout, Mask
+from plausiflow.tables import Encoder, Mask
 from plausiflow.workers import Inline, Processes, Returned
 
 RELAX_SHARE = 0.5
 """Share of the time that the fewest rules to relax may take after a proof that there is no answer."""
-
-_SPACES: WeakKeyDictionary[BlackBox, dict[Layout, TreeSpace]] = WeakKeyDictionary()
-"""The trees of models, read once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,17 +199,3 @@ class Certifier:
     def _task(self, row: int, known: float) -> RowTask:
         x, targets, frame, locked = self.request.part(torch.tensor([row]))
         return RowTask(frame.reset_index(drop=True), x, targets, locked, known)
-
-
-def model_space(model: TableModel | None, layout: Layout) -> TreeSpace:
-    """Return the trees of a model over the features of a table.
-
-    Raises:
-        UnsupportedModelError: The model has no trees that can be read exactly.
-    """
-    if not isinstance(model, BlackBox):
-        raise UnsupportedModelError("proofs need a model of trees")
-    known = _SPACES.setdefault(model, {})
-    if layout not in known:
-        known[layout] = tree_space(read_exact_trees(model), layout)
-    return known[layout]

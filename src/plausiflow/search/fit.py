@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import pandas as pd
 import torch
@@ -33,12 +33,14 @@ from plausiflow.densities import (
     calibrate,
 )
 from plausiflow.errors import InvalidInputError
-from plausiflow.models import TableModel
+from plausiflow.exact import is_installed
+from plausiflow.models import BlackBox, TableModel
 from plausiflow.search.bank import Bank
-from plausiflow.search.black_box import CORNERS, REACH, BlackBoxSearch
+from plausiflow.search.black_box import CORNERS, PROMISE, REACH, BlackBoxSearch
 from plausiflow.search.costs import CostModel
 from plausiflow.search.effort import EFFORTS, EffortName
 from plausiflow.search.engine import Engine
+from plausiflow.search.exact_start import ExactStart
 from plausiflow.search.method_search import MethodSearch, RowSearch
 from plausiflow.search.mixed import MixedSearch, SearchStrategy
 from plausiflow.search.targets import bin_outcomes, outcome_names
@@ -230,7 +232,9 @@ def _engine(bank: Bank, context: SearchContext) -> Engine:
             tree_outputs=model.tree_outputs,
         )
         hot = ValidityConstraint(model.outputs_at(HOT), criterion)
-        strategy = BlackBoxSearch(hot=hot, cold=validity, base=mixed)
+        # Only without a density: a plausible answer is far from the cheapest row of the trees.
+        exact = ExactStart(model, PROMISE) if settings.quantile == 0 and _is_exact(model) else None
+        strategy = BlackBoxSearch(hot=hot, cold=validity, base=mixed, exact=exact)
     return Engine(
         rules=context.rules,
         validity=validity,
@@ -242,6 +246,11 @@ def _engine(bank: Bank, context: SearchContext) -> Engine:
         true_model=true_model,
         model=model,
     )
+
+
+def _is_exact(model: TableModel) -> TypeGuard[BlackBox]:
+    """Return whether the trees of a model were read, and the solver is installed."""
+    return isinstance(model, BlackBox) and model.tree_outputs is not None and is_installed()
 
 
 def _with_method(engine: Engine, context: SearchContext, x: Tensor, classes: Tensor) -> Engine:

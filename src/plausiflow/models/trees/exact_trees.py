@@ -84,8 +84,8 @@ class ExactTrees:
 
     @cached_property
     def feature(self) -> npt.NDArray[np.int64]:
-        """The column of each split."""
-        return self.forest.feature.numpy()
+        """The column of each split; a copy, because sending a tensor to another process moves its memory."""
+        return self.forest.feature.numpy().copy()
 
     def outputs(self, frame: pd.DataFrame) -> Array:
         """Return the outputs for rows of the table, shape ``(n, outputs)``, in double precision."""

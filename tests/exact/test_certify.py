@@ -1,0 +1,116 @@
+"""Certificates of an explainer: columns, words, and the fewest rules to relax."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import plausiflow as pf
+from plausiflow.errors import InvalidInputError
+from plausiflow.exact import Certificate
+from proving import estimator, pipeline, scores, small_table
+
+pytest.importorskip("ortools")
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(11)
+    frame = small_table(rng, 120)
+    score = scores(rng, frame)
+    return frame, np.where(score > np.median(score), "granted", "rejected")
+
+
+@pytest.fixture(scope="module")
+def model(table):
+    return pipeline(estimator("hist", 0)).fit(*table)
+
+
+@pytest.fixture(scope="module")
+def explainer(table, model):
+    options = {"plausibility": 0.0, "confidence": None, "judges": 0, "learn_rules": False}
+    return pf.Explainer(model, constraints=[pf.Immutable("owner")], **options).fit(*table, effort="quick")
+
+
+@pytest.fixture(scope="module")
+def rejected(table, model):
+    return table[0][model.predict(table[0]) == "rejected"].iloc[:4]
+
+
+@pytest.fixture(scope="module")
+def result(explainer, rejected):
+    return explainer.explain(rejected, target="granted", certify=20.0)
+
+
+def test_no_answer_costs_less_than_its_bound(result):
+    cost, bound = result.found_figures("cost"), result.status["bound"].to_numpy()
+    found = result.is_found
+    assert (bound[found] <= cost[found] + 1e-9).all()
+    assert set(result.status["bound_status"]) == {"optimal"}
+
+
+def test_the_words_say_how_far_an_answer_is_from_the_cheapest(result):
+    for text in result.sentences[result.is_found]:
+        assert "Proven cheapest" in text or "of the cheapest possible (proven)" in text
+    row = json.loads(result.to_json())["rows"][0]
+    assert row["bound_status"] == "optimal"
+    assert row["bound"] > 0
+
+
+def test_one_explanation_can_be_certified(explainer, rejected):
+    plain = explainer.explain(rejected.iloc[:1], target="granted")[0]
+    proven = plain.certify(seconds=20)
+    assert math.isnan(plain.bound)
+    assert proven.bound_status == "optimal"
+    assert proven.sentence.startswith(plain.sentence.rstrip("."))
+
+
+def test_without_recourse_the_fewest_rules_to_relax_are_named(table, explainer, rejected):
+    names = list(table[0].columns)
+    result = explainer.explain(rejected.iloc[:1], target="granted", locked=names, certify=20.0)
+    (row,) = result
+    assert row.bound_status == "no_recourse"
+    assert math.isinf(row.bound)
+    assert len(row.relax) >= 1
+    assert "no change of the allowed features leads to granted" in row.sentence
+    relaxed = [name for name in names if f"the lock on {name}" in row.relax or name == "owner"]
+    free = [name for name in names if name in relaxed]
+    again = explainer.explain(rejected.iloc[:1], target="granted", locked=[n for n in names if n not in free])
+    assert "owner" in str(row.relax) or again.status["status"].iloc[0] == "found"
+
+
+def test_a_model_without_trees_says_why_nothing_is_proven(table, rejected):
+    options = {"plausibility": 0.0, "confidence": None, "judges": 0, "learn_rules": False}
+    explainer = pf.Explainer(pf.MLPClassifier(hidden=(4,)), **options).fit(*table, effort="quick")
+    result = explainer.explain(rejected.iloc[:1], target="granted", certify=1.0)
+    open_ = result.status["status"] != "already"
+    assert (result.status["bound_status"][open_] == "not_possible").all()
+
+
+@pytest.mark.parametrize("seconds", [0, -1, "ten", math.inf])
+def test_a_time_that_is_not_positive_is_refused(explainer, rejected, seconds):
+    with pytest.raises(InvalidInputError, match="`certify` must be the seconds"):
+        explainer.explain(rejected, certify=seconds)
+
+
+def test_the_gap_is_the_price_of_plausibility_if_answers_must_be_plausible():
+    certificate = Certificate(status="optimal", bound=0.2)
+    assert "price of plausibility, 0.3" in certificate.sentence(0.5, "granted", density=True)
+    assert certificate.sentence(0.2014, "granted", density=False) == (
+        "Within 0.7% of the cheapest possible (proven)"
+    )
+    assert certificate.sentence(0.2, "granted", density=True) == "Proven cheapest"
+
+
+def test_a_proof_without_recourse_names_the_feature_to_allow():
+    certificate = Certificate(
+        status="no_recourse",
+        bound=math.inf,
+        relax=('Immutable("savings")',),
+        relaxed_features=("savings",),
+    )
+    assert certificate.sentence(math.nan, "granted", density=True) == (
+        "Proven: no change of the allowed features leads to granted; "
+        "allow `savings` to change and there is one"
+    )
