@@ -19,7 +19,7 @@ from torch import Tensor
 
 from plausiflow.constraints import LOCKED, CompiledRules, Immutable
 from plausiflow.core import TargetCriterion, Targets, verify
-from plausiflow.exact import Certificate, Proof, RuleItem, TreeProver, model_space
+from plausiflow.exact import Certificate, Proof, RuleItem, TreeProver, is_installed, model_space
 from plausiflow.models import TableModel, UnsupportedModelError
 from plausiflow.progress import progress_bar
 from plausiflow.search.engine import Engine
@@ -29,6 +29,8 @@ from plausiflow.workers import Inline, Processes, Returned
 
 RELAX_SHARE = 0.5
 """Share of the time that the fewest rules to relax may take after a proof that there is no answer."""
+MOST_PROOFS, REASON_SECONDS = 20, 4.0
+"""Rows without an answer whose reason is proven, and seconds for each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,3 +201,32 @@ class Certifier:
     def _task(self, row: int, known: float) -> RowTask:
         x, targets, frame, locked = self.request.part(torch.tensor([row]))
         return RowTask(frame.reset_index(drop=True), x, targets, locked, known)
+
+
+def proven_reasons(engine: Engine, encoder: Encoder, request: SearchRequest, rows: Tensor) -> dict[int, str]:
+    """Return the reasons of rows of a tree model that are proven to have no answer, by row.
+
+    Nothing is proven without the extra ``certify``, or after the deadline of the request.
+    """
+    certifier = Certifier(engine, encoder, request)
+    if not is_installed() or not len(rows) or certifier.obstacle:
+        return {}
+    reasons = {}
+    for row in rows.tolist()[:MOST_PROOFS]:
+        if request.late:
+            break
+        (certificate,) = certifier.run([row], [math.inf], REASON_SECONDS)
+        if certificate.status == "no_recourse":
+            reasons[row] = _describe(certificate)
+    return reasons
+
+
+def _describe(certificate: Certificate) -> str:
+    """Return a proof that there is no answer as a reason."""
+    text = "proven: no allowed row is decided as wanted by the model"
+    if not certificate.relax:
+        return text
+    kept = certificate.relaxed_features
+    if len(kept) == len(certificate.relax):
+        return f"{text}; allow {' and '.join(f'`{name}`' for name in kept)} to change and there is one"
+    return f"{text}; without {' and '.join(certificate.relax)} there is one"

@@ -4,8 +4,9 @@ A rule is named only if a search without it finds a row that breaks this rule an
 decided as wanted by the user's own model, plausible, and within all other rules. If that row keeps the rule,
 the search was at fault, and the row is the answer. If no single rule blocks, a search without all rules gives
 a row that breaks a few of them; smaller sets among these are tried, and the smallest is named as a set. The
-density is the reason only if a row without it is valid and allowed. The work is bounded: a few rows, rules
-and searches, until the deadline. So a reason may be missing, but none is untrue.
+density is the reason only if a row without it is valid and allowed. For a tree model, a proof that no allowed
+row is valid (:mod:`plausiflow.search.certify`) comes first, with the fewest rules to relax. The work is
+bounded: a few rows, rules and searches, until the deadline. So a reason may be missing, but none is untrue.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from plausiflow.constraints import LOCKED, Allowance, Immutable, Price
 from plausiflow.densities import row_scores
 from plausiflow.search.answers import WITHOUT_MARGIN, Answers, verify_candidates
 from plausiflow.search.candidates import Candidates, cheapest
+from plausiflow.search.certify import proven_reasons
 from plausiflow.search.engine import Engine
 from plausiflow.search.request import SearchRequest
 from plausiflow.tables import Encoder
@@ -81,12 +83,14 @@ def diagnose_rows(
     trials = _Trials(engine, encoder, request, recovered=[near.select(inside.nonzero()[:, 0])])
     misses = near.select((~inside).nonzero()[:, 0])
     left = _unknown(rows, known)
+    proven = proven_reasons(engine, encoder, request, left[~torch.isin(left, near.of)])
+    left = left[~torch.isin(left, torch.tensor(list(proven), dtype=torch.long))]
     trials.blame(left[~torch.isin(left, near.of[inside])][:MOST_ROWS])
     trials.blocking |= {row: [frozenset([known[row]])] for row in rows.tolist() if row in known}
     answers = Answers.concat(encoder, request.frame, trials.recovered).unique(1)
     found, lacks = set(answers.of.tolist()), dict(zip(misses.of.tolist(), misses.score.tolist(), strict=True))
     reasons = {row: _describe(trials.blocking.get(row, []), trials, lacks.get(row)) for row in rows.tolist()}
-    reasons |= dict.fromkeys(found, "")
+    reasons |= proven | dict.fromkeys(found, "")
     if request.second_opinion and found:
         x, targets, _, _ = request.part(answers.of)
         within = answers.score >= row_scores(engine.plausibility, x, targets.y).margin
