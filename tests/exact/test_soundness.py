@@ -147,3 +147,22 @@ def random_case(seed):
 def test_no_proof_is_false_on_random_models_and_rules(seed):
     for case, row, targets in random_case(seed):
         check(case, row, targets)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100))
+def test_every_row_without_an_allowed_answer_is_proven(seed):
+    """Rules are added until no listed row is left: the proof must find that, too."""
+    kind, rng = KINDS[seed % len(KINDS)], np.random.default_rng(seed)
+    case = small_case(kind, seed, classes=2 + seed % 2)
+    names = rng.permutation(["age", "days", "amount", "job", "grade", "owner"]).tolist()
+    proven = 0
+    for i in range(20):
+        row = case.frame.iloc[[i]].reset_index(drop=True)
+        targets = class_target(case, row)
+        tight = case.with_rules([pf.Immutable(*names[: 3 + seed % 3])])
+        if math.isinf(tight.cheapest(row, targets)):
+            assert tight.prove(row, targets).infeasible
+            proven += 1
+        if proven == 3:
+            return

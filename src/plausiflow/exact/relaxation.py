@@ -19,7 +19,7 @@ from plausiflow.exact.atoms import Atoms, Costs
 from plausiflow.exact.choices import Choice
 from plausiflow.exact.cp_sat import Program
 from plausiflow.exact.row_program import RowProblem
-from plausiflow.exact.rule_program import add_rules
+from plausiflow.exact.rule_program import add_joint_rules
 from plausiflow.exact.scores import ScoreRow
 from plausiflow.exact.tree_program import add_trees
 from plausiflow.exact.tree_space import TreeSpace
@@ -124,7 +124,7 @@ def _enforce(program: Program, item: RuleItem, choices: dict[str, Choice], activ
         return
     for choice in choices.values():
         _restrict(program, choice, _allowed(item.allowance, choice.atoms), active)
-    add_rules(program, item.allowance, choices, [active])
+    add_joint_rules(program, item.allowance, choices, [active])
 
 
 def _restrict(program: Program, choice: Choice, allowed: Mask, active: object) -> None:

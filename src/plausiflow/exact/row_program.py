@@ -26,7 +26,7 @@ from plausiflow.constraints import Allowance
 from plausiflow.exact.atoms import Atoms, Costs, row_atoms
 from plausiflow.exact.choices import Choice
 from plausiflow.exact.cp_sat import Expression, Program, SolverResult
-from plausiflow.exact.rule_program import add_rules, related_features
+from plausiflow.exact.rule_program import add_joint_rules, related_features
 from plausiflow.exact.scores import ScoreRow
 from plausiflow.exact.tree_program import add_trees
 from plausiflow.exact.tree_space import TreeSpace
@@ -140,7 +140,7 @@ class RadiusProgram:
         by_name = {choice.atoms.block.name: choice for choice in self.choices}
         self.possible = add_trees(self.program, problem.space, self.choices, problem.own_left, rows)
         if self.possible:
-            add_rules(self.program, problem.allowance, by_name)
+            add_joint_rules(self.program, problem.allowance, by_name)
             self._minimise()
 
     def _minimise(self) -> None:

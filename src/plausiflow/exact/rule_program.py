@@ -36,7 +36,7 @@ def related_features(allowance: Allowance) -> frozenset[str]:
     return frozenset(names)
 
 
-def add_rules(
+def add_joint_rules(
     program: Program,
     allowance: Allowance,
     choices: Mapping[str, Choice],

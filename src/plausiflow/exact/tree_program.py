@@ -37,7 +37,7 @@ class _Reached:
     literals: dict[int, Literal_] = field(default_factory=dict)
 
 
-class TreeWalk:
+class ReachableLeaves:
     """Walks trees with the atoms of one row."""
 
     def __init__(self, space: TreeSpace, choices: Sequence[Choice], own_left: npt.NDArray[np.bool_]) -> None:
@@ -86,9 +86,9 @@ def add_trees(
     rows: Sequence[ScoreRow],
 ) -> bool:
     """Add the trees and the inequalities of the target; return False if no row can satisfy them."""
-    walk = TreeWalk(space, choices, own_left)
+    walk = ReachableLeaves(space, choices, own_left)
     reached = [walk.reach(root) for root in space.trees.forest.root.tolist()]
-    sums = [_Sum.of(space, row) for row in rows]
+    sums = [_LeafSum.of(space, row) for row in rows]
     for tree in reached:
         for total in sums:
             total.count(tree.leaves)
@@ -105,7 +105,7 @@ def add_trees(
 
 
 @dataclass
-class _Sum:
+class _LeafSum:
     """The left side of one inequality, in whole numbers."""
 
     values: npt.NDArray[np.int64]  # of each leaf, rounded up
@@ -115,7 +115,7 @@ class _Sum:
     weights: list[int] = field(default_factory=list)
 
     @classmethod
-    def of(cls, space: TreeSpace, row: ScoreRow) -> _Sum:
+    def of(cls, space: TreeSpace, row: ScoreRow) -> _LeafSum:
         values = space.trees.values @ row.weights
         factor = _RESOLUTION / max(float(np.abs(values).max(initial=0.0)), 1e-12)
         threshold = row.threshold - float(space.trees.base @ row.weights)

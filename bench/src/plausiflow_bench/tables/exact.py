@@ -73,11 +73,11 @@ def run(selection: ExactSelection) -> Iterator[Row]:
         train = min(selection.train or TRAINING, len(table.x) * 7 // 10)
         parts = table.split(train, len(table.x) - train)
         for model in selection.models:
-            yield from _Case(*parts, model, selection).measured()
+            yield from _ExactCase(*parts, model, selection).measured()
 
 
 @dataclass(frozen=True, eq=False)
-class _Case:
+class _ExactCase:
     """A table and a model of it."""
 
     train: Table
