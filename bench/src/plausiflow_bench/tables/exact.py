@@ -86,12 +86,8 @@ class _ExactCase:
     selection: ExactSelection
 
     def measured(self) -> Iterator[Row]:
-        about: Row = {
-            "dataset": self.train.name,
-            "model": self.kind,
-            "seed": self.selection.seed,
-            **environment(),
-        }
+        about: Row = {"dataset": self.train.name, "model": self.kind, "training_rows": len(self.train.x)}
+        about |= {"test_rows": len(self.rows), "seed": self.selection.seed, **environment()}
         start, prover = time.process_time(), self.certifier.prover
         about |= {"read_cpu": time.process_time() - start, "splits": len(prover.space.block_of)}
         timed = [self._prove(i) for i in range(len(self.rows))]
