@@ -127,7 +127,7 @@ def _durability(
     return fit_durability(
         engine,
         encoder,
-        models,
+        (drawn, models),
         (rows.x, rows.frame),
         decided,
         level=explainer.durability,

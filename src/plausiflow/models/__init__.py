@@ -9,6 +9,7 @@ from plausiflow.models.decision import (
     parse_cutoffs,
     stated_cutoffs,
 )
+from plausiflow.models.joint import JointModels
 from plausiflow.models.model_calls import ModelCalls, count_model_calls
 from plausiflow.models.networks import LinearClassifier, MLPClassifier, NetworkClassifier
 from plausiflow.models.node import NODE
@@ -23,6 +24,7 @@ from plausiflow.models.sklearn.conversion import (
     convert_classifier,
     convert_regressor,
 )
+from plausiflow.models.students import Students, train_students
 from plausiflow.models.surrogate import Surrogate, restore_relaxed_trees, restore_trained_surrogate
 from plausiflow.models.table_model import EncodedModel, TableModel
 from plausiflow.models.torch_classifier import TorchClassifier
@@ -43,6 +45,7 @@ __all__ = [
     "Fitted",
     "Forest",
     "InputFormat",
+    "JointModels",
     "LabelSource",
     "LinearClassifier",
     "MLPClassifier",
@@ -52,6 +55,7 @@ __all__ = [
     "OutputKind",
     "Predictor",
     "Retrain",
+    "Students",
     "Surrogate",
     "TableModel",
     "TableModule",
@@ -75,4 +79,5 @@ __all__ = [
     "stated_cutoffs",
     "torch_classifier",
     "torch_regressor",
+    "train_students",
 ]  # fmt: skip

@@ -35,7 +35,7 @@ from plausiflow.densities import (
 from plausiflow.errors import InvalidInputError
 from plausiflow.models import TableModel
 from plausiflow.search.bank import Bank
-from plausiflow.search.black_box import CORNERS, REACH, BlackBoxSearch
+from plausiflow.search.black_box import COLD, CORNERS, HOT, REACH, BlackBoxSearch
 from plausiflow.search.costs import CostModel
 from plausiflow.search.effort import EFFORTS, EffortName
 from plausiflow.search.engine import Engine
@@ -45,10 +45,6 @@ from plausiflow.search.targets import bin_outcomes, outcome_names
 from plausiflow.search.true_model import TrueModel
 from plausiflow.solvers import SQP
 from plausiflow.tables import Encoder
-
-HOT, COLD = 0.03, 0.01
-"""Temperatures of a surrogate, in ranges of a number."""
-
 
 MakeMethod = Callable[..., Any]
 """A Method class, or a function of ``classifier`` and ``plausibility`` that returns a Method."""
