@@ -84,7 +84,9 @@ class DurableCriterion(TargetCriterion):
     def bound(self, guides: Tensor, targets: Targets) -> Tensor:
         """Return the mean margin less the deviations that durability asks for, shape ``(n,)``."""
         margins = self.margins(guides, targets)
-        return self._below(margins.mean(dim=1), margins.var(dim=1), targets)
+        mean = margins.mean(dim=1)
+        variance = (margins - mean[:, None]).square().sum(dim=1) / (self.guides - 1)
+        return self._below(mean, variance, targets)
 
     def _below(self, mean: Tensor, variance: Tensor, targets: Targets) -> Tensor:
         """Return the mean margin less as many shrunk deviations as the tolerance factor says."""

@@ -15,7 +15,7 @@ from plausiflow.models.networks import LinearClassifier, MLPClassifier, NetworkC
 from plausiflow.models.node import NODE
 from plausiflow.models.outcomes import encode_labels, is_continuous, pair_outcomes
 from plausiflow.models.predictor import OutputKind, Predictor, outputs_differ, restore_predictor
-from plausiflow.models.refits import MIN_GUIDES, MIN_JURORS, Retrain, draw_refits
+from plausiflow.models.refits import MIN_GUIDES, MIN_JURORS, RefitPlan, Retrain, draw_refits
 from plausiflow.models.resolve import LabelSource, ModelType, resolve_model, resolve_refit
 from plausiflow.models.sklearn.columns import Fitted, InputFormat, UnsupportedModelError
 from plausiflow.models.sklearn.conversion import (
@@ -54,6 +54,7 @@ __all__ = [
     "NetworkClassifier",
     "OutputKind",
     "Predictor",
+    "RefitPlan",
     "Retrain",
     "Students",
     "Surrogate",

@@ -74,7 +74,8 @@ def train_students(
 
 def _margins(joint: JointModels, x: Tensor) -> Tensor:
     """Return margins ``(n, models, columns)``: of class 1, of each of several classes, or a number."""
-    outputs = joint.predict(x, None).unflatten(1, (len(joint), -1))
+    flat = joint.predict(x, None)
+    outputs = flat.view(len(flat), len(joint), -1)
     if joint.n_classes == 0:
         return outputs
     outputs = outputs.clamp_min(-4 * CLIP)

@@ -110,7 +110,8 @@ def save(folder: Path, parts: SavedExplainer) -> None:
     if parts.refits is not None:
         refits = store_refits(parts.refits, rows)
         document["refits"] = dict(refits.document)
-        tensors, files = tensors | refits.tensors, files | refits.files
+        tensors.update(refits.tensors)
+        files.update(refits.files)
     tensors["synthetic_rows"] = {"x": x, "outputs": outputs, **parts.evaluate(x)}
     if parts.judges is not None:
         tensors["judges"] = get_state(parts.judges)
@@ -129,9 +130,10 @@ def load(
     """Read the parts of an explainer.
 
     ``model`` is the explained model if the user passes it, ``retrain`` are the retrained models if the user
-    passes them, and ``density`` is an object of the user's own class, otherwise None. ``class_log_proba`` returns the log-probabilities of a
-    model, for ``labels="bayes"``. Raises an :class:`ArtefactError` if the directory cannot be read, and an
-    :class:`InvalidInputError` or :class:`ModelError` if ``model`` or ``density`` is another one.
+    passes them, and ``density`` is an object of the user's own class, otherwise None. ``class_log_proba``
+    returns the log-probabilities of a model, for ``labels="bayes"``. Raises an :class:`ArtefactError` if the
+    directory cannot be read, and an :class:`InvalidInputError` or :class:`ModelError` if ``model``,
+    ``retrain`` or ``density`` is another one.
     """
     contents = read_folder(folder)
     with as_artefact_error(folder):

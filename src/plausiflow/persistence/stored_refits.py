@@ -39,7 +39,7 @@ class SavedRefits:
 def store_refits(refits: SavedRefits, rows: SyntheticRows) -> StoredModel:
     """Return retrained models as they are stored: a document, tensors without files of their own, files."""
     documents: list[Mapping[str, Any]] = []
-    tensors, files = add_prefix(LEARNED, refits.tensors), {}
+    tensors, files = add_prefix(LEARNED, refits.tensors), dict[str, bytes]()
     for number, (model, resolved) in enumerate(zip(refits.models, refits.resolved, strict=True)):
         stored, outputs = store_model(model, resolved, rows)
         document, parts = dict(stored.document), dict(stored.tensors)

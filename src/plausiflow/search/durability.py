@@ -34,6 +34,12 @@ from plausiflow.validation import to_float
 if TYPE_CHECKING:
     from plausiflow.search.engine import Engine
 
+SHARES = (0.85, 0.7, 0.5, 0.25)
+"""Shares of the tolerance factors that are tried for rows without a lasting answer, one after the other."""
+LESS_LASTING = (
+    "no counterfactual was found that lasts as asked for when the model is retrained; this one lasts longest"
+)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Durability:
@@ -45,7 +51,7 @@ class Durability:
         jurors: Models that check its answers.
         criterion: Compares the outputs of the model and of all guides with targets.
         level: The share of retrainings that shall decide an answer as wanted.
-        factor: The tolerance factor before jurors raised any.
+        factor: The tolerance factor of a normal sample.
         probabilities: The minimum probability of each class or bin that serves as well as the guides do, at
             less cost; 0 if the guides are asked.
         students: What the guides say together, for a search without gradients.
@@ -70,24 +76,32 @@ class Durability:
         """Return the same with other tolerance factors."""
         return replace(self, criterion=self.criterion.with_factors(factors), _banks=[])
 
+    def with_variances(self, variances: tuple[float, ...]) -> Durability:
+        """Return the same with other common variances."""
+        return replace(self, criterion=replace(self.criterion, variances=variances), _banks=[])
+
     def searches(
         self, engine: Engine, targets: Targets, rows: Tensor
-    ) -> Iterator[tuple[Engine, Targets, Tensor]]:
-        """Yield searches for lasting answers: an engine, the targets of all rows, and the rows to search.
+    ) -> Iterator[tuple[Engine, Targets, Tensor, str]]:
+        """Yield searches for lasting answers, each for the rows that the ones before found nothing for.
 
-        Each is meant for the rows that the ones before found no answer for.
+        A row that cannot last as asked for gets an answer that lasts as well as it can.
+
+        Yields:
+            An engine, the targets of all rows, the rows to search, and the reason that is then given.
         """
         least = torch.tensor(self.probabilities, dtype=torch.float64)[targets.y]
         certain = rows[least[rows] > 0]
         if len(certain):
             given = least if targets.min_probability is None else targets.min_probability.maximum(least)
-            yield replace(engine, durability=None), replace(targets, min_probability=given), certain
+            yield replace(engine, durability=None), replace(targets, min_probability=given), certain, ""
         guided = self.engine(engine)
-        yield guided, targets, rows[least[rows] == 0]
+        yield guided, targets, rows[least[rows] == 0], ""
         if len(certain):
-            yield guided, targets, certain
-        if max(self.criterion.factors) > self.factor:
-            yield self.with_factors((self.factor,) * len(self.probabilities)).engine(engine), targets, rows
+            yield guided, targets, certain, ""
+        for share in SHARES:
+            factors = tuple(share * factor for factor in self.criterion.factors)
+            yield self.with_factors(factors).engine(engine), targets, rows, LESS_LASTING
 
     def engine(self, engine: Engine) -> Engine:
         """Return an engine whose answers must meet the bound of the guides."""

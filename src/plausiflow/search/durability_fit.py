@@ -21,6 +21,7 @@ from plausiflow.core import Targets, tolerance_factor
 from plausiflow.densities import PlausibilityWarning
 from plausiflow.errors import InvalidInputError
 from plausiflow.models import TableModel, train_students
+from plausiflow.search.black_box import BlackBoxSearch
 from plausiflow.search.durability import Durability, durable_criterion
 from plausiflow.search.mixed import MixedSearch
 from plausiflow.tables import Encoder
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
 JURORS = 10
 POOLED_ROWS, CHECKED_ROWS = 40, 30
 """Training rows of each class whose answers tell the common variance, and that jurors check."""
-RAISE, RAISES, KEPT = 1.25, 2, 0.9
+RAISE, RAISES, KEPT = 1.15, 3, 0.9
 """By how much a tolerance factor is raised if the jurors accept too few answers, how often, and the share of
 the answers that must still be found then."""
-LARGEST_PROBABILITY, HALVINGS = 0.99, 4
+LARGEST_PROBABILITY, HALVINGS = 0.99, 3
 """The largest minimum probability that is tried, and how often the interval of candidates is halved."""
 
 
@@ -86,8 +87,7 @@ def fit_durability(
         durable = replace(durable, students=learned)
     generator = torch.Generator().manual_seed(seed + 7)
     trial = _Trial(engine, encoder, *rows, *_sample(decided, n_classes, POOLED_ROWS, generator))
-    variances = _variances(trial, durable)
-    durable = replace(durable, criterion=replace(durable.criterion, variances=variances), _banks=[])
+    durable = durable.with_variances(_variances(durable, trial.search(engine)))
     trial = _Trial(engine, encoder, *rows, *_sample(decided, n_classes, CHECKED_ROWS, generator))
     durable, answers = _checked(trial, durable, names)
     return _with_probabilities(trial, durable, answers, confidence)
@@ -162,19 +162,23 @@ class _Trial:
             targets = replace(targets, min_probability=torch.full((len(which),), least, dtype=torch.float64))
         own = self.frame.iloc[rows.numpy()]
         task = engine.task(self.x[rows], targets, frame=own)
+        strategy = engine.strategy
+        light = MixedSearch(max_extra_cost=strategy.max_extra_cost, finalists=1)
         if engine.true_model is None:
-            light = MixedSearch(max_extra_cost=engine.strategy.max_extra_cost, finalists=1)
             found = light.draft(task, engine.bank).feasible.cheapest(1)
+        elif isinstance(strategy, BlackBoxSearch):
+            quick = replace(strategy, base=light, evolution=None)
+            found = quick.run(task, engine.bank).feasible.cheapest(1)
         else:
-            found = engine.search(task, quick=True).feasible.cheapest(1)
+            found = engine.search(task).feasible.cheapest(1)
         like = own.iloc[found.rows.numpy()]
         decoded = self.encoder.decode(found.x, like=like, encoded=self.x[rows][found.rows])
         return _Found(which[found.rows], found.x, found.cost, decoded, targets[found.rows])
 
 
-def _variances(trial: _Trial, durable: Durability) -> tuple[float, ...]:
+def _variances(durable: Durability, found: _Found) -> tuple[float, ...]:
     """Return the median variance of the guides' margins at ordinary answers, for each class."""
-    found, count = trial.search(trial.engine), len(durable.criterion.factors)
+    count = len(durable.criterion.factors)
     if len(found.rows) == 0:
         return (1.0,) * count
     outputs = durable.joint.predict(found.x, found.decoded)
@@ -185,33 +189,42 @@ def _variances(trial: _Trial, durable: Durability) -> tuple[float, ...]:
 
 
 def _checked(trial: _Trial, durable: Durability, names: Sequence[str]) -> tuple[Durability, _Found]:
-    """Raise tolerance factors until the jurors accept enough answers, and warn if they never do.
+    """Raise tolerance factors while the jurors accept too few answers; warn if that is not enough.
 
     A factor that leaves many rows without an answer is not raised so far. Returns the last answers, too.
     """
-    wanted = _wanted(durable)
     open_ = [bool((trial.y == k).any()) for k in range(len(names))]
-    reached, found, lowered = [0.0] * len(names), [0] * len(names), False
-    for turn in range(RAISES + 1):
-        answers = trial.search(durable.engine(trial.engine))
-        share = durable.lasting(answers.x, answers.decoded, answers.targets)
+    found, before = [0] * len(names), durable
+    answers = kept = trial.search(durable.engine(trial.engine))
+    for _ in range(RAISES):
         factors = list(durable.criterion.factors)
         for k in range(len(names)):
-            own = share[answers.of_class(k)]
-            if not open_[k]:
-                continue
-            if turn and len(own) < KEPT * found[k]:
-                factors[k] /= RAISE
-                open_[k], lowered = False, True
-                continue
-            reached[k], found[k] = (float(own.mean()) if len(own) else 0.0), len(own)
-            open_[k] = reached[k] < wanted and turn < RAISES
-            factors[k] *= RAISE if open_[k] else 1.0
-        durable = durable.with_factors(tuple(factors))
-        if not any(open_):
+            own = answers.of_class(k)
+            if open_[k] and len(own) < KEPT * found[k]:
+                factors[k] = before.criterion.factors[k]
+                open_[k] = False
+            elif open_[k]:
+                found[k] = len(own)
+                open_[k] = _acceptance(durable, answers, own) < _wanted(durable)
+                factors[k] *= RAISE if open_[k] else 1.0
+        before, kept = durable, answers
+        if tuple(factors) == durable.criterion.factors:
             break
-    _warn_of_short(trial, reached, wanted, names)
-    return durable, trial.search(durable.engine(trial.engine)) if lowered else answers
+        durable = durable.with_factors(tuple(factors))
+        answers = trial.search(durable.engine(trial.engine))
+    if any(len(answers.of_class(k)) < KEPT * count for k, count in enumerate(found)):
+        durable, answers = before, kept
+    reached = [_acceptance(durable, answers, answers.of_class(k)) for k in range(len(names))]
+    _warn_of_short(trial, reached, _wanted(durable), names)
+    return durable, answers
+
+
+def _acceptance(durable: Durability, answers: _Found, own: Tensor) -> float:
+    """Return the mean share of jurors that accept some of the answers; 0 without answers."""
+    if len(own) == 0:
+        return 0.0
+    rows = answers.decoded.iloc[own.numpy()]
+    return float(durable.lasting(answers.x[own], rows, answers.targets[own]).mean())
 
 
 def _wanted(durable: Durability) -> float:
@@ -235,9 +248,7 @@ def _warn_of_short(trial: _Trial, reached: list[float], wanted: float, names: Se
         )
 
 
-def _with_probabilities(
-    trial: _Trial, durable: Durability, guided: _Found, confidence: float
-) -> Durability:
+def _with_probabilities(trial: _Trial, durable: Durability, guided: _Found, confidence: float) -> Durability:
     """Let a minimum probability take the place of the guides for the outcomes where it is cheaper."""
     model = trial.engine.model
     if trial.engine.validity.criterion.edges or model is None:
@@ -258,29 +269,37 @@ def _least_probability(
     """Return the smallest probability that serves rows of a class as the guides do; 0 if none is cheaper.
 
     Its answers must be as many and not more expensive, and the jurors must accept them as ``durability`` and
-    ``confidence`` ask.
+    ``confidence`` ask. The first one that is tried is the median of the guided answers.
     """
+    assert trial.engine.model is not None
     criterion, y = trial.engine.validity.criterion, int(trial.y[rows[0]])
-    n_classes = len(durable.probabilities)
-    low, high = _logit(criterion.smallest_probability(y, n_classes)), _logit(LARGEST_PROBABILITY)
+    outputs = trial.engine.model.predict_outputs(guided.x[own], guided.decoded.iloc[own.numpy()])
+    low = _logit(criterion.smallest_probability(y, len(durable.probabilities)))
+    middle, high = float(torch.logit(outputs[:, y].exp().median())), _logit(LARGEST_PROBABILITY)
     cost = guided.cost.new_full((len(trial.rows),), torch.inf)
     cost[guided.rows[own]] = guided.cost[own]
     least = 0.0
     for _ in range(HALVINGS):
-        middle = (low + high) / 2
+        if not low < middle < high:
+            middle = (low + high) / 2
         probability = float(torch.sigmoid(torch.tensor(middle)))
         found = trial.search(trial.engine, rows, probability)
         if len(found.rows) < len(own) or float((found.cost - cost[found.rows]).clamp_max(9).mean()) > 0:
             high = middle
-            continue
-        share = durable.lasting(found.x, found.decoded, found.targets)
-        enough = float((share >= durable.level - 1e-9).double().mean()) >= confidence
-        if enough and float(share.mean()) >= _wanted(durable):
+        elif _lasts(durable, found, confidence):
             least = probability
             high = middle
         else:
             low = middle
+        middle = (low + high) / 2
     return least
+
+
+def _lasts(durable: Durability, found: _Found, confidence: float) -> bool:
+    """Return whether the jurors accept answers as ``durability`` and ``confidence`` ask."""
+    share = durable.lasting(found.x, found.decoded, found.targets)
+    enough = float((share >= durable.level - 1e-9).double().mean())
+    return enough >= confidence and float(share.mean()) >= _wanted(durable)
 
 
 def _logit(probability: float) -> float:

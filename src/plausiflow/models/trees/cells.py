@@ -72,7 +72,7 @@ def join_cells(parts: Sequence[Cells]) -> Callable[[Tensor], Tensor]:
 
     def joined(x: Tensor) -> Tensor:
         elements = basis(x)
-        cells = elements[:, : len(weight)] @ weight
+        cells: Tensor = elements[:, : len(weight)] @ weight
         return cells.masked_fill(elements @ missing > 0.5, torch.nan) if bool(missing.any()) else cells
 
     return joined

@@ -212,9 +212,7 @@ def join_forests(forests: Sequence[Forest], *, same_columns: bool = False) -> Fo
         return torch.cat(parts)
 
     def joined(name: str, offsets: Sequence[int] | None = None) -> Tensor:
-        return torch.cat(
-            [getattr(f, name) + (offsets[j] if offsets else 0) for j, f in enumerate(forests)]
-        )
+        return torch.cat([getattr(f, name) + (offsets[j] if offsets else 0) for j, f in enumerate(forests)])
 
     return replace(
         first,
