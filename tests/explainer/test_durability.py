@@ -182,8 +182,17 @@ def test_lasting_is_the_share_of_jurors_and_never_of_guides(lasting):
     wanted = durability.jurors[0].labels.index("granted")
     expected = (torch.stack(votes) == wanted).double().mean(dim=0)
     assert np.allclose(result.figures["lasting"], expected)
-    assert "of retrained models decide so)" in result.sentences.iloc[0]
+    assert "(still decided so by 10 of 10 retrained models)" in result.sentences.iloc[0]
     assert durability.bound(x, result.answers, Targets(torch.full((len(x),), wanted))).min() >= 0
+
+
+def test_the_report_says_how_many_retrained_models_agree_and_what_that_does_not_cover(lasting, tmp_path):
+    lasting[-1].to_html(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "of them still decide so on average" in page
+    assert "If the population changes, nothing is promised." in page
+    assert "Share of retrained models that still decide so" in page
+    assert "still decided so by 10 of 10 retrained models" in page
 
 
 def test_a_change_that_only_serves_durability_is_named(lasting):

@@ -294,6 +294,7 @@ class Explainer:
             roles=found.roles,
             model_calls=counted.calls,
             model_rows=counted.rows,
+            jurors=0 if fitted.durability is None else len(fitted.durability.jurors),
         )
 
     switch_off, switch_on = switch_off, switch_on

@@ -69,6 +69,7 @@ class Explanations:
         roles: What each change serves.
         model_calls: Number of calls of a model without gradients; a call evaluates many rows.
         model_rows: Approximate number of rows in these calls.
+        jurors: Number of retrained models that ``lasting`` is a share of.
 
     Raises:
         InvalidInputError: The parts are inconsistent; the message lists every problem.
@@ -120,6 +121,7 @@ class Explanations:
     roles: ChangeRoles | None = None
     model_calls: int = 0
     model_rows: int = 0
+    jurors: int = 0
 
     def __post_init__(self) -> None:
         problems = list(checks.table_problems(self.rows, self.answers, self.misses, self.schema))
