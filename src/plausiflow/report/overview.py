@@ -155,9 +155,9 @@ def _durability(best: pd.DataFrame) -> str:
     all_agree, mean = int((lasting >= 1).sum()), format_share(float(lasting.mean()))
     answers = format_count(len(lasting), "best answer")
     return (
-        f"Models that were retrained on other samples of the table took no part in the search; {mean} of them "
-        f"still decide so on average. For {all_agree:,} of {answers} all of them do. This is about retraining "
-        "on rows of the same kind. If the population changes, nothing is promised."
+        "Models that were retrained on other samples of the table took no part in the search. On average, "
+        f"{mean} of them still decide so; for {all_agree:,} of {answers} all do. This is about "
+        "retraining on rows of the same kind. If the population changes, nothing is promised."
     )
 
 

@@ -99,7 +99,7 @@ def benchmark_durable(
     draws: Annotated[int, typer.Option("--draws", help="How often guides are drawn.")] = durable.DRAWS,
     confidence: Annotated[
         float, typer.Option("--confidence", help="Share of answers that must last.")
-    ] = 0.95,
+    ] = durable.CONFIDENCE,
     seed: Seed = 0,
     rows: TableRows = durable.ROWS,
     train: TrainingRows = durable.TRAINING,

@@ -44,11 +44,11 @@ LADDER = (0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
 """Minimum probabilities that are tried, the smallest first."""
 LEVEL, DRAWS, CHECKS = 0.9, 2, 30
 """The durability that is asked for, draws of guides, and models of the check with a Beta distribution."""
-BETA_CONFIDENCE = 0.9
+CONFIDENCE, BETA_CONFIDENCE = 0.95, 0.9
 CALIBRATED_ROWS = 60
 COLUMNS = (
-    "dataset", "model", "method", "draw", "found", "survive", "rows_90", "other_settings", "fewer_rows", "cost",
-    "changes", "judged", "lasting", "fit_cpu_seconds", "cpu_ms_per_row",
+    "dataset", "model", "method", "draw", "found", "survive", "rows_90", "other_settings", "fewer_rows",
+    "cost", "changes", "judged", "lasting", "fit_cpu_seconds", "cpu_ms_per_row",
 )  # fmt: skip
 MARK = "<!-- written by `plausiflow benchmark durable --page` -->"
 OTHER_SETTINGS: dict[str, dict[str, Any]] = {
@@ -76,7 +76,7 @@ class DurableSelection(TableSelection):
     models: tuple[str, ...] = MODELS
     unseen: int = UNSEEN
     draws: int = DRAWS
-    confidence: float = 0.95
+    confidence: float = CONFIDENCE
 
     @staticmethod
     def known_tables() -> tuple[str, ...]:
