@@ -27,7 +27,7 @@ CLIP = 10.0
 
 @dataclass(frozen=True, eq=False)
 class Students:
-    """Means and deviations of the margins of several models, as soft trees of encoded rows.
+    """The mean and the deviation of the margins of several models, as soft trees of encoded rows.
 
     Attributes:
         surrogate: The trees; its outputs are the means, then the deviations.

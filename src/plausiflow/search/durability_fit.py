@@ -35,7 +35,7 @@ POOLED_ROWS, CHECKED_ROWS = 40, 30
 RAISE, RAISES, KEPT = 1.15, 3, 0.9
 """By how much a tolerance factor is raised if the jurors accept too few answers, how often, and the share of
 the answers that must still be found then."""
-LARGEST_PROBABILITY, HALVINGS = 0.99, 3
+LARGEST_PROBABILITY, HALVINGS = 0.99, 2
 """The largest minimum probability that is tried, and how often the interval of candidates is halved."""
 
 
@@ -86,9 +86,9 @@ def fit_durability(
         learned = train_students(durable.joint, rows[0], decided, encoder.layout, random_state=seed)
         durable = replace(durable, students=learned)
     generator = torch.Generator().manual_seed(seed + 7)
-    trial = _Trial(engine, encoder, *rows, *_sample(decided, n_classes, POOLED_ROWS, generator))
+    trial = _LightSearch(engine, encoder, *rows, *_sample(decided, n_classes, POOLED_ROWS, generator))
     durable = durable.with_variances(_variances(durable, trial.search(engine)))
-    trial = _Trial(engine, encoder, *rows, *_sample(decided, n_classes, CHECKED_ROWS, generator))
+    trial = _LightSearch(engine, encoder, *rows, *_sample(decided, n_classes, CHECKED_ROWS, generator))
     durable, answers = _checked(trial, durable, names)
     return _with_probabilities(trial, durable, answers, confidence)
 
@@ -135,7 +135,7 @@ class _Found:
 
 
 @dataclass(frozen=True, eq=False)
-class _Trial:
+class _LightSearch:
     """Training rows that are searched lightly, again and again.
 
     Attributes:
@@ -188,7 +188,7 @@ def _variances(durable: Durability, found: _Found) -> tuple[float, ...]:
     return tuple(float((part if len(part) >= 5 else variance).median()) for part in own)
 
 
-def _checked(trial: _Trial, durable: Durability, names: Sequence[str]) -> tuple[Durability, _Found]:
+def _checked(trial: _LightSearch, durable: Durability, names: Sequence[str]) -> tuple[Durability, _Found]:
     """Raise tolerance factors while the jurors accept too few answers; warn if that is not enough.
 
     A factor that leaves many rows without an answer is not raised so far. Returns the last answers, too.
@@ -232,7 +232,7 @@ def _wanted(durable: Durability) -> float:
     return 1 - (1 - durable.level) / 4
 
 
-def _warn_of_short(trial: _Trial, reached: list[float], wanted: float, names: Sequence[str]) -> None:
+def _warn_of_short(trial: _LightSearch, reached: list[float], wanted: float, names: Sequence[str]) -> None:
     short = [
         f"{name}: {reached[k]:.2f}"
         for k, name in enumerate(names)
@@ -248,7 +248,9 @@ def _warn_of_short(trial: _Trial, reached: list[float], wanted: float, names: Se
         )
 
 
-def _with_probabilities(trial: _Trial, durable: Durability, guided: _Found, confidence: float) -> Durability:
+def _with_probabilities(
+    trial: _LightSearch, durable: Durability, guided: _Found, confidence: float
+) -> Durability:
     """Let a minimum probability take the place of the guides for the outcomes where it is cheaper."""
     model = trial.engine.model
     if trial.engine.validity.criterion.edges or model is None:
@@ -264,7 +266,7 @@ def _with_probabilities(trial: _Trial, durable: Durability, guided: _Found, conf
 
 
 def _least_probability(
-    trial: _Trial, durable: Durability, rows: Tensor, guided: _Found, own: Tensor, confidence: float
+    trial: _LightSearch, durable: Durability, rows: Tensor, guided: _Found, own: Tensor, confidence: float
 ) -> float:
     """Return the smallest probability that serves rows of a class as the guides do; 0 if none is cheaper.
 

@@ -1,8 +1,8 @@
 """Converted models of one shape, evaluated as one: weights are stacked, and layers are batched products.
 
-The retrained models of a table have the same layers with other weights. Asked one after the other, most of
-the time goes into small products; stacked, each layer is one product for all of them. The first layer is a
-single matrix, because all models get the same rows.
+The retrained models of a table have the same layers with other weights. One after the other, they spend most
+of the time on small products; stacked, each layer is one product for all of them. The first layer is a single
+matrix, because all models get the same rows.
 """
 
 from __future__ import annotations
