@@ -1,23 +1,35 @@
 """Answers that last: tolerance factors, refits, and what retrained models that nobody has seen decide."""
 
+import copy
+import warnings
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from scipy import stats
-from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from plausiflow import Explainer
 from plausiflow.core import DurableCriterion, TargetCriterion, Targets, tolerance_factor
 from plausiflow.datasets import loans_table
-from plausiflow.densities import PlausibilityWarning
 from plausiflow.errors import InvalidInputError
-from plausiflow.models import LinearClassifier, draw_refits
+from plausiflow.models import (
+    JointModels,
+    LinearClassifier,
+    RefitPlan,
+    draw_refits,
+    resolve_model,
+    train_students,
+)
 from plausiflow.models.refits import bootstrap
+from plausiflow.tables import Encoder, Schema
 
 pytestmark = pytest.mark.filterwarnings("ignore:Counterfactuals may not last")
 NUMBERS = ["income", "debt_ratio", "loan_amount", "credit_score"]
@@ -170,8 +182,17 @@ def test_lasting_is_the_share_of_jurors_and_never_of_guides(lasting):
     wanted = durability.jurors[0].labels.index("granted")
     expected = (torch.stack(votes) == wanted).double().mean(dim=0)
     assert np.allclose(result.figures["lasting"], expected)
-    assert "of retrained models decide so)" in result.sentences.iloc[0]
+    assert "(still decided so by 10 of 10 retrained models)" in result.sentences.iloc[0]
     assert durability.bound(x, result.answers, Targets(torch.full((len(x),), wanted))).min() >= 0
+
+
+def test_the_report_says_how_many_retrained_models_agree_and_what_that_does_not_cover(lasting, tmp_path):
+    lasting[-1].to_html(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "of them still decide so; for " in page
+    assert "If the population changes, nothing is promised." in page
+    assert "Share of retrained models that still decide so" in page
+    assert "still decided so by 10 of 10 retrained models" in page
 
 
 def test_a_change_that_only_serves_durability_is_named(lasting):
@@ -216,10 +237,145 @@ def test_our_networks_boosted_trees_and_numbers_can_last(table):
     assert result.figures["lasting"].mean() > 0.7
 
 
-def test_saving_says_that_retrained_models_are_not_saved(lasting, tmp_path):
+# ---------------------------------------------------------------- many models at once
+
+
+def test_refits_do_not_depend_on_how_many_are_trained_at_once(table):
+    x, y = table
+    model = RandomForestClassifier(5, n_jobs=2, random_state=0).fit(x, y)
+    alone, together = (
+        draw_refits(model, x, y, (None, None), count=6, seed=0, workers=workers) for workers in (1, 3)
+    )
+    for one, other in zip(alone, together, strict=True):
+        assert np.array_equal(one.predict_proba(x), other.predict_proba(x))
+    assert together[0].n_jobs == 1
+
+
+def test_the_first_refit_tells_how_long_the_others_take_and_is_kept(table):
+    x, y = table
+    model = LogisticRegression(max_iter=1000).fit(x, y)
+    plan = RefitPlan(model, x, y, (None, None), count=5, seed=0)
+    assert plan.seconds_left() > 0
+    again = draw_refits(model, x, y, (None, None), count=5, seed=0)
+    for one, other in zip(plan.draw(), again, strict=True):
+        assert np.array_equal(one.coef_, other.coef_)
+    assert plan.seconds_left() == 0
+
+
+def test_an_estimate_counts_the_models_that_are_retrained(table, capsys):
+    x, y = table
+    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(x, y)
+    Explainer(model, confidence=None, judges=0, durability=0.8, refits=5).fit(
+        x, y, effort="quick", verbose=True
+    )
+    assert ", and 15 models are retrained; about " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["linear", "layers", "numbers"])
+def test_guides_of_one_shape_are_evaluated_as_one(kind, table):
+    x, y = table
+    estimator = {
+        "linear": LogisticRegression(),
+        "layers": MLPClassifier((3,), max_iter=5, random_state=0),
+        "numbers": LinearRegression(),
+    }[kind]
+    outcome = x["income"].astype(float) if kind == "numbers" else y
+    rows = x.drop(columns="income")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = make_pipeline(StandardScaler(), estimator).fit(rows, outcome)
+        refits = draw_refits(model, rows, outcome, (None, None), count=4, seed=0)
+    encoder = Encoder(Schema.infer(rows))
+    encoded = encoder.encode(rows).x
+    how = ("auto", encoder, rows, encoded, outcome)
+    models = [resolve_model(refit, *how, "given", 0)[0] for refit in refits]
+    joint = JointModels(models)
+    assert joint._stacked is not None
+    some = encoded[:20].double()
+    outputs, pullback = joint.value_and_grad(some)
+    parts = [model.value_and_grad(some) for model in models]
+    flat = [part if part.ndim == 2 else part[:, None] for part, _ in parts]
+    assert torch.allclose(outputs, torch.cat(flat, dim=1), atol=1e-10)
+    gradient = torch.randn_like(outputs)
+    pieces = gradient.split(flat[0].shape[1], dim=1)
+    pulled = [
+        pull(piece if part.ndim == 2 else piece[:, 0])
+        for (part, pull), piece in zip(parts, pieces, strict=True)
+    ]
+    assert torch.allclose(pullback(gradient), torch.stack(pulled).sum(dim=0), atol=1e-10)
+
+
+def test_the_trees_of_all_guides_are_walked_at_once(table):
+    x, y = table
+    model = HistGradientBoostingClassifier(max_iter=3, random_state=3).fit(x, y)
+    refits = draw_refits(model, x, y, (None, None), count=3, seed=0)
+    encoder = Encoder(Schema.infer(x))
+    encoded = encoder.encode(x).x
+    models = [resolve_model(refit, "trees", encoder, x, encoded, y, "given", 0)[0] for refit in refits]
+    joint = JointModels(models)
+    assert joint.reads_trees
+    expected = np.concatenate([np.log(refit.predict_proba(x)) for refit in refits], axis=1)
+    assert np.allclose(joint.predict(encoded, None).numpy(), expected, atol=1e-6)
+
+
+def test_students_know_where_guides_agree(table):
+    x, y = table
+    model = HistGradientBoostingClassifier(max_iter=3, random_state=3).fit(x, y)
+    refits = draw_refits(model, x, y, (None, None), count=6, seed=0)
+    encoder = Encoder(Schema.infer(x))
+    encoded = encoder.encode(x).x
+    how = ("trees", encoder, x, encoded, y, "given", 0)
+    joint = JointModels([resolve_model(refit, *how)[0] for refit in refits])
+    decided = torch.as_tensor(model.predict(x) == "rejected").long()
+    students = train_students(joint, encoded, decided, encoder.layout)
+    said = students.at(1e-6)(encoded)
+    margins = joint.predict(encoded, None).unflatten(1, (6, 2))
+    margins = margins[:, :, 1] - margins[:, :, 0]
+    for column, truth in enumerate((margins.mean(dim=1), margins.std(dim=1))):
+        assert float(torch.corrcoef(torch.stack([said[:, column], truth]))[0, 1]) > 0.9
+
+
+def test_what_students_say_is_compared_as_guides_are():
+    torch.manual_seed(0)
+    criterion = DurableCriterion(n_classes=3, guides=6, factors=(2.0, 1.5, 1.0), variances=(0.5, 1.0, 2.0))
+    targets = Targets(torch.arange(12) % 3)
+    own, guides = torch.randn(12, 3).double(), torch.randn(12, 6, 3).double()
+    columns = [criterion.margins(guides, Targets(torch.full((12,), k))) for k in range(3)]
+    summary = torch.stack([*(m.mean(dim=1) for m in columns), *(m.std(dim=1) for m in columns)], dim=1)
+    led = criterion.summary.value(torch.cat([own, summary], dim=1), targets)
+    assert torch.allclose(led, criterion.value(torch.cat([own, guides.flatten(1)], dim=1), targets))
+    assert torch.equal(criterion.summary.value(own, targets), criterion.value(own, targets))
+
+
+def test_a_row_without_a_lasting_answer_gets_one_that_lasts_longer_than_the_ordinary_one(table, lasting):
     model, explainer, rows, _ = lasting
-    with pytest.warns(PlausibilityWarning, match="Retrained models are not saved"):
-        explainer.save(tmp_path / "saved")
-    loaded = Explainer.load(tmp_path / "saved", model=model)
-    assert loaded.durability is None
-    assert "lasting" not in loaded.explain(rows.iloc[:2], "granted").figures
+    durability = explainer.engine_.durability
+    strict = copy.copy(explainer)
+    asked = replace(durability.with_factors((20.0, 20.0)), probabilities=(0.0, 0.0))
+    strict.engine_ = replace(explainer.engine_, durability=asked)
+    result = strict.explain(rows, "granted")
+    assert result.is_found.all()
+    weaker = result.verdicts["reason"].str.contains("lasts longest")
+    assert weaker.any()
+    x, y = table
+    ordinary = fitted(model, x, y).explain(rows, "granted")
+    unseen = draw_refits(model, x, y, (None, None), count=10, seed=77)
+    shares = [
+        np.mean([refit.predict(own.answers) == "granted" for refit in unseen]) for own in (ordinary, result)
+    ]
+    assert shares[1] > shares[0]
+
+
+def test_a_minimum_probability_may_take_the_place_of_the_guides(lasting):
+    _, explainer, rows, _ = lasting
+    durability = explainer.engine_.durability
+    certain = copy.copy(explainer)
+    certain.engine_ = replace(explainer.engine_, durability=replace(durability, probabilities=(0.9, 0.9)))
+    result = certain.explain(rows, "granted")
+    sure = result.figures["probability"].to_numpy() >= 0.9 - 1e-9
+    assert sure.mean() > 0.7
+    x = explainer.encoder_.encode(result.answers).x
+    wanted = Targets(torch.full((len(x),), durability.jurors[0].labels.index("granted")))
+    guided = durability.bound(x, result.answers, wanted).numpy() >= 0
+    assert (sure | guided).all()  # a row that cannot be so sure asks the guides
+    assert not result.verdicts["reason"].str.contains("last").any()

@@ -5,14 +5,15 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from plausiflow import Explainer
 from plausiflow.constraints import Equal, Increasing, Linear, MaxChanges
-from plausiflow.datasets import loans_table
+from plausiflow.datasets import load_table, loans_table
 
 NUMBERS = ["age", "income", "debt_ratio", "loan_amount", "credit_score", "open_lines", "years_employed"]
 
@@ -109,12 +110,7 @@ def test_alternatives_differ_in_what_they_need_or_it_is_said(explained):
     explainer, _, rows, _ = explained
     result = explainer.explain(rows.iloc[:6], "granted", k=3)
     for i in range(len(result)):
-        ways = []
-        for _, own in result[i].changes.groupby("rank"):
-            if (own["role"] == "needed").any():
-                own = own[own["role"] == "needed"]
-            signs = np.sign((own["to"] - own["from"]).astype(float))
-            ways.append(frozenset(zip(own["feature"], signs, strict=True)))
+        ways = [way_of(own) for _, own in result[i].changes.groupby("rank")]
         assert len(set(ways)) == len(ways)
         if len(ways) < 3:
             assert "only: no counterfactual was found that needs other changes" in result[i].reason
@@ -139,3 +135,32 @@ def test_a_change_that_a_rule_asks_for_names_the_rule():
     assert (others["role"] == "accompanying").all()
     assert others["serves"].str.contains("total").any()
     assert "to keep Equal" in result.sentences.iloc[0]
+
+
+def way_of(changes):
+    """Return what an answer needs, and in which direction; all of its changes if it needs none alone."""
+    if (changes["role"] == "needed").any():
+        changes = changes[changes["role"] == "needed"]
+    cells = zip(changes["feature"], changes["from"], changes["to"], strict=True)
+    return frozenset(
+        (name, np.sign(float(new) - float(old)) if isinstance(new, int | float) else str(new))
+        for name, old, new in cells
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["german_credit", "law", "loans"])
+def test_alternatives_differ_on_several_tables_or_the_reason_says_so(name):
+    train, test = load_table(name).split(300, 8)
+    steps = make_column_transformer(
+        (StandardScaler(), make_column_selector(dtype_include="number")),
+        (OneHotEncoder(handle_unknown="ignore"), make_column_selector(dtype_exclude="number")),
+    )
+    model = make_pipeline(steps, LogisticRegression(max_iter=500)).fit(train.x, train.y)
+    explainer = Explainer(model, confidence=None, judges=0, orders=train.orders)
+    result = explainer.fit(train.x, train.y, effort="quick", verbose=False).explain(test.x, "opposite", k=3)
+    assert result.is_found.any()
+    for i in np.flatnonzero(result.is_found):
+        ways = [way_of(own) for _, own in result[i].changes.groupby("rank")]
+        assert len(set(ways)) == len(ways)
+        assert len(ways) == 3 or result[i].reason

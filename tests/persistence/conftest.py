@@ -10,7 +10,7 @@ import pytest
 from plausiflow import Explainer, Training
 from plausiflow.datasets.tables import loans_table
 from plausiflow.densities import mixed
-from plausiflow.models import black_box, surrogate
+from plausiflow.models import black_box, students, surrogate
 from plausiflow.search import black_box as verified
 from plausiflow.search import fit as fitting
 from plausiflow.search import learn
@@ -34,6 +34,10 @@ def brief():
         patch.setattr(black_box, "MIN_SURROGATE_ROWS", 1000)
         patch.setattr(
             surrogate, "imitate_classifier", partial(surrogate.imitate_classifier, n_trees=10, n_leaves=8)
+        )
+        patch.setattr(students, "MIN_ROWS", 1000)
+        patch.setattr(
+            students, "imitate_regressor", partial(students.imitate_regressor, n_trees=10, n_leaves=8)
         )
         patch.setattr(verified, "ITERATIONS", 4)
         short = partial(verified.BlackBoxSearch, evolution=Evolution(rounds=1))

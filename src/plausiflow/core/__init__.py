@@ -21,7 +21,7 @@ from plausiflow.core.criterion import (
     plausibility_constraint,
 )
 from plausiflow.core.deadlines import DEADLINE, DeadlineError, check_deadline, deadline
-from plausiflow.core.durability import DurableCriterion, tolerance_factor
+from plausiflow.core.durability import DurableCriterion, SummaryCriterion, tolerance_factor
 from plausiflow.core.evaluation import Evaluated, Evaluation
 from plausiflow.core.frozen import Frozen
 from plausiflow.core.local_model import LocalModel
@@ -34,6 +34,7 @@ from plausiflow.core.losses import (
     penalised,
     plausibility_hinge,
     plausibility_value,
+    probability_value,
     published_logit_hinge,
     validity_hinge,
     validity_value,
@@ -75,18 +76,17 @@ from plausiflow.core.training import (
 from plausiflow.core.verification import Verification, verify, verify_counterfactuals
 
 __all__ = [
-    "CPU_ROWS", "DEADLINE", "FEW_ROWS", "FIRST_TIMED_ROWS", "METRICS", "PAIRS", "TIMED_ROWS", "Classifier",
-    "Constraint", "Context", "Counterfactuals", "DeadlineError", "Density", "DurableCriterion", "Evaluated",
-    "Evaluation",
-    "Frozen", "HasValueAndGrad", "ImprovingSolver", "LocalModel", "MovingColumns", "Plausibility",
-    "PreparesRows", "Problem", "Pullback", "Race", "Regressor", "RowFunction", "RowScores",
-    "RowValueAndGrad", "Solution", "Solver", "Starts", "TargetCriterion", "Targets", "Training",
-    "ValidityConstraint", "ValidityLoss", "Variant", "Verification", "blocks", "candidates_at_once",
-    "check_classes", "check_deadline", "check_query", "check_rows", "concatenate", "cross_entropy",
-    "deadline", "evaluate", "l1_distance", "l2_distance", "local_seed", "multiclass_validity_hinge",
-    "negative_log_likelihood", "penalised", "plausibility_constraint", "plausibility_hinge",
-    "plausibility_value", "predict", "predict_proba", "published_logit_hinge", "real_rows",
-    "rows_per_search", "search_device", "suitable_threads", "table_rows_per_search", "tolerance_factor",
-    "train",
-    "validity_hinge", "validity_value", "value_and_grad", "verify", "verify_counterfactuals",
+    "CPU_ROWS", "DEADLINE", "FEW_ROWS", "FIRST_TIMED_ROWS", "METRICS", "PAIRS", "TIMED_ROWS",
+    "Classifier", "Constraint", "Context", "Counterfactuals", "DeadlineError", "Density",
+    "DurableCriterion", "Evaluated", "Evaluation", "Frozen", "HasValueAndGrad", "ImprovingSolver",
+    "LocalModel", "MovingColumns", "Plausibility", "PreparesRows", "Problem", "Pullback", "Race",
+    "Regressor", "RowFunction", "RowScores", "RowValueAndGrad", "Solution", "Solver", "Starts",
+    "SummaryCriterion", "TargetCriterion", "Targets", "Training", "ValidityConstraint", "ValidityLoss",
+    "Variant", "Verification", "blocks", "candidates_at_once", "check_classes", "check_deadline",
+    "check_query", "check_rows", "concatenate", "cross_entropy", "deadline", "evaluate", "l1_distance",
+    "l2_distance", "local_seed", "multiclass_validity_hinge", "negative_log_likelihood", "penalised",
+    "plausibility_constraint", "plausibility_hinge", "plausibility_value", "predict", "predict_proba",
+    "probability_value", "published_logit_hinge", "real_rows", "rows_per_search", "search_device",
+    "suitable_threads", "table_rows_per_search", "tolerance_factor", "train", "validity_hinge",
+    "validity_value", "value_and_grad", "verify", "verify_counterfactuals",
 ]  # fmt: skip

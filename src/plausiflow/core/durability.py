@@ -13,7 +13,8 @@ counterfactuals, :math:`s^2 = (\nu_0 s_0^2 + (k - 1) s_k^2) / (\nu_0 + k - 1)`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import torch
 from scipy.stats import nct, norm
@@ -83,11 +84,16 @@ class DurableCriterion(TargetCriterion):
     def bound(self, guides: Tensor, targets: Targets) -> Tensor:
         """Return the mean margin less the deviations that durability asks for, shape ``(n,)``."""
         margins = self.margins(guides, targets)
-        count = margins.shape[1]
-        common = torch.tensor(self.variances, dtype=margins.dtype, device=margins.device)[targets.y]
-        factor = torch.tensor(self.factors, dtype=margins.dtype, device=margins.device)[targets.y]
-        variance = (PRIOR * common + (count - 1) * margins.var(dim=1)) / (PRIOR + count - 1)
-        return margins.mean(dim=1) - factor * (variance + _TINY).sqrt()
+        mean = margins.mean(dim=1)
+        variance = (margins - mean[:, None]).square().sum(dim=1) / (self.guides - 1)
+        return self._below(mean, variance, targets)
+
+    def _below(self, mean: Tensor, variance: Tensor, targets: Targets) -> Tensor:
+        """Return the mean margin less as many shrunk deviations as the tolerance factor says."""
+        common = torch.tensor(self.variances, dtype=mean.dtype, device=mean.device)[targets.y]
+        factor = torch.tensor(self.factors, dtype=mean.dtype, device=mean.device)[targets.y]
+        shrunk = (PRIOR * common + (self.guides - 1) * variance) / (PRIOR + self.guides - 1)
+        return mean - factor * (shrunk + _TINY).sqrt()
 
     def value(self, outputs: Tensor, targets: Targets | Tensor) -> Tensor:
         """Return the smaller one of the model's own value and the bound of the guides, shape ``(n,)``."""
@@ -117,6 +123,42 @@ class DurableCriterion(TargetCriterion):
         """Return whether the model meets the target without any margin, shape ``(n,)`` bool."""
         return super().met(self.split(outputs)[0], targets, decided)
 
-    def raised(self, factors: tuple[float, ...]) -> DurableCriterion:
+    def with_factors(self, factors: tuple[float, ...]) -> Self:
         """Return the criterion with other tolerance factors."""
         return replace(self, factors=factors)
+
+    @property
+    def summary(self) -> SummaryCriterion:
+        """The same criterion for means and deviations of the guides' margins."""
+        return SummaryCriterion(**{f.name: getattr(self, f.name) for f in fields(self)})
+
+
+@dataclass(frozen=True)
+class SummaryCriterion(DurableCriterion):
+    """The same for a search without gradients, which follows what students say about the guides.
+
+    Its outputs are those of the model's surrogate, and then the mean and the deviation of the guides' margins
+    as students predict them: for class 1 of two, for each of more classes, or of a predicted number.
+    """
+
+    def split(self, outputs: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the outputs of the model, and means and deviations, shape ``(n, 2, columns)``."""
+        width = self.n_classes or 1
+        if outputs.ndim == 1 or outputs.shape[1] == width:
+            return outputs, None
+        own = outputs[:, :width] if self.n_classes else outputs[:, 0]
+        return own, outputs[:, width:].unflatten(1, (2, -1))
+
+    def bound(self, guides: Tensor, targets: Targets) -> Tensor:
+        """Return the mean margin less the deviations that durability asks for, shape ``(n,)``."""
+        mean, deviation = guides.unbind(dim=1)
+        if not self.n_classes:
+            assert targets.low is not None
+            assert targets.high is not None
+            mean = interval_value(mean[:, 0], targets.low, targets.high, self.unit)
+            return self._below(mean, (deviation[:, 0] / self.unit).square(), targets)
+        if self.n_classes == 2:
+            sign = 2.0 * targets.y.to(mean) - 1
+            return self._below(sign * mean[:, 0], deviation[:, 0].square(), targets)
+        own = targets.y[:, None]
+        return self._below(mean.gather(1, own)[:, 0], deviation.gather(1, own)[:, 0].square(), targets)

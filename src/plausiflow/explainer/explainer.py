@@ -303,6 +303,7 @@ class Explainer:
             model_rows=counted.rows,
             certifier=Certifier(engine, encoder, request),
             density=self.plausibility != 0,
+            jurors=0 if fitted.durability is None else len(fitted.durability.jurors),
         )
 
     switch_off, switch_on = switch_off, switch_on
@@ -343,8 +344,8 @@ class Explainer:
         """Save to a directory of safetensors and JSON; an explainer that was saved there is replaced.
 
         The directory holds training rows, because searches need them: it is as confidential as the table. A
-        model that cannot be stored without pickle, and a density, solver or method of your own, are given
-        again to :meth:`load`.
+        model that cannot be stored without pickle, its retrained models, and a density, solver or method of
+        your own are given again to :meth:`load`.
 
         Args:
             folder: A new or empty directory, or one with a saved explainer.
@@ -362,6 +363,7 @@ class Explainer:
         *,
         solver: Solver | None = None,
         method: MakeMethod | None = None,
+        retrain: Sequence[object] | None = None,
     ) -> Self:
         """Load an explainer that was saved to a directory; its answers are the same bit for bit.
 
@@ -372,13 +374,22 @@ class Explainer:
             density: An object of your own class with ``load_state``, if the explainer was saved with one.
             solver: The solver, if it is not the default.
             method: The method, if there was one; the explainer must be saved with ``training_rows=True``.
+            retrain: The retrained models (``retrained_models``) if they were not stored, in the same order.
 
         Raises:
             ArtefactError: The directory is damaged, of another version, or not a saved explainer.
-            InvalidInputError: The model must be given.
+            InvalidInputError: The model, or the retrained models, must be given.
             ModelError: It is another model.
         """
-        return load_explainer(cls, Path(folder), model, density, solver=solver, method=method)
+        return load_explainer(
+            cls, Path(folder), model, density, solver=solver, method=method, retrain=retrain
+        )
+
+    @property
+    def retrained_models(self) -> list[object]:
+        """The models that ``durability`` retrained: guides, then jurors; empty without it."""
+        durability = None if self.engine_ is None else self.engine_.durability
+        return [] if durability is None else list(durability.models)
 
     def _fitted(self) -> tuple[Encoder, TableModel, Engine]:
         """Return encoder, model and engine, with settings assigned after ``fit``; raise if not fitted."""

@@ -15,8 +15,8 @@ from plausiflow.explanations import metrics_context
 from plausiflow.models import (
     MIN_GUIDES,
     MIN_JURORS,
+    RefitPlan,
     TableModel,
-    draw_refits,
     pair_outcomes,
     resolve_model,
     resolve_refit,
@@ -82,12 +82,13 @@ def fit_explainer(
         log_proba=log_proba_of(model) if explainer.labels == "bayes" else None,
     )
     settings = fit_settings(explainer, effort)
-    announce_fit(rows, rules=rules, encoder=encoder, settings=settings)
+    plan = None if explainer.durability is None else _plan_refits(explainer, rows, y)
+    announce_fit(rows, rules=rules, encoder=encoder, settings=settings, refits=plan)
     plausibility, judges = learn_plausibility(rows, rules=rules, encoder=encoder, settings=settings)
     context = SearchContext(rules, encoder, model, criterion, plausibility, cost_model, settings)
     engine = build_engine(rows, context)
-    if explainer.durability is not None:
-        engine = replace(engine, durability=_durability(explainer, engine, encoder, model, rows, y))
+    if plan is not None:
+        engine = replace(engine, durability=_durability(explainer, engine, encoder, model, rows, plan))
     explainer.engine_ = engine
     explainer.fitted_with_ = FittedWith(current_settings(explainer), context, rows)
     explainer.encoder_, explainer.model_, explainer.criterion_ = encoder, model, criterion
@@ -97,29 +98,36 @@ def fit_explainer(
     explainer.outcome_ = str(y.name) if isinstance(y, pd.Series) and y.name is not None else "outcome"
 
 
+def _plan_refits(explainer: Explainer, rows: TrainingRows, y: Sequence[Any] | pd.Series | None) -> RefitPlan:
+    """Return how the model will be retrained."""
+    if y is None:
+        raise InvalidInputError(
+            "`durability` needs the outcomes `y` of the rows, to train models on them; got None. Pass them: "
+            "`fit(x, y)`."
+        )
+    return RefitPlan(
+        explainer.model,
+        rows.frame,
+        y,
+        (rows.x, rows.classes),
+        count=explainer.refits + JURORS,
+        seed=explainer.random_state,
+        retrain=explainer.retrain,
+    )
+
+
 def _durability(
     explainer: Explainer,
     engine: Engine,
     encoder: Encoder,
     model: TableModel,
     rows: TrainingRows,
-    y: Sequence[Any] | pd.Series | None,
+    plan: RefitPlan,
 ) -> Durability:
     """Retrain the model, and learn what a lasting answer needs."""
     assert explainer.durability is not None
-    if y is None:
-        raise InvalidInputError("`durability` needs the outcomes `y` of the rows, to train models on them.")
-    count = explainer.refits + JURORS
-    drawn = draw_refits(
-        explainer.model,
-        rows.frame,
-        y,
-        (rows.x, rows.classes),
-        count=count,
-        seed=explainer.random_state,
-        retrain=explainer.retrain,
-    )
-    how = (explainer.model_type, encoder, rows.frame, rows.x, y, explainer.decision_threshold)
+    drawn = plan.draw()
+    how = (explainer.model_type, encoder, rows.frame, rows.x, plan.y, explainer.decision_threshold)
     models = [resolve_refit(refit, model, *how) for refit in drawn]
     outputs = model.predict_outputs(rows.x, rows.frame)
     criterion = engine.validity.criterion
@@ -127,12 +135,12 @@ def _durability(
     return fit_durability(
         engine,
         encoder,
-        models,
+        (drawn, models),
         (rows.x, rows.frame),
         decided,
         level=explainer.durability,
         confidence=explainer.confidence or 0.95,
-        jurors=JURORS if len(models) > JURORS + MIN_GUIDES else MIN_JURORS,
+        jurors=JURORS if len(models) >= JURORS + MIN_GUIDES else MIN_JURORS,
         seed=explainer.random_state,
         names=outcome_names(model.labels, criterion),
     )

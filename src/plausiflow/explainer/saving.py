@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from plausiflow.constraints import CompiledRules, LearnedRules
 from plausiflow.core import Solver, TargetCriterion
-from plausiflow.densities import PlausibilityWarning
 from plausiflow.explainer.settings import FittedWith, current_settings, fit_settings
 from plausiflow.explanations import metrics_context
-from plausiflow.persistence import SavedExplainer, as_artefact_error, load, save
+from plausiflow.persistence import SavedExplainer, SavedRefits, as_artefact_error, load, save
 from plausiflow.search import (
     CostModel,
+    Durability,
     MakeMethod,
     SearchContext,
     feature_weights,
@@ -40,14 +39,6 @@ def save_explainer(explainer: Explainer, folder: Path, *, training_rows: bool) -
     settings = {name: getattr(explainer, name) for name in names}
     if not isinstance(explainer.plausibility, int | float):
         settings["plausibility"] = 0.5
-    if engine.durability is not None:
-        settings["durability"] = None
-        warnings.warn(
-            "Retrained models are not saved: the loaded explainer will not ask for `durability`, and its "
-            "results have no `lasting`. Fit again where answers must last.",
-            PlausibilityWarning,
-            stacklevel=3,
-        )
     if isinstance(
         explainer.decision_threshold, Mapping
     ):  # labels may be numbers, which JSON has no names for
@@ -68,8 +59,22 @@ def save_explainer(explainer: Explainer, folder: Path, *, training_rows: bool) -
         judges=explainer.judges_,
         bank=engine.bank_state(),
         training={} if context is None else {"x": context.x_train, "y": context.y_train},
+        refits=_refits(engine.durability),
     )
     save(folder, parts)
+
+
+def _refits(durability: Durability | None) -> SavedRefits | None:
+    """Return the retrained models and what was learned with them."""
+    if durability is None:
+        return None
+    students = durability.students
+    return SavedRefits(
+        models=durability.models,
+        resolved=(*durability.guides, *durability.jurors),
+        document=durability.describe(),
+        tensors={} if students is None else dict(students.state()),
+    )
 
 
 def load_explainer(
@@ -80,14 +85,16 @@ def load_explainer(
     *,
     solver: Solver | None,
     method: MakeMethod | None,
+    retrain: Sequence[object] | None,
 ) -> AnyExplainer:
     """Load a saved explainer; see :meth:`Explainer.load`."""
-    parts = load(folder, model, density, log_proba_of)
+    parts = load(folder, model, density, log_proba_of, retrain)
     with as_artefact_error(folder):
         given: dict[str, Any] = {
             "constraints": parts.constraints,
             "solver": solver or SQP(),
             "method": method,
+            "retrain": retrain,
         }
         settings = dict(parts.settings)
         if isinstance(settings["decision_threshold"], list):
@@ -119,6 +126,15 @@ def load_explainer(
         )
         training = (parts.training["x"], parts.training["y"]) if parts.training else None
         made.engine_ = restore_engine(parts.bank, context, training)
+        if parts.refits is not None:
+            durability = Durability.restore(
+                parts.refits.document,
+                (parts.refits.models, parts.refits.resolved),
+                made.criterion_,
+                parts.refits.tensors,
+                parts.encoder.layout,
+            )
+            made.engine_ = replace(made.engine_, durability=durability)
         made.fitted_with_ = FittedWith(current_settings(made), context, None)
         if training is not None:
             made.context_ = metrics_context(parts.model, *training)

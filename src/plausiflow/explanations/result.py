@@ -71,6 +71,7 @@ class Explanations:
         model_rows: Approximate number of rows in these calls.
         certifier: Proves what counterfactuals cost at least; None for a result that was made from tables.
         density: Whether answers had to be plausible, for the words of proofs.
+        jurors: Number of retrained models that ``lasting`` is a share of.
 
     Raises:
         InvalidInputError: The parts are inconsistent; the message lists every problem.
@@ -124,6 +125,7 @@ class Explanations:
     model_rows: int = 0
     certifier: Certifier | None = None
     density: bool = True
+    jurors: int = 0
 
     def __post_init__(self) -> None:
         problems = list(checks.table_problems(self.rows, self.answers, self.misses, self.schema))

@@ -34,7 +34,7 @@ def answer_sentences(result: Explanations, answers: range) -> list[str]:
         return sentences
     lasting = result.figures["lasting"].to_numpy()[answers.start : answers.stop]
     return [
-        f"{text} ({share:.0%} of retrained models decide so)"
+        f"{text} (still decided so by {round(share * result.jurors)} of {result.jurors} retrained models)"
         for text, share in zip(sentences, lasting, strict=True)
     ]
 

@@ -9,12 +9,13 @@ from plausiflow.models.decision import (
     parse_cutoffs,
     stated_cutoffs,
 )
+from plausiflow.models.joint import JointModels
 from plausiflow.models.model_calls import ModelCalls, count_model_calls
 from plausiflow.models.networks import LinearClassifier, MLPClassifier, NetworkClassifier
 from plausiflow.models.node import NODE
 from plausiflow.models.outcomes import encode_labels, is_continuous, pair_outcomes
 from plausiflow.models.predictor import OutputKind, Predictor, outputs_differ, restore_predictor
-from plausiflow.models.refits import MIN_GUIDES, MIN_JURORS, Retrain, draw_refits
+from plausiflow.models.refits import MIN_GUIDES, MIN_JURORS, RefitPlan, Retrain, draw_refits
 from plausiflow.models.resolve import LabelSource, ModelType, resolve_model, resolve_refit
 from plausiflow.models.sklearn.columns import Fitted, InputFormat, UnsupportedModelError
 from plausiflow.models.sklearn.conversion import (
@@ -23,6 +24,7 @@ from plausiflow.models.sklearn.conversion import (
     convert_classifier,
     convert_regressor,
 )
+from plausiflow.models.students import Students, train_students
 from plausiflow.models.surrogate import Surrogate, restore_relaxed_trees, restore_trained_surrogate
 from plausiflow.models.table_model import EncodedModel, TableModel
 from plausiflow.models.torch_classifier import TorchClassifier
@@ -45,6 +47,7 @@ __all__ = [
     "Fitted",
     "Forest",
     "InputFormat",
+    "JointModels",
     "LabelSource",
     "LinearClassifier",
     "MLPClassifier",
@@ -53,7 +56,9 @@ __all__ = [
     "NetworkClassifier",
     "OutputKind",
     "Predictor",
+    "RefitPlan",
     "Retrain",
+    "Students",
     "Surrogate",
     "TableModel",
     "TableModule",
@@ -78,4 +83,5 @@ __all__ = [
     "stated_cutoffs",
     "torch_classifier",
     "torch_regressor",
+    "train_students",
 ]  # fmt: skip

@@ -1,13 +1,18 @@
 """Refits: the user's model trained again on other samples of the same rows.
 
 A refit of a scikit-learn model is a clone with other seeds, fitted to a stratified bootstrap of the training
-rows; one of our networks is a copy with another seed. Anything else needs a function that trains it.
+rows; one of our networks is a copy with another seed. Anything else needs a function that trains it. Clones
+are trained in several threads; each has its own seed, so the number of threads changes nothing.
 """
 
 from __future__ import annotations
 
 import copy
+import os
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,6 +32,90 @@ Retrain = Callable[[pd.DataFrame, Any, int], object]
 MIN_GUIDES, MIN_JURORS = 5, 3
 
 
+@dataclass(eq=False)
+class RefitPlan:
+    """Refits that are about to be trained: on which rows, with which seeds, by which function.
+
+    Samples and seeds are drawn first, so the models do not depend on how many are trained at once.
+
+    Attributes:
+        model: The user's fitted model.
+        frame: Training rows.
+        y: Their outcomes.
+        encoded: The rows, encoded, and their classes; for our own networks.
+        count: Number of refits.
+        seed: Seed of samples and refits.
+        retrain: A function that trains a model, or models that are there already; None to clone.
+    """
+
+    model: object
+    frame: pd.DataFrame
+    y: Sequence[Any] | pd.Series
+    encoded: tuple[Tensor, Tensor]
+    count: int
+    seed: int
+    retrain: Retrain | Sequence[object] | None = None
+    _known: dict[int, object] = field(init=False, default_factory=dict)
+    _rows: list[IntArray] = field(init=False, default_factory=list)
+    _train: Retrain | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        if self.retrain is not None and not callable(self.retrain):
+            models = list(self.retrain)
+            if len(models) < MIN_GUIDES + MIN_JURORS:
+                raise InvalidInputError(
+                    f"`retrain` must hold at least {MIN_GUIDES + MIN_JURORS} models, {MIN_GUIDES} that guide "
+                    f"the search and {MIN_JURORS} that check its answers; got {len(models)}."
+                )
+            self.count, self._known = len(models), dict(enumerate(models))
+            return
+        self._train = self.retrain if callable(self.retrain) else _trainer(self.model)
+        self.y = self.y if isinstance(self.y, pd.Series) else pd.Series(list(self.y))
+        generator = np.random.default_rng([self.seed, 77])
+        self._rows = [bootstrap(self.frame, self.y, generator) for _ in range(self.count)]
+
+    def seconds_left(self) -> float:
+        """Return about how long the refits will take; the first one is trained and kept."""
+        if len(self._known) == self.count:
+            return 0.0
+        begun = time.perf_counter()
+        self._known[0] = self._refit(0)
+        left = time.perf_counter() - begun
+        return left * (self.count - 1) / self._at_once(None)
+
+    def draw(self, workers: int | None = None) -> list[object]:
+        """Train the refits, several at once if they are clones; None uses all processors."""
+        left = [number for number in range(self.count) if number not in self._known]
+        workers = self._at_once(workers)
+        with progress_bar("Training refits", len(left)) as advance, ThreadPoolExecutor(workers) as pool:
+            waiting = {pool.submit(self._refit, number, workers > 1): number for number in left}
+            for done in as_completed(waiting):
+                self._known[waiting[done]] = done.result()
+                advance(1, "")
+        return [self._known[number] for number in range(self.count)]
+
+    def _at_once(self, workers: int | None) -> int:
+        """Return how many refits are trained at once.
+
+        Only clones have seeds of their own: a user's function or a network may share a random state.
+        """
+        if self.retrain is not None or isinstance(self.model, NetworkClassifier):
+            return 1
+        return max(1, min(self.count, workers or len(os.sched_getaffinity(0))))
+
+    def _refit(self, number: int, single: bool = False) -> object:
+        rows, seed = self._rows[number], (self.seed + 10_007 * (number + 1)) % 2**31
+        if self._train is None:
+            return _refit_network(self.model, self.encoded, rows, seed)
+        assert isinstance(self.y, pd.Series)
+        arguments = (self.frame.iloc[rows], self.y.iloc[rows], seed)
+        if self.retrain is not None or not single:
+            return self._train(*arguments)
+        alone = _trainer(self.model, n_jobs=1)
+        assert alone is not None
+        return alone(*arguments)
+
+
 def draw_refits(
     model: object,
     frame: pd.DataFrame,
@@ -36,6 +125,7 @@ def draw_refits(
     count: int,
     seed: int,
     retrain: Retrain | Sequence[object] | None = None,
+    workers: int | None = None,
 ) -> list[object]:
     """Return models that were trained like this one on other samples of the rows.
 
@@ -47,32 +137,12 @@ def draw_refits(
         count: Number of refits.
         seed: Seed of samples and refits.
         retrain: A function that trains a model, or models that are there already; None to clone.
+        workers: How many are trained at once; None for as many as there are processors.
 
     Raises:
         InvalidInputError: The model cannot be trained again here, or too few models were given.
     """
-    if retrain is not None and not callable(retrain):
-        models = list(retrain)
-        if len(models) < MIN_GUIDES + MIN_JURORS:
-            raise InvalidInputError(
-                f"`retrain` must hold at least {MIN_GUIDES + MIN_JURORS} models, {MIN_GUIDES} that guide the "
-                f"search and {MIN_JURORS} that check its answers; got {len(models)}."
-            )
-        return models
-    train = retrain if callable(retrain) else _trainer(model)
-    outcomes = y if isinstance(y, pd.Series) else pd.Series(list(y))
-    generator = np.random.default_rng([seed, 77])
-    models = []
-    with progress_bar("Training refits", count) as advance:
-        for number in range(count):
-            rows = bootstrap(frame, outcomes, generator)
-            own = seed + 10_007 * (number + 1)
-            if train is None:
-                models.append(_refit_network(model, encoded, rows, own))
-            else:
-                models.append(train(frame.iloc[rows], outcomes.iloc[rows], own % 2**31))
-            advance(1, "")
-    return models
+    return RefitPlan(model, frame, y, encoded, count, seed, retrain).draw(workers)
 
 
 def bootstrap(frame: pd.DataFrame, y: pd.Series, generator: np.random.Generator) -> IntArray:
@@ -93,8 +163,11 @@ def bootstrap(frame: pd.DataFrame, y: pd.Series, generator: np.random.Generator)
     return np.concatenate([chosen, np.array(sorted(set(missing)), dtype=np.int64)])
 
 
-def _trainer(model: object) -> Retrain | None:
-    """Return a function that trains the model again; None for one of our networks."""
+def _trainer(model: object, n_jobs: int | None = None) -> Retrain | None:
+    """Return a function that trains the model again; None for one of our networks.
+
+    ``n_jobs`` is how many processors each refit uses, if the model has such a setting; None keeps its own.
+    """
     if isinstance(model, NetworkClassifier):
         return None
     best = getattr(model, "best_estimator_", model)  # of a search over hyperparameters
@@ -107,9 +180,12 @@ def _trainer(model: object) -> Retrain | None:
 
     def train(x: pd.DataFrame, y: Any, seed: int) -> object:  # noqa: ANN401
         again = clone(best)
-        names = [n for n in again.get_params() if n == "random_state" or n.endswith("__random_state")]
-        if names:
-            again.set_params(**dict.fromkeys(names, seed))
+        names = again.get_params()
+        settings = {n: seed for n in names if n.rpartition("__")[2] == "random_state"}
+        if n_jobs is not None:
+            asked = {n for n, value in names.items() if value is not None}
+            settings |= {n: n_jobs for n in asked if n.rpartition("__")[2] == "n_jobs"}
+        again.set_params(**settings)
         again.fit(x, y)
         return again
 

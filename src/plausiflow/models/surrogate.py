@@ -8,7 +8,7 @@ values, and within 1e-4 for XGBoost, which adds in single precision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -25,8 +25,8 @@ from plausiflow.models.sklearn.comparison import (
     round_trip_rows,
 )
 from plausiflow.models.sklearn.preprocessing import sklearn_class_name, transform_columns
-from plausiflow.models.trees.cells import Cells, level_state_matrix
-from plausiflow.models.trees.forest import Forest
+from plausiflow.models.trees.cells import Cells, join_cells, level_state_matrix
+from plausiflow.models.trees.forest import Forest, join_forests
 from plausiflow.models.trees.imitation import imitate_classifier, imitate_regressor
 from plausiflow.models.trees.readers import (
     read_catboost,
@@ -90,6 +90,26 @@ class Surrogate:
 
     def __repr__(self) -> str:
         return f"Surrogate({self.description}; {self.n_outputs} outputs)"
+
+
+class JoinedTrees:
+    """What several models return for encoded rows, by their own trees, ``(n, models * k)``, in one walk."""
+
+    def __init__(self, surrogates: Sequence[Surrogate]) -> None:
+        forests = [own.own_trees for own in surrogates if own.own_trees is not None]
+        self._forest = join_forests(forests)
+        self._cells = [own.cells for own in surrogates]
+        first, columns = self._cells[0], [cells for cells in self._cells if isinstance(cells, Cells)]
+        self._joined = None
+        if isinstance(first, Cells) and not any(len(cells.basis.added) for cells in columns):
+            self._joined = join_cells(columns)
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the outputs of encoded rows."""
+        rows = x.double()
+        parts = [self._joined(rows)] if self._joined else [cells(rows) for cells in self._cells]
+        return self._forest.values(torch.cat(parts, dim=1))
 
 
 class _SurrogateModule(nn.Module):

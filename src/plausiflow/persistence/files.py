@@ -16,6 +16,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import stat
 import time
 import zipfile
@@ -39,9 +40,11 @@ FORMAT = 2
 """The version of the format, the only one that can be read."""
 KIND = "plausiflow explainer"
 DOCUMENT = "explainer.json"
-TENSORS = ("plausibility", "judges", "bank", "surrogate", "synthetic_rows", "network", "training")
+TENSORS = ("plausibility", "judges", "bank", "surrogate", "synthetic_rows", "network", "training", "refits")
 """Names of files with the suffix ``.safetensors``."""
 MODELS = ("model.skops", "model.json", "model.txt")
+REFITS = re.compile(r"refit-\d{2,3}\.(skops|json|txt)")
+"""Names of the files of retrained models."""
 NAMES = (*(f"{name}.safetensors" for name in TENSORS), *MODELS)
 MAX_DOCUMENT_BYTES, MAX_FILE_BYTES = 32 << 20, 8 << 30
 VALUE_ERRORS = (
@@ -63,7 +66,7 @@ class FolderContents:
 
     document: Mapping[str, Any]  # The JSON document.
     tensors: dict[str, TensorDict]  # Tensors by file, one of ``TENSORS``.
-    models: dict[str, bytes]  # Bytes by file, one of ``MODELS``.
+    models: dict[str, bytes]  # Bytes by file, one of ``MODELS`` or of ``REFITS``.
 
 
 @dataclass(frozen=True)
@@ -212,13 +215,13 @@ def _read_if_current(folder: Path) -> FolderContents | None:
 def _read(folder: _Folder) -> FolderContents:
     document = _read_document(folder)
     files = document.get("files")
-    if not isinstance(files, dict) or not set(files) <= set(NAMES):
-        raise damaged(folder.path, f"`files` may only name {', '.join(NAMES)}")
+    if not isinstance(files, dict) or not all(name in NAMES or REFITS.fullmatch(name) for name in files):
+        raise damaged(folder.path, f"`files` may only name {', '.join(NAMES)} and files of refits")
     tensors, models = {}, {}
     for name, entry in files.items():
         try:
             content = _read_checked(folder, name, entry)
-            if name in MODELS:
+            if _is_model(name):
                 models[name] = content
             else:
                 tensors[name.removesuffix(".safetensors")] = parse_tensors(content, name)
@@ -254,6 +257,10 @@ def _listed_files(folder: Path) -> set[str]:
         return set(document["files"]) if document["kind"] == KIND else set()
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return set()
+
+
+def _is_model(name: str) -> bool:
+    return name in MODELS or REFITS.fullmatch(name) is not None
 
 
 def _hash(content: bytes) -> str:
@@ -308,7 +315,7 @@ def _read_checked(folder: _Folder, name: str, entry: object) -> bytes:
         held = _held_bytes(file.fileno(), size)
         if size > 4 * held + _MAX_HOLES:
             raise damaged(folder.path, f"{name} has holes: it holds {held} of its {size} bytes")
-        if name not in MODELS:
+        if not _is_model(name):
             check_header(file, size, name)
             file.seek(0)
         digest = hashlib.sha256()

@@ -38,6 +38,7 @@ from plausiflow.persistence.states import (
     library_versions,
 )
 from plausiflow.persistence.stored_models import StoredModel, restore_model, store_model
+from plausiflow.persistence.stored_refits import SavedRefits, restore_refits, store_refits
 from plausiflow.persistence.synthetic_rows import SyntheticRows, TrainingSummary, draw_rows
 from plausiflow.tables import Encoder, Schema, to_python
 
@@ -61,6 +62,7 @@ class SavedExplainer:
     judges: Judges | None  # Densities that guided no search; None without judges.
     bank: TensorDict  # Training rows that satisfy everything.
     training: TensorDict  # All encoded training rows and their classes, if they are saved for metrics.
+    refits: SavedRefits | None = None  # Retrained models, if answers must last.
 
     @property
     def n_classes(self) -> int:
@@ -104,27 +106,38 @@ def save(folder: Path, parts: SavedExplainer) -> None:
         "judges": None if parts.judges is None else get_settings(parts.judges, user_classes=True),
     }
     tensors = {"plausibility": get_state(plausibility), "bank": parts.bank, **stored.tensors}
+    files = dict(stored.files)
+    if parts.refits is not None:
+        refits = store_refits(parts.refits, rows)
+        document["refits"] = dict(refits.document)
+        tensors.update(refits.tensors)
+        files.update(refits.files)
     tensors["synthetic_rows"] = {"x": x, "outputs": outputs, **parts.evaluate(x)}
     if parts.judges is not None:
         tensors["judges"] = get_state(parts.judges)
     if parts.training:
         tensors["training"] = parts.training
-    write_folder(folder, FolderContents(document=document, tensors=tensors, models=dict(stored.files)))
+    write_folder(folder, FolderContents(document=document, tensors=tensors, models=files))
 
 
 def load(
-    folder: Path, model: object, density: object, class_log_proba: Callable[[TableModel], ClassLogProba]
+    folder: Path,
+    model: object,
+    density: object,
+    class_log_proba: Callable[[TableModel], ClassLogProba],
+    retrain: Sequence[object] | None = None,
 ) -> SavedExplainer:
     """Read the parts of an explainer.
 
-    ``model`` is the explained model if the user passes it, and ``density`` an object of the user's own class
-    that the explainer was saved with, otherwise None. ``class_log_proba`` returns the log-probabilities of a
-    model, for ``labels="bayes"``. Raises an :class:`ArtefactError` if the directory cannot be read, and an
-    :class:`InvalidInputError` or :class:`ModelError` if ``model`` or ``density`` is another one.
+    ``model`` is the explained model if the user passes it, ``retrain`` are the retrained models if the user
+    passes them, and ``density`` is an object of the user's own class, otherwise None. ``class_log_proba``
+    returns the log-probabilities of a model, for ``labels="bayes"``. Raises an :class:`ArtefactError` if the
+    directory cannot be read, and an :class:`InvalidInputError` or :class:`ModelError` if ``model``,
+    ``retrain`` or ``density`` is another one.
     """
     contents = read_folder(folder)
     with as_artefact_error(folder):
-        parts = _restore_parts(contents, model, density, class_log_proba)
+        parts = _restore_parts(contents, model, density, class_log_proba, retrain)
         _check(folder, parts, contents)
     return parts
 
@@ -134,6 +147,7 @@ def _restore_parts(
     model: object,
     density: object,
     class_log_proba: Callable[[TableModel], ClassLogProba],
+    retrain: Sequence[object] | None,
 ) -> SavedExplainer:
     """Restore the parts; the tensors and bytes of a part that is restored are dropped, to save memory."""
     document, tensors = contents.document, contents.tensors
@@ -157,8 +171,10 @@ def _restore_parts(
     rows = SyntheticRows.decode(encoder, saved_rows["x"], summary)
     stored = StoredModel(document=document["model"], tensors=tensors, files=contents.models)
     user_model, resolved = restore_model(stored, model, rows, saved_rows["outputs"])
+    refits = _restore_refits(contents, retrain, resolved, rows)
     contents.models.clear()
-    tensors.pop("network", None)
+    for name in ("network", "refits"):
+        tensors.pop(name, None)
     plausibility = build(document["plausibility"], density)
     if document["settings"]["labels"] == "bayes" and isinstance(plausibility, CrossFitEnsemble):
         plausibility.outcome = class_log_proba(resolved)
@@ -180,7 +196,23 @@ def _restore_parts(
         judges=judges,
         bank=tensors["bank"],
         training=tensors.get("training", {}),
+        refits=refits,
     )
+
+
+def _restore_refits(
+    contents: FolderContents, retrain: Sequence[object] | None, model: TableModel, rows: SyntheticRows
+) -> SavedRefits | None:
+    """Restore the retrained models, if the explainer has any."""
+    document = contents.document.get("refits")
+    if document is not None:
+        stored = StoredModel(document=document, tensors=contents.tensors, files=contents.models)
+        return restore_refits(stored, retrain, model, rows)
+    if retrain is not None:
+        raise InvalidInputError(
+            "`retrain` must be None: this explainer was fitted without `durability`. Leave it out."
+        )
+    return None
 
 
 def _learned_rules(entries: Sequence[Mapping[str, Any]]) -> list[LearnedRule]:

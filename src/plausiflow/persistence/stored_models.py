@@ -57,6 +57,8 @@ from plausiflow.validation import to_float
 
 METHODS = ("", "predict", "predict_proba", "decision_function", "inplace_predict")
 """Methods by which a model may be called; the empty name calls the model itself."""
+SHARED = "shared"
+"""The surrogate of a retrained model that has that of the explained model."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,21 +98,31 @@ def store_model(user_model: object, model: TableModel, rows: SyntheticRows) -> t
 
 
 def restore_model(
-    stored: StoredModel, given: object, rows: SyntheticRows, outputs: Tensor
+    stored: StoredModel,
+    given: object,
+    rows: SyntheticRows,
+    outputs: Tensor,
+    *,
+    name: str = "`model`",
+    shared: Surrogate | None = None,
 ) -> tuple[object, EncodedModel | BlackBox]:
     """Return the model that was stored or is given, and what it is resolved to.
 
     If the user passes the model, it is ``given``, and stored files are not read. Its outputs for synthetic
-    rows must be those ``outputs`` that were saved, otherwise a :class:`ModelError` is raised.
+    rows must be those ``outputs`` that were saved, otherwise a :class:`ModelError` is raised, which calls it
+    ``name``. ``shared`` is the surrogate of the explained model, which a retrained one may share.
     """
     document = stored.document
     user_model = _load_stored(stored) if given is None else given
     model = _resolve(document, user_model, rows)
-    require_same_outputs(rows.outputs(model), outputs, given=given is not None)
+    require_same_outputs(rows.outputs(model), outputs, given=given is not None, name=name)
     decision = _restore_decision(document, user_model, rows)
     if isinstance(model, EncodedModel):
         return user_model, replace(model, decision=decision, encoder=rows.encoder)
-    surrogate = _restore_surrogate(document, user_model, stored.tensors["surrogate"], rows)
+    if document["surrogate"] == SHARED and shared is not None:
+        surrogate = replace(shared, own_trees=None)
+    else:
+        surrogate = _restore_surrogate(document, user_model, stored.tensors["surrogate"], rows)
     n_rows, reason = int(document["surrogate_rows"]), str(document["reason"])
     sample = rows.frame.iloc[:1]
     return user_model, BlackBox(model, surrogate, rows.encoder, sample, n_rows, reason, decision)

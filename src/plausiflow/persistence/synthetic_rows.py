@@ -106,16 +106,20 @@ def differing_rows(outputs: Tensor, saved: Tensor, tolerance: float) -> Tensor:
     return outputs_differ(saved, outputs.to(saved), tolerance=tolerance)
 
 
-def require_same_outputs(outputs: Tensor, saved: Tensor, *, given: bool) -> None:
-    """Raise unless a model, ``given`` by the user or stored, gives the saved outputs."""
+def require_same_outputs(outputs: Tensor, saved: Tensor, *, given: bool, name: str = "`model`") -> None:
+    """Raise unless a model, ``given`` by the user or stored, gives the saved outputs.
+
+    ``name`` is what the error calls a given model.
+    """
     differ = differing_rows(outputs, saved, TOLERANCE)
     if bool(differ.any()):
         same_shape = outputs.shape == saved.shape
         largest = float((outputs - saved).abs().nan_to_num().max()) if same_shape else math.inf
-        problem = "`model` must be the model that was explained" if given else "The stored model has changed"
+        role = "that was explained" if name == "`model`" else "that was saved in this place"
+        problem = f"{name} must be the model {role}" if given else "The stored model has changed"
         raise ModelError(
             f"{problem}: its outputs for {int(differ.sum())} of {len(saved)} synthetic rows differ from the "
-            f"saved ones by up to {largest:.2g}. Pass the model that was explained, or fit a new explainer."
+            f"saved ones by up to {largest:.2g}. Pass the model {role}, or fit a new explainer."
         )
 
 

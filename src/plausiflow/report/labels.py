@@ -30,6 +30,7 @@ FIGURES = {
     "denser": "Share of real rows that are less typical",
     "judged": "Share of independent checks passed",
     "steady": "Share of nearby rows with the same decision",
+    "lasting": "Share of retrained models that still decide so",
 }
 """Measures of an answer, in the order of the tables."""
 

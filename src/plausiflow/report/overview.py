@@ -46,6 +46,7 @@ def build_overview(content: ReportContent) -> dict[str, Any]:
         "outcomes": _outcomes(content),
         "features": _features(content.features),
         "plausibility": _plausibility(best),
+        "durability": _durability(best),
         "scores": histogram(_known(best, "score"), title="Plausibility score", threshold=True),
         "costs": histogram(_known(best, "cost"), title="Cost"),
         "changes": histogram(_known(best, "n_changes"), title="Number of changed features", integers=True),
@@ -144,6 +145,20 @@ def _plausibility(best: pd.DataFrame) -> str:
             "the search."
         )
     return " ".join(texts)
+
+
+def _durability(best: pd.DataFrame) -> str:
+    """Say how many retrained models still decide so, and what that does not cover."""
+    lasting = _known(best, "lasting")
+    if not len(lasting):
+        return ""
+    all_agree, mean = int((lasting >= 1).sum()), format_share(float(lasting.mean()))
+    answers = format_count(len(lasting), "best answer")
+    return (
+        "Models that were retrained on other samples of the table took no part in the search. On average, "
+        f"{mean} of them still decide so; for {all_agree:,} of {answers} all do. This is about "
+        "retraining on rows of the same kind. If the population changes, nothing is promised."
+    )
 
 
 def _measures(best: pd.DataFrame, distance: str) -> ReportTable:

@@ -6,7 +6,8 @@ from plausiflow.search.black_box import FINAL_CORNERS, PROMISE
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.certify import Certifier, RowCertifier, RowTask
 from plausiflow.search.costs import DISTANCES, CostModel, Distance, absolute_deviations, feature_weights
-from plausiflow.search.durability import JURORS, Durability, fit_durability
+from plausiflow.search.durability import Durability
+from plausiflow.search.durability_fit import JURORS, fit_durability
 from plausiflow.search.effort import EFFORTS, EffortName, check_effort
 from plausiflow.search.engine import Engine
 from plausiflow.search.estimate import announce_fit

@@ -36,6 +36,8 @@ from plausiflow.search.task import SearchTask
 from plausiflow.search.true_model import Oracle
 from plausiflow.solvers import FROM_NEIGHBOUR
 
+HOT, COLD = 0.03, 0.01
+"""Temperatures of a surrogate, in ranges of a number."""
 HOT_MARGIN = 0.2
 MARGINS, LARGER_MARGINS = (0.0, 0.3, 0.8), (1.2, 2.0, 3.0)
 """Extra margins of the surrogate, in logits."""

@@ -1,16 +1,17 @@
 """Durability: answers that models retrained on other samples of the rows decide as wanted, too.
 
 *Guides* are retrained models that take part in the search (:mod:`plausiflow.core.durability`). *Jurors* are
-retrained models that do not: they check the tolerance factors in ``fit``, and the share of them that decides
-an answer as wanted is its ``lasting``. A row for which no such answer is found gets the ordinary one.
+retrained models that do not: they check what was learned in ``fit``, and the share of them that decides an
+answer as wanted is its ``lasting``. For an outcome, a minimum probability may do the same at less cost; the
+jurors have set it. A row for which no such answer is found gets the ordinary one.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
 import torch
@@ -21,70 +22,117 @@ from plausiflow.core import (
     Pullback,
     TargetCriterion,
     Targets,
-    tolerance_factor,
+    ValidityConstraint,
+    probability_value,
 )
-from plausiflow.densities import PlausibilityWarning
-from plausiflow.errors import InvalidInputError
-from plausiflow.models import TableModel
+from plausiflow.models import JointModels, Students, TableModel
 from plausiflow.search.bank import Bank
-from plausiflow.search.mixed import MixedSearch
-from plausiflow.tables import Encoder
+from plausiflow.search.black_box import COLD, HOT, BlackBoxSearch
+from plausiflow.tables import Layout
+from plausiflow.validation import to_float
 
 if TYPE_CHECKING:
     from plausiflow.search.engine import Engine
 
-JURORS = 10
-POOLED_ROWS, CHECKED_ROWS = 40, 30
-"""Training rows of each class whose answers tell the common variance, and that jurors check."""
-RAISE, RAISES, KEPT = 1.25, 2, 0.9
-"""By how much a tolerance factor is raised if the jurors accept too few answers, how often, and the share of
-the answers that must still be found then."""
+SHARES = (0.85, 0.7, 0.5, 0.25)
+"""Shares of the tolerance factors that are tried for rows without a lasting answer, one after the other."""
+LESS_LASTING = (
+    "no counterfactual was found that lasts as asked for when the model is retrained; this one lasts longest"
+)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Durability:
     """Retrained models, and what they ask for.
 
     Attributes:
+        models: The retrained models as they were trained: guides, then jurors.
         guides: Models that take part in the search.
         jurors: Models that check its answers.
         criterion: Compares the outputs of the model and of all guides with targets.
         level: The share of retrainings that shall decide an answer as wanted.
+        factor: The tolerance factor of a normal sample.
+        probabilities: The minimum probability of each class or bin that serves as well as the guides do, at
+            less cost; 0 if the guides are asked.
+        students: What the guides say together, for a search without gradients.
     """
 
+    models: tuple[object, ...]
     guides: tuple[TableModel, ...]
     jurors: tuple[TableModel, ...]
     criterion: DurableCriterion
     level: float
+    factor: float
+    probabilities: tuple[float, ...]
+    students: Students | None = None
     _banks: list[tuple[Bank, Bank]] = field(default_factory=list, repr=False)
+
+    @cached_property
+    def joint(self) -> JointModels:
+        """All guides, evaluated together."""
+        return JointModels(self.guides)
+
+    def with_factors(self, factors: tuple[float, ...]) -> Durability:
+        """Return the same with other tolerance factors."""
+        return replace(self, criterion=self.criterion.with_factors(factors), _banks=[])
+
+    def with_variances(self, variances: tuple[float, ...]) -> Durability:
+        """Return the same with other common variances."""
+        return replace(self, criterion=replace(self.criterion, variances=variances), _banks=[])
+
+    def searches(
+        self, engine: Engine, targets: Targets, rows: Tensor
+    ) -> Iterator[tuple[Engine, Targets, Tensor, str]]:
+        """Yield searches for lasting answers, each for the rows that the ones before found nothing for.
+
+        A row that cannot last as asked for gets an answer that lasts as well as it can.
+
+        Yields:
+            An engine, the targets of all rows, the rows to search, and the reason that is then given.
+        """
+        least = torch.tensor(self.probabilities, dtype=torch.float64)[targets.y]
+        certain = rows[least[rows] > 0]
+        if len(certain):
+            given = least if targets.min_probability is None else targets.min_probability.maximum(least)
+            yield replace(engine, durability=None), replace(targets, min_probability=given), certain, ""
+        guided = self.engine(engine)
+        yield guided, targets, rows[least[rows] == 0], ""
+        if len(certain):
+            yield guided, targets, certain, ""
+        for share in SHARES:
+            factors = tuple(share * factor for factor in self.criterion.factors)
+            yield self.with_factors(factors).engine(engine), targets, rows, LESS_LASTING
 
     def engine(self, engine: Engine) -> Engine:
         """Return an engine whose answers must meet the bound of the guides."""
         validity, true_model = engine.validity, engine.true_model
+        engine = replace(self._with_banks(engine), durability=None)
         if true_model is None:
-            outputs, gradients = [validity.outputs], [validity.model_value_and_grad]
-            outputs += [_shifted(guide, guide.outputs_at(0.0)) for guide in self.guides]
-            gradients += [_shifted_gradient(guide) for guide in self.guides]
-            known = [gradient for gradient in gradients if gradient is not None]
-            joined = _joined_gradients(known) if len(known) == len(gradients) else None
-            validity = replace(
-                validity,
-                outputs=_joined(outputs),
-                criterion=self.criterion,
-                model_value_and_grad=joined,
-            )
-            return replace(self._with_banks(engine), validity=validity, durability=None)
-        frames = [true_model.outputs]
-        frames += [_shifted(guide, _true_outputs(guide)) for guide in self.guides]
-        trees = [true_model.tree_outputs, *(_shifted_trees(guide) for guide in self.guides)]
-        read = [outputs for outputs in trees if outputs is not None]
-        true_model = replace(
-            true_model,
-            outputs=_joined(frames),
+            return replace(engine, validity=self._guided(validity))
+        true_model = replace(true_model, bound=self.bound)
+        engine = replace(engine, true_model=true_model)
+        strategy = engine.strategy
+        if self.students is None or not isinstance(strategy, BlackBoxSearch):
+            return engine
+        hot, cold = self._led(strategy.hot, HOT), self._led(strategy.cold, COLD)
+        return replace(engine, validity=cold, strategy=replace(strategy, hot=hot, cold=cold))
+
+    def _guided(self, validity: ValidityConstraint) -> ValidityConstraint:
+        """Return the validity of a model with gradients and of all guides."""
+        joint, own = self.joint, validity.model_value_and_grad
+        joined = joint.value_and_grad
+        return replace(
+            validity,
+            outputs=_beside(validity.outputs, joint.outputs),
             criterion=self.criterion,
-            tree_outputs=_joined(read) if len(read) == len(trees) else None,
+            model_value_and_grad=None if own is None or joined is None else _beside_with_grad(own, joined),
         )
-        return replace(self._with_banks(engine), true_model=true_model, durability=None)
+
+    def _led(self, validity: ValidityConstraint, temperature: float) -> ValidityConstraint:
+        """Return the validity of a surrogate and of what the students say about the guides."""
+        assert self.students is not None
+        outputs = _beside(validity.outputs, self.students.at(temperature))
+        return replace(validity, outputs=outputs, criterion=self.criterion.summary)
 
     def _with_banks(self, engine: Engine) -> Engine:
         """Return the engine with the rows of its banks that meet the bound of the guides."""
@@ -108,8 +156,19 @@ class Durability:
         """Return how far inside the bound of the guides rows are, shape ``(n,)``."""
         if len(x) == 0:
             return x.new_zeros(0)
-        outputs = [_shift(guide, guide.predict_outputs(x, frame)) for guide in self.guides]
-        return self.criterion.bound(torch.stack(outputs, dim=1), targets)
+        outputs = self.joint.predict(x, frame)
+        guides = outputs.unflatten(1, (len(self.guides), -1)) if self.criterion.n_classes else outputs
+        bound = self.criterion.bound(guides, targets)
+        return bound if targets.extra_margin is None else bound - targets.extra_margin.to(bound)
+
+    def holds(self, model: TableModel | None, x: Tensor, frame: pd.DataFrame, targets: Targets) -> Tensor:
+        """Return which rows meet the bound of the guides, or the probability in its place, ``(n,)`` bool."""
+        held = self.bound(x, frame, targets) >= 0
+        least = torch.tensor(self.probabilities, dtype=torch.float64)[targets.y]
+        if model is None or not bool((least > 0).any()):
+            return held
+        certain = probability_value(model.predict_outputs(x, frame), targets.y, least.clamp_min(0.01)) >= 0
+        return held | ((least > 0) & certain)
 
     @torch.no_grad()
     def lasting(self, x: Tensor, frame: pd.DataFrame, targets: Targets) -> Tensor:
@@ -118,245 +177,117 @@ class Durability:
             return x.new_zeros(0)
         return torch.stack([_agrees(juror, x, frame, targets) for juror in self.jurors]).double().mean(dim=0)
 
+    def describe(self) -> dict[str, Any]:
+        """Return what was learned, as JSON values; :meth:`restore` reads it."""
+        return {
+            "level": self.level,
+            "jurors": len(self.jurors),
+            "factor": self.factor,
+            "factors": list(self.criterion.factors),
+            "variances": list(self.criterion.variances),
+            "probabilities": list(self.probabilities),
+        }
+
+    @classmethod
+    def restore(
+        cls,
+        document: Mapping[str, Any],
+        models: tuple[Sequence[object], Sequence[TableModel]],
+        criterion: TargetCriterion,
+        students: Mapping[str, Tensor],
+        layout: Layout,
+    ) -> Self:
+        """Return what :meth:`describe` described.
+
+        Args:
+            document: The description.
+            models: The retrained models, as they were trained and as they were resolved.
+            criterion: The criterion of the explained model.
+            students: The state of the students; empty if there are none.
+            layout: Layout of encoded rows.
+
+        Raises:
+            ValueError: The description does not fit the models.
+        """
+        raw, resolved = models
+        jurors, n_classes = int(document["jurors"]), criterion.n_bins or len(resolved[0].labels)
+        if not 0 < jurors < len(resolved):
+            raise ValueError(f"{jurors} of {len(resolved)} retrained models cannot be jurors")
+        guides = tuple(resolved[:-jurors])
+        values = {name: tuple(map(to_float, document[name])) for name in _PER_CLASS}
+        if any(len(own) != n_classes or min(own) < 0 for own in values.values()):
+            raise ValueError(f"durability needs a number for each of {n_classes} outcomes")
+        return cls(
+            models=tuple(raw),
+            guides=guides,
+            jurors=tuple(resolved[-jurors:]),
+            criterion=durable_criterion(
+                criterion, n_classes, len(guides), values["factors"], values["variances"]
+            ),
+            level=to_float(document["level"]),
+            factor=to_float(document["factor"]),
+            probabilities=values["probabilities"],
+            students=Students.restore(students, layout) if students else None,
+        )
+
+
+_PER_CLASS = ("factors", "variances", "probabilities")
+
+
+def durable_criterion(
+    criterion: TargetCriterion,
+    n_classes: int,
+    guides: int,
+    factors: tuple[float, ...],
+    variances: tuple[float, ...],
+) -> DurableCriterion:
+    """Return the criterion of a model and its guides; the factors and variances are those of each class."""
+    return DurableCriterion(
+        margin=criterion.margin,
+        edges=criterion.edges,
+        unit=criterion.unit,
+        cutoffs=criterion.cutoffs,
+        n_classes=0 if criterion.edges else n_classes,
+        guides=guides,
+        factors=factors,
+        variances=variances,
+    )
+
 
 def _agrees(model: TableModel, x: Tensor, frame: pd.DataFrame, targets: Targets) -> Tensor:
     outputs = model.predict_outputs(x, frame)
     criterion = TargetCriterion(edges=() if model.labels else (-torch.inf, torch.inf))
     decided = model.decide(outputs, x, frame) if model.labels else None
-    return criterion.met(outputs, replace(targets, extra_margin=None), decided)
+    return criterion.met(outputs, replace(targets, extra_margin=None, min_probability=None), decided)
 
 
-def _shift(model: TableModel, outputs: Tensor) -> Tensor:
-    """Return outputs whose largest one is the decision, whatever the model's cut-offs."""
-    if not model.labels or not model.decision.cutoffs:
-        return outputs
-    return TargetCriterion(cutoffs=model.decision.cutoffs).decision_logits(outputs)
+Outputs = Callable[[Tensor], Tensor]
+Gradients = Callable[[Tensor], tuple[Tensor, Pullback]]
 
 
-Outputs = Callable[..., Tensor]
+def _beside(own: Outputs, others: Outputs) -> Outputs:
+    """Return the outputs of a model and those of others side by side."""
 
-
-def _shifted(model: TableModel, outputs: Outputs) -> Outputs:
-    return lambda rows: _shift(model, outputs(rows))
-
-
-def _true_outputs(model: TableModel) -> Outputs:
-    return (
-        model.true_outputs
-        if model.true_outputs is not None
-        else lambda frame: model.predict_outputs(torch.zeros(0), frame)
-    )
-
-
-def _shifted_trees(model: TableModel) -> Outputs | None:
-    return None if model.tree_outputs is None else _shifted(model, model.tree_outputs)
-
-
-def _shifted_gradient(model: TableModel) -> Callable[[Tensor], tuple[Tensor, Pullback]] | None:
-    gradient = model.value_and_grad
-    if gradient is None:
-        return None
-
-    def value_and_grad(x: Tensor) -> tuple[Tensor, Pullback]:
-        outputs, pullback = gradient(x)
-        return _shift(model, outputs), pullback
-
-    return value_and_grad
-
-
-def _joined(parts: Sequence[Outputs]) -> Outputs:
-    """Return the outputs of all parts side by side."""
-
-    def outputs(rows: Tensor | pd.DataFrame) -> Tensor:
-        own = [part(rows) for part in parts]
-        return torch.cat([part if part.ndim == 2 else part[:, None] for part in own], dim=1)
+    def outputs(x: Tensor) -> Tensor:
+        first = own(x)
+        return torch.cat([first if first.ndim == 2 else first[:, None], others(x)], dim=1)
 
     return outputs
 
 
-def _joined_gradients(
-    parts: Sequence[Callable[[Tensor], tuple[Tensor, Pullback]]],
-) -> Callable[[Tensor], tuple[Tensor, Pullback]]:
+def _beside_with_grad(own: Gradients, others: Gradients) -> Gradients:
+    """Do the same with pullbacks."""
+
     def value_and_grad(x: Tensor) -> tuple[Tensor, Pullback]:
-        own = [part(x) for part in parts]
-        flat = [outputs.ndim == 1 for outputs, _ in own]
-        columns = [outputs[:, None] if one else outputs for (outputs, _), one in zip(own, flat, strict=True)]
-        widths = [part.shape[1] for part in columns]
+        (first, pull), (rest, pull_rest) = own(x), others(x)
+        flat = first.ndim == 1
+        first = first[:, None] if flat else first
+        width = first.shape[1]
 
         def pullback(gradient: Tensor) -> Tensor:
-            pieces = zip(own, flat, gradient.split(widths, dim=1), strict=True)
-            pulled = [pull(piece[:, 0] if one else piece) for (_, pull), one, piece in pieces]
-            return torch.stack(pulled).sum(dim=0)
+            mine = gradient[:, 0] if flat else gradient[:, :width]
+            return pull(mine) + pull_rest(gradient[:, width:])
 
-        return torch.cat(columns, dim=1), pullback
+        return torch.cat([first, rest], dim=1), pullback
 
     return value_and_grad
-
-
-def fit_durability(
-    engine: Engine,
-    encoder: Encoder,
-    models: Sequence[TableModel],
-    rows: tuple[Tensor, pd.DataFrame],
-    decided: Tensor,
-    *,
-    level: float,
-    confidence: float,
-    jurors: int,
-    seed: int,
-    names: Sequence[str],
-) -> Durability:
-    """Learn the common variance and the tolerance factors, and let jurors check them.
-
-    Args:
-        engine: The engine without durability.
-        encoder: Encoder of the table.
-        models: Retrained models; the last ``jurors`` of them only check.
-        rows: Encoded training rows, and the same rows of the table.
-        decided: The classes or bins that the model decides for, shape ``(n,)``.
-        level: The share of retrainings that shall decide an answer as wanted.
-        confidence: The share of answers for which that shall be so.
-        jurors: Number of jurors.
-        seed: Seed of the training rows that are searched.
-        names: The outcomes in words, for warnings.
-    """
-    criterion, guides = engine.validity.criterion, tuple(models[:-jurors])
-    n_classes = len(names)
-    x, frame = rows
-    _require_differences(engine, models, x, frame)
-    factor = tolerance_factor(len(guides), level, confidence)
-    durable = Durability(
-        guides=guides,
-        jurors=tuple(models[-jurors:]),
-        criterion=DurableCriterion(
-            margin=criterion.margin,
-            edges=criterion.edges,
-            unit=criterion.unit,
-            cutoffs=criterion.cutoffs,
-            n_classes=0 if criterion.edges else n_classes,
-            guides=len(guides),
-            factors=(factor,) * n_classes,
-            variances=(0.0,) * n_classes,
-        ),
-        level=level,
-    )
-    generator = torch.Generator().manual_seed(seed + 7)
-    sample = _sample(decided, n_classes, POOLED_ROWS, generator)
-    variances = _variances(engine, encoder, durable, x, frame, *sample)
-    durable = replace(durable, criterion=replace(durable.criterion, variances=variances), _banks=[])
-    sample = _sample(decided, n_classes, CHECKED_ROWS, generator)
-    return _checked(engine, encoder, durable, x, frame, sample, names)
-
-
-def _require_differences(
-    engine: Engine, models: Sequence[TableModel], x: Tensor, frame: pd.DataFrame
-) -> None:
-    """Raise if all retrained models are the model itself."""
-    assert engine.model is not None
-    some = slice(0, 200)
-    own = engine.model.predict_outputs(x[some], frame.iloc[some])
-    if all(torch.equal(own, model.predict_outputs(x[some], frame.iloc[some])) for model in models):
-        raise InvalidInputError(
-            "`durability` needs models that differ, but every retrained one predicts exactly as the model "
-            "itself: it is frozen or prefitted inside. Pass `retrain`, a function (x, y, seed) that trains "
-            "it, or a list of models."
-        )
-
-
-def _sample(decided: Tensor, n_classes: int, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return rows of other classes for each class, and their targets."""
-    rows, targets = [], []
-    for k in range(n_classes):
-        others = (decided != k).nonzero()[:, 0]
-        chosen = others[torch.randperm(len(others), generator=generator)[:count]]
-        rows.append(chosen)
-        targets.append(torch.full_like(chosen, k))
-    return torch.cat(rows), torch.cat(targets)
-
-
-def _answers(
-    engine: Engine, encoder: Encoder, x: Tensor, frame: pd.DataFrame, rows: Tensor, y: Tensor
-) -> tuple[Tensor, Tensor, pd.DataFrame, Targets]:
-    """Return which rows have an answer, the answers, the same decoded, and their targets."""
-    targets, own = engine.validity.criterion.of_class(y), frame.iloc[rows.numpy()]
-    task = engine.task(x[rows], targets, frame=own)
-    if engine.true_model is None:
-        light = MixedSearch(max_extra_cost=engine.strategy.max_extra_cost, finalists=1)
-        found = light.draft(task, engine.bank).feasible.cheapest(1)
-    else:
-        found = engine.search(task).feasible.cheapest(1)
-    like = own.iloc[found.rows.numpy()]
-    decoded = encoder.decode(found.x, like=like, encoded=x[rows][found.rows])
-    return found.rows, found.x, decoded, targets[found.rows]
-
-
-def _variances(
-    engine: Engine,
-    encoder: Encoder,
-    durable: Durability,
-    x: Tensor,
-    frame: pd.DataFrame,
-    rows: Tensor,
-    y: Tensor,
-) -> tuple[float, ...]:
-    """Return the median variance of the guides' margins at ordinary answers, for each class."""
-    found, x_cf, decoded, targets = _answers(engine, encoder, x, frame, rows, y)
-    count = len(durable.criterion.factors)
-    if len(found) == 0:
-        return (1.0,) * count
-    outputs = [_shift(guide, guide.predict_outputs(x_cf, decoded)) for guide in durable.guides]
-    variance = durable.criterion.margins(torch.stack(outputs, dim=1), targets).var(dim=1)
-    common = float(variance.median())
-    own = [variance[targets.y == k] for k in range(count)]
-    return tuple(float(part.median()) if len(part) >= 5 else common for part in own)
-
-
-def _checked(
-    engine: Engine,
-    encoder: Encoder,
-    durable: Durability,
-    x: Tensor,
-    frame: pd.DataFrame,
-    sample: tuple[Tensor, Tensor],
-    names: Sequence[str],
-) -> Durability:
-    """Raise tolerance factors until the jurors accept enough answers, and warn if they never do.
-
-    A factor that leaves many rows without an answer is not raised so far.
-    """
-    rows, y = sample
-    wanted = 1 - (1 - durable.level) / 4
-    open_ = [bool((y == k).any()) for k in range(len(names))]
-    reached, found = [0.0] * len(names), [0] * len(names)
-    for turn in range(RAISES + 1):
-        _, x_cf, decoded, targets = _answers(durable.engine(engine), encoder, x, frame, rows, y)
-        share = durable.lasting(x_cf, decoded, targets)
-        factors = list(durable.criterion.factors)
-        for k in range(len(names)):
-            own = share[targets.y == k]
-            if not open_[k]:
-                continue
-            if turn and len(own) < KEPT * found[k]:
-                factors[k] /= RAISE
-                open_[k] = False
-                continue
-            reached[k], found[k] = (float(own.mean()) if len(own) else 0.0), len(own)
-            open_[k] = reached[k] < wanted and turn < RAISES
-            factors[k] *= RAISE if open_[k] else 1.0
-        durable = replace(durable, criterion=durable.criterion.raised(tuple(factors)), _banks=[])
-        if not any(open_):
-            break
-    short = [
-        f"{name}: {reached[k]:.2f}"
-        for k, name in enumerate(names)
-        if reached[k] < wanted and bool((y == k).any())
-    ]
-    if not short:
-        return durable
-    warnings.warn(
-        f"Counterfactuals may not last as asked for: models that did not guide the search decide this share "
-        f"as wanted, instead of {wanted:.3f}: {', '.join(short)}. `lasting` has the share of each answer.",
-        PlausibilityWarning,
-        stacklevel=6,
-    )
-    return durable

@@ -36,7 +36,7 @@ from plausiflow.errors import InvalidInputError
 from plausiflow.exact import is_installed
 from plausiflow.models import BlackBox, TableModel
 from plausiflow.search.bank import Bank
-from plausiflow.search.black_box import CORNERS, PROMISE, REACH, BlackBoxSearch
+from plausiflow.search.black_box import COLD, CORNERS, HOT, PROMISE, REACH, BlackBoxSearch
 from plausiflow.search.costs import CostModel
 from plausiflow.search.effort import EFFORTS, EffortName
 from plausiflow.search.engine import Engine
@@ -47,10 +47,6 @@ from plausiflow.search.targets import bin_outcomes, outcome_names
 from plausiflow.search.true_model import TrueModel
 from plausiflow.solvers import SQP
 from plausiflow.tables import Encoder
-
-HOT, COLD = 0.03, 0.01
-"""Temperatures of a surrogate, in ranges of a number."""
-
 
 MakeMethod = Callable[..., Any]
 """A Method class, or a function of ``classifier`` and ``plausibility`` that returns a Method."""

@@ -160,10 +160,13 @@ def search_rows(
     status[rows.numpy()] = "not_reached"
     search = partial(_search, engine, encoder, request)
     if engine.durability is not None:
-        lasting = partial(_search, engine.lasting, encoder, request, margin=request.second_opinion)
-        for _, (found, _) in request.search_in_time(rows, lasting):
-            status[found.of.numpy()] = "found"
-            parts.append(found)
+        for own, targets, some, lacking in engine.durability.searches(engine, request.targets, rows):
+            left = some[torch.from_numpy(status[some.numpy()] != "found")]
+            asked = replace(request, targets=targets)
+            lasting = partial(_search, own, encoder, asked, margin=request.second_opinion)
+            for _, (found, _) in request.search_in_time(left, lasting):
+                status[found.of.numpy()], reason[found.of.numpy()] = "found", lacking
+                parts.append(found)
         rows = rows[torch.from_numpy(status[rows.numpy()] != "found")]
     for some, (found, limited) in request.search_in_time(
         rows, partial(search, margin=request.second_opinion)

@@ -216,13 +216,14 @@ class _Undone:
         return ChangeRoles(self.answer.numpy(), features, serves, self._adverse(targets).numpy())
 
     def _loses_durability(self, targets: Targets) -> Tensor:
-        """Return which answers meet the bound of the guides only with the change, shape ``(c,)`` bool."""
+        """Return which answers last only with the change, shape ``(c,)`` bool."""
         durability = self.engine.durability
         if durability is None:
             return torch.zeros_like(self.answer, dtype=torch.bool)
         with_change = self.original.decoded.iloc[self.answer.numpy()]
-        before = durability.bound(self.original.x_cf[self.answer], with_change, targets) >= 0
-        return before & (durability.bound(self.answers.x_cf, self.answers.decoded, targets) < 0)
+        model = self.engine.model
+        before = durability.holds(model, self.original.x_cf[self.answer], with_change, targets)
+        return before & ~durability.holds(model, self.answers.x_cf, self.answers.decoded, targets)
 
     def _adverse(self, targets: Targets) -> Tensor:
         """Return whether each change alone takes its row farther from the target."""

@@ -29,6 +29,8 @@ class TrueModel:
         encoder: Encoder of the table.
         budget: How many rows the model may be asked about for each row that is searched.
         tree_outputs: The same outputs of encoded rows, by the model's own trees; None if it has none.
+        bound: How far inside the bound of retrained models encoded rows and rows of the table are, for their
+            targets; None if nobody asked for durability.
     """
 
     outputs: Callable[[pd.DataFrame], Tensor]
@@ -36,6 +38,7 @@ class TrueModel:
     encoder: Encoder
     budget: int
     tree_outputs: Callable[[Tensor], Tensor] | None = None
+    bound: Callable[[Tensor, pd.DataFrame | None, Targets], Tensor] | None = None
 
     def oracle(self, frame: pd.DataFrame, x: Tensor, targets: Targets) -> Oracle:
         """Return the oracle for the rows of a task."""
@@ -86,17 +89,32 @@ class Oracle:
             outputs, criterion = self._outputs(x_cf[asked], own), self.true_model.criterion
             targets = self.targets[own]
             valid[asked] = criterion.value(outputs, targets) >= 0
+            if self.true_model.bound is not None:
+                points = valid if without_margin is None else valid & ~without_margin
+                valid &= ~points | self._lasting(x_cf, rows, points)
             if without_margin is not None:
                 met = replace(criterion, margin=0.0).met(outputs, targets)
                 valid[asked] = torch.where(without_margin[asked], met, valid[asked])
         return valid
 
+    def _lasting(self, x_cf: Tensor, rows: Tensor, points: Tensor) -> Tensor:
+        """Return which of some points ``(m,)`` bool meet the bound of retrained models."""
+        assert self.true_model.bound is not None
+        held, some = torch.zeros_like(points), points.nonzero()[:, 0]
+        own = rows[some]
+        frame = None if self.true_model.tree_outputs is not None else self._decoded(x_cf[some], own)
+        held[some] = self.true_model.bound(x_cf[some], frame, self.targets[own]) >= 0
+        return held
+
+    def _decoded(self, x_cf: Tensor, rows: Tensor) -> pd.DataFrame:
+        like = self.frame.iloc[rows.numpy()]
+        return self.true_model.encoder.decode(x_cf, like=like, encoded=self.x[rows])
+
     def _outputs(self, x_cf: Tensor, rows: Tensor) -> Tensor:
         """Return the model's outputs for candidates of some rows."""
         if self.true_model.tree_outputs is not None:
             return self.true_model.tree_outputs(x_cf)
-        like = self.frame.iloc[rows.numpy()]
-        return self.true_model.outputs(self.true_model.encoder.decode(x_cf, like=like, encoded=self.x[rows]))
+        return self.true_model.outputs(self._decoded(x_cf, rows))
 
     def valid_at_corners(
         self, x_cf: Tensor, rows: Tensor, *, corners: int, reach: float, salt: int

@@ -86,9 +86,14 @@ def run_study(
     reuse: list[Path] | None,
     page: Path | None,
     write_page: Callable[[list[Row], Path], None],
+    figure: Path | None = None,
+    draw_figure: Callable[[list[Row], Path], None] | None = None,
 ) -> None:
-    """Report the rows of a study, or those of earlier runs, and write its page if there is one."""
+    """Report the rows of a study, or those of earlier runs; write its page and draw its figure if asked."""
     collected = report(read_json(*reuse) if reuse else rows, columns, title, json)
+    if figure is not None and draw_figure is not None:
+        draw_figure(collected, figure)
+        typer.echo(f"Drawn: {figure}")
     if page is not None:
         write_page(collected, page)
         typer.echo(f"Written: {page}")

@@ -97,28 +97,36 @@ def benchmark_durable(
     unseen: Annotated[
         int, typer.Option("--unseen", help="Retrained models that judge the answers.")
     ] = durable.UNSEEN,
+    draws: Annotated[int, typer.Option("--draws", help="How often guides are drawn.")] = durable.DRAWS,
+    confidence: Annotated[
+        float, typer.Option("--confidence", help="Share of answers that must last.")
+    ] = durable.CONFIDENCE,
     seed: Seed = 0,
     rows: TableRows = durable.ROWS,
     train: TrainingRows = durable.TRAINING,
     json: Json = None,
     page: Page = None,
+    figure: Annotated[Path | None, typer.Option("--figure", help="Draw survival against cost here.")] = None,
     reuse: Reuse = None,
 ) -> None:
     """How many counterfactuals survive when the model is trained again.
 
+    Cases can be run one by one, and put together with --reuse.
     Example: plausiflow benchmark durable --datasets loans --models lr --rows 20 --train 300
     """
     selection = durable.DurableSelection(
         tables=split_names(names),
         models=split_names(models),
         unseen=unseen,
+        draws=draws,
+        confidence=confidence,
         rows=rows,
         train=train,
         seed=seed,
     )
     run_study(
-        durable.run(selection), durable.COLUMNS, "Answers that last",
-        json=json, reuse=reuse, page=page, write_page=durable.write_page,
+        durable.run(selection), durable.COLUMNS, "Answers that last", json=json, reuse=reuse, page=page,
+        write_page=durable.write_page, figure=figure, draw_figure=durable.draw_figure,
     )  # fmt: skip
 
 

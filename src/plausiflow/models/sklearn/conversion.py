@@ -46,10 +46,10 @@ class _ConvertedModel:
         return vars(self) | {"_closed": {}}
 
     def _outputs(self, x: Tensor) -> Tensor:
-        outputs: Tensor = self._evaluated(x)(x)
+        outputs: Tensor = self.evaluated(x)(x)
         return outputs
 
-    def _evaluated(self, x: Tensor) -> nn.Module:
+    def evaluated(self, x: Tensor) -> nn.Module:
         """Check the rows and return the frozen module in their dtype and on their device."""
         check_encoded(x, self.n_features)
         known = self._frozen.copies.get((x.dtype, x.device))
@@ -57,7 +57,7 @@ class _ConvertedModel:
 
     def has_closed_form(self, x: Tensor) -> bool:
         """Whether gradients at rows like these need no autograd graph."""
-        return self._closed_form(self._evaluated(x)) is not None
+        return self._closed_form(self.evaluated(x)) is not None
 
     def _closed_form(self, module: nn.Module) -> Step | None:
         if module not in self._closed:
@@ -66,7 +66,7 @@ class _ConvertedModel:
 
     def _value_and_grad(self, x: Tensor) -> tuple[Tensor, Pullback]:
         """Return the outputs ``(n, k)`` and their pullback, in closed form where that is known."""
-        module = self._evaluated(x)
+        module = self.evaluated(x)
         known = self._closed_form(module)
         if known is not None:
             return known(x)

@@ -48,12 +48,12 @@ def _steps(module: nn.Module) -> list[Step] | None:
         return None if any(part is None for part in parts) else [s for part in parts for s in part or []]
     if isinstance(module, LinkedScores):
         inner = _steps(module.scores)
-        return None if inner is None else [*inner, _link(module)]
+        return None if inner is None else [*inner, link_step(module)]
     if isinstance(module, Basis):
         return [module.value_and_grad] if not len(module.added) else None
     if isinstance(module, Affine):
         return [_affine(module)]
-    known = _ACTIVATIONS.get(type(module))
+    known = ACTIVATIONS.get(type(module))
     return None if known is None else [known]
 
 
@@ -86,7 +86,7 @@ def _relu(x: Tensor) -> tuple[Tensor, Pullback]:
     return value, lambda gradient: torch.ops.aten.threshold_backward(gradient, value, 0)
 
 
-def _link(module: LinkedScores) -> Step:
+def link_step(module: LinkedScores) -> Step:
     """Return the link from scores to log-probabilities as a step."""
 
     def step(scores: Tensor) -> tuple[Tensor, Pullback]:
@@ -106,9 +106,10 @@ def _link(module: LinkedScores) -> Step:
     return step
 
 
-_ACTIVATIONS: dict[type[nn.Module], Step] = {
+ACTIVATIONS: dict[type[nn.Module], Step] = {
     nn.Identity: _identity,
     nn.Sigmoid: _sigmoid,
     nn.Tanh: _tanh,
     nn.ReLU: _relu,
 }
+"""Steps of activations, which take tensors of any shape."""

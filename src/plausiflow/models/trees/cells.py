@@ -6,7 +6,7 @@ undecided between them, so these cells are marked and split as the hard trees do
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -61,6 +61,21 @@ class Cells(nn.Module):
             absent = _missing_states(column)
             matrix[[e for e in column.states if e not in absent and e != ONE], j] = 1.0
         return matrix[1:] if bool(matrix.any()) else None
+
+
+def join_cells(parts: Sequence[Cells]) -> Callable[[Tensor], Tensor]:
+    """Return the inputs of several forests side by side; their bases must have no added elements."""
+    basis = parts[0].basis
+    weight = torch.cat([cells.values.weight for cells in parts], dim=1)
+    absent = [torch.zeros_like(c.values.weight) if c.missing is None else c.missing for c in parts]
+    missing = torch.cat(absent, dim=1)
+
+    def joined(x: Tensor) -> Tensor:
+        elements = basis(x)
+        cells: Tensor = elements[:, : len(weight)] @ weight
+        return cells.masked_fill(elements @ missing > 0.5, torch.nan) if bool(missing.any()) else cells
+
+    return joined
 
 
 def _missing_states(column: ModelColumn) -> list[int]:

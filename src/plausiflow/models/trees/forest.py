@@ -6,7 +6,7 @@ Soft splits, which have a gradient, are in :mod:`plausiflow.models.trees.relaxat
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Self
 
@@ -172,6 +172,63 @@ class Forest:
 
     def __repr__(self) -> str:
         return f"Forest({len(self.root)} trees, {len(self.leaf)} leaves; {self.n_features} columns)"
+
+
+def join_forests(forests: Sequence[Forest], *, same_columns: bool = False) -> Forest:
+    """Return several forests as one, which walks all of their trees at once.
+
+    It takes the columns of all forests side by side, or the columns that they share, and returns their
+    outputs side by side.
+
+    Raises:
+        InvalidInputError: They compare or add values in different ways.
+    """
+    first = forests[0]
+    ways = {(f.inclusive, f.single, f.single_sums) for f in forests}
+    if len(ways) > 1:
+        raise InvalidInputError("Forests must compare and add values in one way to be joined.")
+    depth = torch.cat([torch.repeat_interleave(_integers(f.levels)) for f in forests])
+    order = torch.argsort(depth, stable=True)
+    place = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order)))
+    n_splits = [len(f.feature) for f in forests]
+    splits, leaves, columns, trees, outputs = (
+        [0, *accumulate(counts)]
+        for counts in (
+            n_splits,
+            [len(f.leaf) for f in forests],
+            [0 if same_columns else f.n_features for f in forests],
+            [len(f.root) for f in forests],
+            [len(f.base) for f in forests],
+        )
+    )
+
+    def nodes(name: str) -> Tensor:
+        parts = []
+        for j, forest in enumerate(forests):
+            own: Tensor = getattr(forest, name)
+            inner = (own + splits[j]).clamp_max(max(0, len(place) - 1))
+            known = place[inner] if len(place) else inner
+            parts.append(torch.where(own < n_splits[j], known, own - n_splits[j] + len(place) + leaves[j]))
+        return torch.cat(parts)
+
+    def joined(name: str, offsets: Sequence[int] | None = None) -> Tensor:
+        return torch.cat([getattr(f, name) + (offsets[j] if offsets else 0) for j, f in enumerate(forests)])
+
+    return replace(
+        first,
+        feature=joined("feature", columns)[order],
+        threshold=joined("threshold")[order],
+        missing_left=torch.cat([f.missing_left for f in forests])[order],
+        left=nodes("left")[order],
+        right=nodes("right")[order],
+        tree=joined("tree", trees)[order],
+        levels=tuple(torch.bincount(depth).tolist()),
+        leaf=joined("leaf"),
+        root=nodes("root"),
+        output=joined("output", outputs),
+        base=joined("base"),
+        n_features=first.n_features if same_columns else columns[-1],
+    )
 
 
 def _is_index(tensor: Tensor, count: int, below: int) -> bool:
