@@ -19,6 +19,7 @@ from plausiflow.core import Context, Variant
 from plausiflow.errors import InvalidInputError
 from plausiflow.explanations import checks
 from plausiflow.explanations.advantages import find_advantages
+from plausiflow.explanations.audit import audit_result
 from plausiflow.explanations.change_roles import role_table
 from plausiflow.explanations.changes import Changes, find_changes, relative_moves
 from plausiflow.explanations.explanation import Explanation, extract_row
@@ -262,6 +263,8 @@ class Explanations:
             InvalidInputError: ``by`` is not a column, or has the wrong length.
         """
         return summarise(self, by)
+
+    audit = audit_result
 
     def metrics(self, *, variant: Variant = "sound") -> pd.Series:
         """Return the share of rows found (``coverage``) and means over the best answers of found rows.

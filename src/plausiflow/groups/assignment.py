@@ -1,0 +1,192 @@
+"""Assign rows to actions: each row gets the cheapest action that helps it, once it has been verified.
+
+Actions are tried in the order of what they cost alone, which is a lower bound of what they cost with the
+changes that go along. A row is done once no other action can be cheaper. What is found is decoded, encoded
+again and checked by the user's model, the density and every rule, as local counterfactuals are. Rows do not
+influence each other, so a row alone gets the same action as among others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from plausiflow.densities import row_scores
+from plausiflow.groups.actions import Actions
+from plausiflow.groups.pairs import Trials, solve_others, try_actions
+from plausiflow.groups.proposals import pairs_of
+from plausiflow.groups.uncovered import uncovered_reasons
+from plausiflow.search import (
+    Answers,
+    Candidates,
+    ChangeRoles,
+    Engine,
+    SearchRequest,
+    SearchTask,
+    settle_changes,
+    verify_candidates,
+)
+from plausiflow.tables import Encoder, IntArray, ObjectArray
+
+ROWS_AT_ONCE = 2_000
+"""Rows that are assigned at once; this bounds the memory."""
+MOST_SOLVED = 6
+"""Actions of a row whose other features are solved before it is given up."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Assigned:
+    """Members of the groups, and why other rows have no action.
+
+    Attributes:
+        answers: The verified counterfactual of each member, ordered by row.
+        roles: What each of their changes serves.
+        action: Action of each row, -1 for none, shape ``(n,)``.
+        reason: Why a row has no action, objects, shape ``(n,)``.
+    """
+
+    answers: Answers
+    roles: ChangeRoles
+    action: IntArray
+    reason: ObjectArray
+
+
+def search_task(engine: Engine, request: SearchRequest, rows: Tensor) -> SearchTask:
+    """Return the task for some rows of a request, with the margin that it asks for."""
+    x, targets, frame, locked = request.part(rows)
+    engine = engine.lasting
+    margin = request.second_opinion
+    scores = None if margin else row_scores(engine.plausibility, x, targets.y, with_margin=False)
+    return engine.task(x, targets, frame=frame, locked=locked, scores=scores)
+
+
+@torch.no_grad()
+def assign_rows(
+    engine: Engine, encoder: Encoder, request: SearchRequest, actions: Actions, rows: Tensor
+) -> Assigned:
+    """Assign rows of a request to actions; other rows have none and no reason."""
+    action = np.full(len(request.frame), -1, dtype=np.int64)
+    reason = np.full(len(request.frame), "", dtype=object)
+    parts: list[Answers] = []
+    roles: list[ChangeRoles] = []
+    for some in rows.split(ROWS_AT_ONCE) if len(rows) else ():
+        found = _Block.assign(engine, encoder, request, actions, some)
+        action[some.numpy()], reason[some.numpy()] = found.action.numpy(), found.reasons()
+        parts.append(found.answers)
+        roles.append(found.roles)
+    answers = Answers.concat(encoder, request.frame, parts)
+    joined = ChangeRoles.concat([_no_roles(), *roles], [0, *(len(part.of) for part in parts)])
+    return Assigned(answers=answers, roles=joined, action=action, reason=reason)
+
+
+def _no_roles() -> ChangeRoles:
+    empty = np.empty(0, dtype=object)
+    return ChangeRoles(np.empty(0, dtype=np.int64), empty, empty, np.empty(0, dtype=bool))
+
+
+@dataclass(eq=False)
+class _Block:
+    """Rows that are assigned at once; ``cost`` and ``action`` are those of the best verified answer."""
+
+    engine: Engine
+    encoder: Encoder
+    request: SearchRequest
+    actions: Actions
+    rows: Tensor
+    task: SearchTask
+    trials: Trials
+    cost: Tensor
+    action: Tensor
+    answers: Answers
+    roles: ChangeRoles
+
+    @classmethod
+    def assign(
+        cls, engine: Engine, encoder: Encoder, request: SearchRequest, actions: Actions, rows: Tensor
+    ) -> _Block:
+        task = search_task(engine, request, rows)
+        trials = try_actions(task, actions, *pairs_of(actions, task.y_target))
+        n = len(rows)
+        empty = Answers.concat(encoder, request.frame, [])
+        block = cls(
+            engine, encoder, request, actions, rows, task, trials,
+            torch.full((n,), torch.inf, dtype=torch.float64), torch.full((n,), -1), empty,
+            _no_roles(),
+        )  # fmt: skip
+        for places in block.turns():
+            block.take(places)
+        return block
+
+    def turns(self) -> Iterator[Tensor]:
+        """Yield for each row its next action that may still be the cheapest, as positions of trials."""
+        possible = self.trials.possible.nonzero()[:, 0]
+        order = possible[torch.argsort(self.trials.cost[possible], stable=True)]
+        order = order[torch.argsort(self.trials.rows[order], stable=True)]
+        rows = self.trials.rows[order]
+        turn = torch.arange(len(order)) - torch.searchsorted(rows, rows)
+        solved = torch.zeros(len(self.rows), dtype=torch.long)
+        for number in range(int(turn.max()) + 1 if len(turn) else 0):
+            places = order[turn == number]
+            own = self.trials.rows[places]
+            cheaper = self.trials.cost[places] < self.cost[own]
+            places = places[cheaper & (self.trials.enough[places] | (solved[own] < MOST_SOLVED))]
+            if len(places):
+                yield places
+                solved[self.trials.rows[places]] += (~self.trials.enough[places]).long()
+
+    def take(self, places: Tensor) -> None:
+        """Complete and verify actions, one of each row at most, and keep those that are cheapest so far."""
+        trials = self.trials[places]
+        found = Candidates(
+            rows=trials.rows, x=trials.x, cost=torch.where(trials.enough, trials.cost, torch.inf)
+        )
+        open_ = (~trials.enough).nonzero()[:, 0]
+        if len(open_):
+            extra = self.engine.strategy.max_extra_cost
+            solved = solve_others(self.task, self.actions, trials[open_], extra)
+            x, cost = found.x.index_copy(0, open_, solved.x), found.cost.index_copy(0, open_, solved.cost)
+            found = replace(found, x=x, cost=cost)
+        better = (found.cost < self.cost[found.rows]).nonzero()[:, 0]
+        if len(better):
+            self._verify(found[better], trials.which[better])
+
+    def _verify(self, found: Candidates, which: Tensor) -> None:
+        verified = verify_candidates(self.engine, self.encoder, self.request, found, self.rows)
+        own = found.rows[verified.candidate]
+        holds = (verified.answers.score >= self.task.scores.margin[own]).nonzero()[:, 0]
+        if len(holds) == 0:
+            return
+        answers, own = verified.answers.select(holds), own[holds]
+        which = which[verified.candidate[holds]]
+        settled = settle_changes(self.engine, self.encoder, self.request, answers, undo=False)
+        fine = ~self._needs_others(settled.roles, which)
+        chosen = (fine & (answers.cost < self.cost[own])).nonzero()[:, 0]
+        if len(chosen) == 0:
+            return
+        answers, own = answers.select(chosen), own[chosen]
+        kept = (~torch.isin(self.answers.of, answers.of)).nonzero()[:, 0]
+        before, before_roles = self.answers.select(kept), self.roles.select(kept)
+        of = torch.cat([before.of, answers.of])
+        roles = ChangeRoles.concat([before_roles, settled.roles.select(chosen)], [len(kept), len(chosen)])
+        self.answers = Answers.concat(self.encoder, self.request.frame, [before, answers])
+        self.roles = roles.select(torch.argsort(of, stable=True))
+        self.cost[own], self.action[own] = answers.cost, which[chosen]
+
+    def _needs_others(self, roles: ChangeRoles, which: Tensor) -> Tensor:
+        """Return whether the decision needs a change that the action of an answer does not have."""
+        blocks = {block.name: j for j, block in enumerate(self.actions.layout.blocks)}
+        places = torch.tensor([blocks[name] for name in roles.feature[roles.needed]], dtype=torch.long)
+        answer = torch.from_numpy(roles.answer[roles.needed])
+        other = ~self.actions.features[which[answer], places]
+        return torch.zeros(len(which), dtype=torch.bool).index_fill(0, answer[other], True)
+
+    def reasons(self) -> ObjectArray:
+        """Return why each row has no action, empty for members."""
+        frame = self.request.frame.iloc[self.rows.numpy()]
+        return uncovered_reasons(
+            self.engine.rules, self.encoder, frame, self.task.x, self.trials, self.action
+        )
