@@ -23,6 +23,7 @@ from plausiflow.densities import Judges
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.explainer.fitting import fit_explainer
 from plausiflow.explainer.grouping import explain_groups
+from plausiflow.explainer.rechecking import recheck
 from plausiflow.explainer.saving import load_explainer, save_explainer
 from plausiflow.explainer.settings import FittedWith, check_verbose, refresh
 from plausiflow.explainer.switching import switch_off, switch_on
@@ -298,7 +299,7 @@ class Explainer:
         )
 
     switch_off, switch_on = switch_off, switch_on
-    explain_groups = explain_groups
+    explain_groups, recheck = explain_groups, recheck
 
     def predict_proba(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Return the model's probabilities, one column per label; NaN for a row that cannot be read."""

@@ -27,6 +27,7 @@ from plausiflow.groups import (
     assign_rows,
     choose_actions,
     describe_membership,
+    needed_features,
     propose_actions,
     search_task,
 )
@@ -80,6 +81,7 @@ def explain_groups(
     density and all rules. Rows without an action have a reason.
 
     Args:
+        explainer: The fitted explainer.
         rows: Rows of the table.
         target: The wanted outcome, as for :meth:`explain`; "other" is not possible.
         groups: The largest number of actions, over all targets together.
@@ -166,8 +168,10 @@ def _choose(
     local = request.repeat(donors, request.targets[donors])
     found = search_rows(engine, encoder, local, reasons=False)
     found = finish_answers(engine, encoder, local, found)
-    layout = engine.rules.layout
-    proposals = propose_actions(layout, local, found, forms, explainer.random_state)
+    assert found.roles is not None
+    needed = needed_features(engine.rules.layout, found.roles, len(found.of))
+    own = search_task(engine, request, donors)
+    proposals = propose_actions(own, found.x_cf, found.of, needed, forms, explainer.random_state)
     task = search_task(engine, request, sample)
     return choose_actions(task, proposals, groups)
 

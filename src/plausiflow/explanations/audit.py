@@ -137,6 +137,7 @@ def audit_result(
     """Compare groups of rows: who gets an answer, and what it costs them.
 
     Args:
+        result: The explanations.
         by: A column, several columns, or one value per row by name. With several, groups are those of each
             column and of their intersections.
         min_size: Smallest group that is tested, in rows that need an answer.
@@ -193,7 +194,8 @@ def _columns(by: object, rows: pd.DataFrame) -> dict[str, pd.Series]:
         texts = pd.Series([format_value(value) for value in values], dtype=object)
         if len(texts) != len(rows):
             raise InvalidInputError(
-                f"`by` must have {len(rows)} values for {name!r}, one per row; got {len(texts)}. Use the order of the rows."
+                f"`by` must have {len(rows)} values for {name!r}, one per row; got {len(texts)}. "
+                "Use the order of the rows."
             )
         if texts.nunique() > MOST_LEVELS:
             raise InvalidInputError(

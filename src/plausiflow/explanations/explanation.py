@@ -7,6 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from plausiflow.explanations.reasons import principal_reasons
+from plausiflow.tables import FloatArray
+
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Explanation:
@@ -25,6 +28,7 @@ class Explanation:
         figures: Cost, probability and other measures of each answer; the index is the rank, from 1.
         changes: Changed cells: rank, feature, from, to.
         misses: Near misses of a row without an answer, each with the reason why it is not an answer.
+        moves: How far each changed cell moves, as a share of its range; NaN without a length. None if unknown.
     """
 
     row: Any
@@ -39,6 +43,9 @@ class Explanation:
     figures: pd.DataFrame
     changes: pd.DataFrame
     misses: list[tuple[pd.Series, str]]
+    moves: FloatArray | None = None
+
+    reasons = principal_reasons
 
     def __repr__(self) -> str:
         return f"Explanation(row {self.row!r}, {self.status}: {self.sentence})"

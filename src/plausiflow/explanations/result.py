@@ -317,8 +317,7 @@ class Explanations:
             InvalidInputError: The row has no answer of this rank.
             MissingExtraError: matplotlib is not installed.
         """
-        i = self._position(i)
-        answers = self.answer_range(i)
+        answers = self.answer_range(i := self._position(i))
         if not 1 <= rank <= len(answers):
             (sentence,) = row_sentences(self, range(i, i + 1))
             raise InvalidInputError(
@@ -364,6 +363,7 @@ class Explanations:
             figures=self.figures.iloc[selected].set_axis(pd.Index(self.rank[selected], name="rank"), axis=0),
             changes=self._change_table(answers),
             misses=misses,
+            moves=relative_moves(self.changed.select(answers), self.features),
         )
 
     def _position(self, i: int) -> int:

@@ -66,9 +66,9 @@ class Actions:
         tensors = {name: torch.cat([getattr(part, name) for part in parts]) for name in _TENSORS}
         return cls(layout=parts[0].layout, **tensors)
 
-    def with_form(self, form: Form, scale: float = 1.0) -> Actions:
-        """Return the actions in another form, with numbers that move by a multiple."""
-        moves = _whole_steps(self.layout, scale * self.moves)
+    def with_form(self, form: Form, scale: Tensor) -> Actions:
+        """Return the actions in another form, with numbers that move by a multiple, shape ``(c,)``."""
+        moves = _whole_steps(self.layout, scale[:, None] * self.moves)
         moved = (self.values + moves - self.moves).clamp(0.0, 1.0)
         values = torch.where(self.moves != 0, moved, self.values)
         return replace(self, form=torch.full_like(self.form, FORMS.index(form)), moves=moves, values=values)

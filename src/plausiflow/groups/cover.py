@@ -17,8 +17,8 @@ ENOUGH = 1e-9
 def greedy_cover(cost: Tensor, count: int) -> Tensor:
     """Return up to ``count`` actions, each the one that covers most of the rows that are left.
 
-    Of actions that cover equally many, the one with the lowest total cost is chosen, then the first. The
-    choice ends if no action covers another row.
+    Of actions that cover equally many, the one with the lowest total cost is chosen, then the first. If no
+    action covers another row, the one that saves most of the cost is chosen, as long as one saves anything.
 
     Args:
         cost: Cost of each row with each action, infinite if the action does not help it, ``(n, c)``.
@@ -30,16 +30,21 @@ def greedy_cover(cost: Tensor, count: int) -> Tensor:
         [1, 2]
     """
     helps = torch.isfinite(cost)
-    left = torch.ones(len(cost), dtype=torch.bool)
+    least = torch.full((len(cost),), torch.inf, dtype=cost.dtype)
     chosen: list[int] = []
     for _ in range(min(count, cost.shape[1])):
+        left = torch.isinf(least)
         gain = helps[left].sum(dim=0)
-        if len(gain) == 0 or int(gain.max()) == 0:
-            break
-        total = torch.where(helps[left], cost[left], 0.0).sum(dim=0)
-        best = torch.where(gain == gain.max(), total, torch.inf).argmin()
-        chosen.append(int(best))
-        left &= ~helps[:, best]
+        if int(gain.max()):
+            total = torch.where(helps[left], cost[left], 0.0).sum(dim=0)
+            best = int(torch.where(gain == gain.max(), total, torch.inf).argmin())
+        else:
+            saved = (least[~left, None] - cost[~left]).clamp_min(0).sum(dim=0)
+            best = int(saved.argmax())
+            if float(saved[best]) <= ENOUGH:
+                break
+        chosen.append(best)
+        least = torch.minimum(least, cost[:, best])
     return torch.tensor(chosen, dtype=torch.long)
 
 

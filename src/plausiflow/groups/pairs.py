@@ -14,8 +14,11 @@ from torch import Tensor
 from plausiflow.groups.actions import SIZES, Actions
 from plausiflow.search import Candidates, SearchTask, preferred, put_on_grid, sparsify
 
-NEXT_SIZES = 3
-"""Sizes along a direction that are tried from the smallest one that changes the decision."""
+NEXT_SIZES, WITH_SLACK = 4, 2
+"""Sizes along a direction that are tried from the smallest one that changes the decision; and which of them
+a row takes that is not plausible at any."""
+KEPT_VALUE = 0.5
+"""Share of the certainty of the decision after the action alone that other changes must leave."""
 ITERATIONS, WITHOUT_ANSWER = 25, 12
 PAIRS_AT_ONCE = 20_000
 
@@ -125,8 +128,8 @@ def _smallest_size(task: SearchTask, actions: Actions, rows: Tensor, which: Tens
             break
         trial = _scored(task, _at_size(task, actions, rows[open_], which[open_], size))
         tried[open_] += trial.possible.long()
-        known = best.score[open_].nan_to_num(-torch.inf)
-        better = trial.possible & (torch.isinf(known) | (trial.score > known))
+        # Changes that go along may take back a little: the smallest size leaves nothing to take.
+        better = trial.possible & (trial.enough | (tried[open_] <= WITH_SLACK))
         places = open_[better]
         best = Trials(**{n: p.index_copy(0, places, vars(trial)[n][better]) for n, p in vars(best).items()})
         done[open_] |= trial.enough
@@ -154,7 +157,8 @@ def solve_others(
         One candidate for each trial, with the rows of the task; the cost is infinite if none was found.
     """
     fixed = fixed_columns(task, actions, trials.which)
-    pairs = task.at(trials.rows)
+    value = task.model_value(trials.x, trials.rows).clamp_min(0)
+    pairs = task.at(trials.rows, task.targets[trials.rows].with_extra_margin(KEPT_VALUE * value))
     allowance = replace(
         pairs.allowance,
         lower=torch.where(fixed, trials.x, pairs.allowance.lower),
@@ -167,8 +171,18 @@ def solve_others(
     if extra_cost is not None and len(found):
         found = Candidates.concat(sparsify(pairs, found, (1 + extra_cost) * found.cost), found).unique()
     found = preferred(pairs, put_on_grid(pairs, found).feasible, extra_cost or 0.0, 1)
+    found = found[_independent(task, trials.rows, trials.x, found)]
     x, cost = trials.x.clone(), torch.full((len(trials),), torch.inf, dtype=trials.x.dtype)
     if len(found):
         x[found.rows] = found.x
         cost[found.rows] = task.costs(found.x, trials.rows[found.rows])
     return Candidates(rows=trials.rows, x=x, cost=cost)
+
+
+def _independent(task: SearchTask, rows: Tensor, alone: Tensor, found: Candidates) -> Tensor:
+    """Return which candidates still change the decision once any one of the other changes is undone."""
+    candidate, block = task.layout.changed(found.x, alone[found.rows]).nonzero(as_tuple=True)
+    own = found.rows[candidate]
+    undone = torch.where(task.block_columns[block], task.x[rows[own]], found.x[candidate])
+    needed = task.model_value(undone, rows[own]) < 0
+    return torch.ones(len(found), dtype=torch.bool).index_fill(0, candidate[needed], False)

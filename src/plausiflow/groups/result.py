@@ -195,7 +195,7 @@ class GroupExplanations:
             "Share": "",
             "Cost": "number",
         }
-        lines = [
+        lines: list[list[str | Share]] = [
             [
                 str(number), line["what"], line["who"] or "–", f"{line['members']:,}",
                 Share(f"{line['share']:.0%}", line["share"], f"Action {number}: {line['share']:.0%}"),
@@ -205,7 +205,7 @@ class GroupExplanations:
         ]  # fmt: skip
         counts = self.uncovered["reason"].value_counts()
         needed = max(1, int(self.explanations.is_needed.sum()))
-        left = [
+        left: list[list[str | Share]] = [
             [
                 str(reason),
                 f"{count:,}",
