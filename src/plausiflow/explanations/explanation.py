@@ -28,7 +28,7 @@ class Explanation:
         figures: Cost, probability and other measures of each answer; the index is the rank, from 1.
         changes: Changed cells: rank, feature, from, to.
         misses: Near misses of a row without an answer, each with the reason why it is not an answer.
-        moves: How far each changed cell moves, as a share of its range; NaN without a length. None if unknown.
+        moves: How far each changed cell moves, as a share of its range; NaN without a length.
     """
 
     row: Any

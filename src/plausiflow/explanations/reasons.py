@@ -109,7 +109,7 @@ def principal_reasons(
     """
     if not is_whole(max) or max < 1:
         raise InvalidInputError(
-            f"`max` must be a whole number, 1 or more; got {max!r}. Four is common for adverse action notices."
+            f"`max` must be a whole number, 1 or more; got {max!r}. Four is a common number."
         )
     entries = codes if isinstance(codes, Mapping) else {} if codes is None else read_reason_codes(codes)
     cost = explanation.figures["cost"]

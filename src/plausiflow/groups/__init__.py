@@ -10,5 +10,6 @@ from plausiflow.groups.tree import Membership, describe_membership
 
 __all__ = [
     "FORMS", "Actions", "Form", "GroupExplanations", "Membership", "assign_rows", "choose_actions",
-    "describe_membership", "greedy_cover", "needed_features", "propose_actions", "search_task", "swap_actions",
+    "describe_membership", "greedy_cover", "needed_features", "propose_actions", "search_task",
+    "swap_actions",
 ]  # fmt: skip

@@ -34,8 +34,9 @@ from plausiflow.tables import Encoder, IntArray, ObjectArray
 
 ROWS_AT_ONCE = 2_000
 """Rows that are assigned at once; this bounds the memory."""
-MOST_SOLVED = 6
-"""Actions of a row whose other features are solved before it is given up."""
+MOST_SOLVED, MOST_CHEAPER = 6, 1
+"""Actions of a row whose other features are solved before it is given up; and, if the row has an action that
+is enough alone, to find a cheaper one."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -119,24 +120,40 @@ class _Block:
         )  # fmt: skip
         for places in block.turns():
             block.take(places)
+        block.finish()
         return block
 
     def turns(self) -> Iterator[Tensor]:
-        """Yield for each row its next action that may still be the cheapest, as positions of trials."""
-        possible = self.trials.possible.nonzero()[:, 0]
-        order = possible[torch.argsort(self.trials.cost[possible], stable=True)]
-        order = order[torch.argsort(self.trials.rows[order], stable=True)]
-        rows = self.trials.rows[order]
-        turn = torch.arange(len(order)) - torch.searchsorted(rows, rows)
+        """Yield for each row its next action that may still be the cheapest, as positions of trials.
+
+        The cheapest action that is enough alone comes first, then cheaper ones that have to be solved.
+        """
+        enough = self._in_order(self.trials.enough)
+        yield from self._one_of_each_row(enough)
+        limit = torch.where(self.action >= 0, MOST_CHEAPER, MOST_SOLVED)
         solved = torch.zeros(len(self.rows), dtype=torch.long)
-        for number in range(int(turn.max()) + 1 if len(turn) else 0):
-            places = order[turn == number]
+        for places in self._one_of_each_row(self._in_order(self.trials.possible & ~self.trials.enough)):
             own = self.trials.rows[places]
-            cheaper = self.trials.cost[places] < self.cost[own]
-            places = places[cheaper & (self.trials.enough[places] | (solved[own] < MOST_SOLVED))]
+            places = places[solved[own] < limit[own]]
             if len(places):
                 yield places
-                solved[self.trials.rows[places]] += (~self.trials.enough[places]).long()
+                solved[self.trials.rows[places]] += 1
+
+    def _in_order(self, mask: Tensor) -> Tensor:
+        """Return the positions of some trials, ordered by row and cost."""
+        places = mask.nonzero()[:, 0]
+        places = places[torch.argsort(self.trials.cost[places], stable=True)]
+        return places[torch.argsort(self.trials.rows[places], stable=True)]
+
+    def _one_of_each_row(self, order: Tensor) -> Iterator[Tensor]:
+        """Yield the first trial of each row, then the second, as long as one may be the cheapest."""
+        rows = self.trials.rows[order]
+        turn = torch.arange(len(order)) - torch.searchsorted(rows, rows)
+        for number in range(int(turn.max()) + 1 if len(turn) else 0):
+            places = order[turn == number]
+            places = places[self.trials.cost[places] < self.cost[self.trials.rows[places]]]
+            if len(places):
+                yield places
 
     def take(self, places: Tensor) -> None:
         """Complete and verify actions, one of each row at most, and keep those that are cheapest so far."""
@@ -162,19 +179,22 @@ class _Block:
             return
         answers, own = verified.answers.select(holds), own[holds]
         which = which[verified.candidate[holds]]
-        settled = settle_changes(self.engine, self.encoder, self.request, answers, undo=False)
-        fine = ~self._needs_others(settled.roles, which)
-        chosen = (fine & (answers.cost < self.cost[own])).nonzero()[:, 0]
-        if len(chosen) == 0:
-            return
+        chosen = (answers.cost < self.cost[own]).nonzero()[:, 0]
         answers, own = answers.select(chosen), own[chosen]
         kept = (~torch.isin(self.answers.of, answers.of)).nonzero()[:, 0]
-        before, before_roles = self.answers.select(kept), self.roles.select(kept)
-        of = torch.cat([before.of, answers.of])
-        roles = ChangeRoles.concat([before_roles, settled.roles.select(chosen)], [len(kept), len(chosen)])
-        self.answers = Answers.concat(self.encoder, self.request.frame, [before, answers])
-        self.roles = roles.select(torch.argsort(of, stable=True))
+        self.answers = Answers.concat(self.encoder, self.request.frame, [self.answers.select(kept), answers])
         self.cost[own], self.action[own] = answers.cost, which[chosen]
+
+    def finish(self) -> None:
+        """Find out what each change serves; a member whose decision needs other changes is none."""
+        if len(self.answers.of) == 0:
+            return
+        settled = settle_changes(self.engine, self.encoder, self.request, self.answers, undo=False)
+        own = torch.searchsorted(self.rows, self.answers.of)
+        wrong = self._needs_others(settled.roles, self.action[own])
+        kept = (~wrong).nonzero()[:, 0]
+        self.answers, self.roles = self.answers.select(kept), settled.roles.select(kept)
+        self.action[own[wrong]] = -1
 
     def _needs_others(self, roles: ChangeRoles, which: Tensor) -> Tensor:
         """Return whether the decision needs a change that the action of an answer does not have."""

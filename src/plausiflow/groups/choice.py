@@ -19,6 +19,8 @@ from plausiflow.groups.pairs import Trials, solve_others, try_actions
 from plausiflow.groups.proposals import pairs_of
 from plausiflow.search import SearchTask
 
+SHORTLIST, FIRST_ROWS = 200, 120
+"""Proposals that are tried on all sampled rows, and rows that they are chosen on."""
 PROMISING = 6
 """Proposals that are solved before one is chosen."""
 MOST_SOLVED = 400
@@ -70,6 +72,20 @@ class ActionTable:
         expected = torch.where(torch.isfinite(self.cost[left]), 1.0, rate[self.open[left]])
         return expected.sum(dim=0)
 
+    def shortlist(self, count: int) -> Tensor:
+        """Return the proposals that promise most: together, for ``count`` actions, and each for itself."""
+        rate = torch.cat([torch.zeros(1), self.tried[1] / self.tried[0]])
+        expected = torch.where(torch.isfinite(self.cost), 1.0, rate[self.open])
+        left = torch.ones(len(self.task))
+        chosen: list[int] = []
+        for _ in range(min(2 * count, SHORTLIST // 2, len(self.actions))):
+            best = (left[:, None] * expected).sum(dim=0)
+            best[chosen] = -1.0
+            chosen.append(int(best.argmax()))
+            left = left * (1 - expected[:, chosen[-1]])
+        alone = expected.sum(dim=0).argsort(descending=True, stable=True).tolist()
+        return torch.tensor(list(dict.fromkeys([*chosen, *alone]))[:SHORTLIST]).sort().values
+
     def solve(self, rows: Tensor, which: Tensor) -> None:
         """Solve open pairs, and write what was found."""
         lack = self.open[rows, which] - 1
@@ -109,6 +125,9 @@ def choose_actions(task: SearchTask, proposals: Actions, count: int) -> Actions:
     """Return up to ``count`` of the proposals, which together cover most rows of the task."""
     if len(proposals) == 0 or len(task) == 0:
         return proposals[torch.arange(0)]
+    if len(proposals) > SHORTLIST:
+        few = torch.arange(0, len(task), max(1, len(task) // FIRST_ROWS))
+        proposals = proposals[ActionTable.of(task.at(few), proposals).shortlist(count)]
     table = ActionTable.of(task, proposals)
     left = torch.ones(len(task), dtype=torch.bool)
     for _ in range(count):

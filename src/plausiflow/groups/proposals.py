@@ -53,7 +53,7 @@ def propose_actions(
 
 
 def _gains(task: SearchTask, x_cf: Tensor, rows: Tensor, changed: Tensor) -> Tensor:
-    """Return what each change adds to how far inside its target the model puts a counterfactual, ``(m, blocks)``."""
+    """Return what each change adds to how far inside its target a counterfactual is, ``(m, blocks)``."""
     answer, block = changed.nonzero(as_tuple=True)
     columns = task.block_columns[block]
     undone = torch.where(columns, task.x[rows[answer]], x_cf[answer])
