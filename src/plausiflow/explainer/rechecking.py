@@ -128,7 +128,7 @@ def _reason(problem: str | None, valid: bool, plausible: bool, rule: str) -> str
 
 
 def _ages(issued: Sequence[Any] | pd.Series, today: object) -> Any:  # noqa: ANN401
-    dates = pd.to_datetime(pd.Series(list(issued)), errors="coerce")
+    dates = pd.to_datetime(pd.Series(list(issued)), errors="coerce", format="ISO8601")
     wrong = int(dates.isna().sum())
     if wrong:
         raise InvalidInputError(

@@ -8,7 +8,10 @@ influence each other, so a row alone gets the same action as among others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,7 +37,8 @@ from plausiflow.tables import Encoder, IntArray, ObjectArray
 
 ROWS_AT_ONCE = 2_000
 """Rows that are assigned at once; this bounds the memory."""
-MOST_SOLVED, MOST_CHEAPER = 6, 1
+MOST_THREADS = 4
+MOST_SOLVED, MOST_CHEAPER = 4, 1
 """Actions of a row whose other features are solved before it is given up; and, if the row has an action that
 is enough alone, to find a cheaper one."""
 
@@ -74,14 +78,34 @@ def assign_rows(
     reason = np.full(len(request.frame), "", dtype=object)
     parts: list[Answers] = []
     roles: list[ChangeRoles] = []
-    for some in rows.split(ROWS_AT_ONCE) if len(rows) else ():
-        found = _Block.assign(engine, encoder, request, actions, some)
+    blocks = rows.split(ROWS_AT_ONCE) if len(rows) else ()
+    for some, found in zip(blocks, _assign_blocks(engine, encoder, request, actions, blocks), strict=True):
         action[some.numpy()], reason[some.numpy()] = found.action.numpy(), found.reasons()
         parts.append(found.answers)
         roles.append(found.roles)
     answers = Answers.concat(encoder, request.frame, parts)
     joined = ChangeRoles.concat([_no_roles(), *roles], [0, *(len(part.of) for part in parts)])
     return Assigned(answers=answers, roles=joined, action=action, reason=reason)
+
+
+def _assign_blocks(
+    engine: Engine, encoder: Encoder, request: SearchRequest, actions: Actions, blocks: Sequence[Tensor]
+) -> Iterator[_Block]:
+    """Assign blocks of rows in as many threads as there are cores; a model without gradients in one."""
+
+    def assign(rows: Tensor) -> _Block:
+        with torch.no_grad():
+            return _Block.assign(engine, encoder, request, actions, rows)
+
+    threads = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1, MOST_THREADS)
+    if len(blocks) < 2 or threads < 2 or engine.true_model is not None:
+        yield from map(assign, blocks)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        for start in range(0, len(blocks), threads):
+            some = blocks[start : start + threads]
+            futures = [pool.submit(copy_context().run, assign, rows) for rows in some]
+            yield from (future.result() for future in futures)
 
 
 def _no_roles() -> ChangeRoles:

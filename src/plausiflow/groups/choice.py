@@ -21,6 +21,8 @@ from plausiflow.search import SearchTask
 
 SHORTLIST, FIRST_ROWS = 200, 120
 """Proposals that are tried on all sampled rows, and rows that they are chosen on."""
+FIRST_RATES = ((2.0,) * 6, (0.1, 0.3, 0.6, 1.0, 1.4, 1.6))
+"""Pairs of each class, and how many of them have an answer, before any was solved."""
 PROMISING = 6
 """Proposals that are solved before one is chosen."""
 MOST_SOLVED = 400
@@ -49,7 +51,7 @@ class ActionTable:
     cost: Tensor
     open: Tensor
     place: Tensor
-    tried: Tensor = field(default_factory=lambda: torch.tensor([[2.0] * 6, [0.1, 0.3, 0.6, 1.0, 1.4, 1.6]]))
+    tried: Tensor = field(default_factory=lambda: torch.tensor(FIRST_RATES, dtype=torch.float64))
 
     @classmethod
     def of(cls, task: SearchTask, actions: Actions) -> ActionTable:
@@ -68,15 +70,15 @@ class ActionTable:
 
     def promise(self, left: Tensor) -> Tensor:
         """Return how many of the rows that are left each proposal is expected to cover, shape ``(c,)``."""
-        rate = torch.cat([torch.zeros(1), self.tried[1] / self.tried[0]])
+        rate = torch.cat([self.tried.new_zeros(1), self.tried[1] / self.tried[0]])
         expected = torch.where(torch.isfinite(self.cost[left]), 1.0, rate[self.open[left]])
         return expected.sum(dim=0)
 
     def shortlist(self, count: int) -> Tensor:
         """Return the proposals that promise most: together, for ``count`` actions, and each for itself."""
-        rate = torch.cat([torch.zeros(1), self.tried[1] / self.tried[0]])
+        rate = torch.cat([self.tried.new_zeros(1), self.tried[1] / self.tried[0]])
         expected = torch.where(torch.isfinite(self.cost), 1.0, rate[self.open])
-        left = torch.ones(len(self.task))
+        left = torch.ones(len(self.task), dtype=torch.float64)
         chosen: list[int] = []
         for _ in range(min(2 * count, SHORTLIST // 2, len(self.actions))):
             best = (left[:, None] * expected).sum(dim=0)
@@ -90,8 +92,8 @@ class ActionTable:
         """Solve open pairs, and write what was found."""
         lack = self.open[rows, which] - 1
         found = solve_others(self.task, self.actions, self.trials[self.place[rows, which]])
-        self.tried[0].index_add_(0, lack, torch.ones(len(lack)))
-        self.tried[1].index_add_(0, lack, torch.isfinite(found.cost).float())
+        self.tried[0].index_add_(0, lack, torch.ones(len(lack), dtype=torch.float64))
+        self.tried[1].index_add_(0, lack, torch.isfinite(found.cost).double())
         self.cost[rows, which] = found.cost
         self.open[rows, which] = 0
 
