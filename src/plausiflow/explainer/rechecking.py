@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import torch
 from scipy.stats import binomtest
 
-from plausiflow.core import suitable_threads
+from plausiflow.core import Targets, suitable_threads
+from plausiflow.densities import row_scores
 from plausiflow.errors import InvalidInputError
-from plausiflow.search import Target, parse_target, plausibility_scores, read_rows
-from plausiflow.tables import Mask
+from plausiflow.search import Engine, Target, parse_target, plausibility_scores, read_rows
+from plausiflow.tables import Encoded, FloatArray, Mask
 
 if TYPE_CHECKING:
     from plausiflow.explainer.explainer import Explainer
@@ -62,7 +64,8 @@ def recheck(
         explainer: The new explainer.
         counterfactuals: Rows of the table that were given out.
         target: The outcome that was promised: a label, or one for each row.
-        before: The rows before the change, in the same order; rules are checked only with them.
+        before: The rows before the change, in the same order. Rules are checked only with them, and
+            plausibility by their thresholds; without them by the thresholds of the counterfactuals.
         issued: The date of each counterfactual.
         today: The date that ages are counted to; default the current day.
     """
@@ -80,6 +83,8 @@ def recheck(
         usable = read.encoded.usable
         valid = explainer.criterion_.met(read.outputs, choices[0], read.decided).numpy() & usable
         score = plausibility_scores(engine, read.encoded, choices)
+        if before is not None:
+            score = _scores_of(engine, read.encoded, encoder.encode(before), choices[0])
         broken = _broken_rules(explainer, counterfactuals, before, usable)
     plausible = np.nan_to_num(score, nan=-np.inf) >= 0
     kept = None if broken is None else broken == ""
@@ -97,6 +102,16 @@ def recheck(
     if issued is not None:
         rows["age"] = _ages(issued, today)
     return Recheck(rows=rows, by_age=_by_age(rows))
+
+
+def _scores_of(engine: Engine, after: Encoded, before: Encoded, targets: Targets) -> FloatArray:
+    """Return scores by the thresholds of the rows before the change, as in a search, shape ``(n,)``."""
+    score = np.full(len(after.x), np.nan)
+    places = torch.from_numpy(np.flatnonzero(after.usable & before.usable))
+    own = row_scores(engine.plausibility, before.x[places], targets.y[places], with_margin=False)
+    with torch.no_grad():
+        score[places.numpy()] = own.score(after.x[places], torch.arange(len(places))).numpy()
+    return score
 
 
 def _broken_rules(
