@@ -23,7 +23,7 @@ from plausiflow.groups import (
     Actions,
     Form,
     GroupExplanations,
-    Membership,
+    MembershipTree,
     assign_rows,
     choose_actions,
     describe_membership,
@@ -177,7 +177,7 @@ def _choose(
 
 
 def _assign(
-    explainer: Explainer, call: _Call, actions: Actions, membership: Membership | None, rows: pd.DataFrame
+    explainer: Explainer, call: _Call, actions: Actions, membership: MembershipTree | None, rows: pd.DataFrame
 ) -> GroupExplanations:
     """Assign rows to actions; without a known membership, describe it from these rows."""
     with suitable_threads(rows), count_model_calls() as counted:

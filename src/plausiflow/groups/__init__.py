@@ -6,10 +6,10 @@ from plausiflow.groups.choice import choose_actions
 from plausiflow.groups.cover import greedy_cover, swap_actions
 from plausiflow.groups.proposals import propose_actions
 from plausiflow.groups.result import GroupExplanations
-from plausiflow.groups.tree import Membership, describe_membership
+from plausiflow.groups.tree import MembershipTree, describe_membership
 
 __all__ = [
-    "FORMS", "Actions", "Form", "GroupExplanations", "Membership", "assign_rows", "choose_actions",
+    "FORMS", "Actions", "Form", "GroupExplanations", "MembershipTree", "assign_rows", "choose_actions",
     "describe_membership", "greedy_cover", "needed_features", "propose_actions", "search_task",
     "swap_actions",
 ]  # fmt: skip

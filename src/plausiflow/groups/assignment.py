@@ -90,12 +90,12 @@ def assign_rows(
 
 def _assign_blocks(
     engine: Engine, encoder: Encoder, request: SearchRequest, actions: Actions, blocks: Sequence[Tensor]
-) -> Iterator[_Block]:
+) -> Iterator[_RowBlock]:
     """Assign blocks of rows in as many threads as there are cores; a model without gradients in one."""
 
-    def assign(rows: Tensor) -> _Block:
+    def assign(rows: Tensor) -> _RowBlock:
         with torch.no_grad():
-            return _Block.assign(engine, encoder, request, actions, rows)
+            return _RowBlock.assign(engine, encoder, request, actions, rows)
 
     threads = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1, MOST_THREADS)
     if len(blocks) < 2 or threads < 2 or engine.true_model is not None:
@@ -114,7 +114,7 @@ def _no_roles() -> ChangeRoles:
 
 
 @dataclass(eq=False)
-class _Block:
+class _RowBlock:
     """Rows that are assigned at once; ``cost`` and ``action`` are those of the best verified answer."""
 
     engine: Engine
@@ -132,7 +132,7 @@ class _Block:
     @classmethod
     def assign(
         cls, engine: Engine, encoder: Encoder, request: SearchRequest, actions: Actions, rows: Tensor
-    ) -> _Block:
+    ) -> _RowBlock:
         task = search_task(engine, request, rows)
         trials = try_actions(task, actions, *pairs_of(actions, task.y_target))
         n = len(rows)

@@ -14,7 +14,7 @@ import pandas as pd
 
 from plausiflow.explanations import Audit, Explanations, json_column, json_value, report_content
 from plausiflow.groups.actions import FORMS, Actions
-from plausiflow.groups.tree import Membership
+from plausiflow.groups.tree import MembershipTree
 from plausiflow.groups.words import describe_action
 from plausiflow.report import ReportTable, Share, render_report
 from plausiflow.tables import Encoder, IntArray
@@ -38,7 +38,7 @@ class GroupExplanations:
     explanations: Explanations
     shared: Actions
     action: IntArray
-    membership: Membership
+    membership: MembershipTree
     encoder: Encoder
     assigner: Callable[[pd.DataFrame], GroupExplanations]
 

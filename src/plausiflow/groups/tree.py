@@ -23,7 +23,7 @@ EVERYBODY = "everybody"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Membership:
+class MembershipTree:
     """Who takes which action.
 
     Attributes:
@@ -39,7 +39,7 @@ class Membership:
         return "; or ".join(text for text, own in self.leaves if own == action)
 
 
-def describe_membership(encoder: Encoder, x: Tensor, action: IntArray, seed: int = 0) -> Membership:
+def describe_membership(encoder: Encoder, x: Tensor, action: IntArray, seed: int = 0) -> MembershipTree:
     """Fit a tree of depth three at most to the actions of rows.
 
     Args:
@@ -49,7 +49,7 @@ def describe_membership(encoder: Encoder, x: Tensor, action: IntArray, seed: int
         seed: Seed of the tree, for splits that are equally good.
     """
     if len(x) == 0:
-        return Membership(leaves=(), accuracy=float("nan"))
+        return MembershipTree(leaves=(), accuracy=float("nan"))
     tree = DecisionTreeClassifier(
         max_depth=MOST_DEPTH, min_samples_leaf=max(1, int(SMALLEST_SHARE * len(x))), random_state=seed
     )
@@ -68,7 +68,7 @@ def describe_membership(encoder: Encoder, x: Tensor, action: IntArray, seed: int
         walk(right, [*conditions, no])
 
     walk(0, [])
-    return Membership(leaves=tuple(leaves), accuracy=float(tree.score(x.numpy(), action)))
+    return MembershipTree(leaves=tuple(leaves), accuracy=float(tree.score(x.numpy(), action)))
 
 
 class _Conditions:

@@ -111,6 +111,8 @@ def _table_case(name: str, kind: str, selection: GroupSelection) -> tuple[Explai
 def _rows(
     part: str, name: str, kind: str, explainer: Explainer, rows: pd.DataFrame, selection: GroupSelection
 ) -> Iterator[Row]:
+    summary = explainer.training_summary_
+    trained = summary.rows if summary is not None else selection.train
     for count in selection.actions:
         for method in selection.methods:
             if method == "group_optimisation" and part == "tables":
@@ -121,6 +123,7 @@ def _rows(
             else:
                 figures = _other(explainer, rows, count, method, selection.seed)
             head: Row = {"part": part, "dataset": name, "model": kind, "method": method, "rows": len(rows)}
+            head["training_rows"] = trained
             spent: Row = {"cpu_seconds": cpu_seconds() - start, "seed": selection.seed}
             yield head | figures | spent | environment()
 
