@@ -24,9 +24,9 @@ from plausiflow.groups import search_task
 from plausiflow.models import LinearClassifier, MLPClassifier
 from plausiflow.search import Candidates, SearchRequest, SearchTask, prepare_request, verify_candidates
 from plausiflow_bench.groups.methods import globe_ce, group_optimisation, k_medoids
-from plausiflow_bench.harness.pages import describe_runs, write_section
+from plausiflow_bench.harness.pages import write_section
 from plausiflow_bench.harness.printing import markdown
-from plausiflow_bench.harness.rows import Row, cpu_seconds, environment
+from plausiflow_bench.harness.rows import Row, cpu_seconds, environment, provenance
 from plausiflow_bench.harness.selection import ignore_plausibility_warnings
 from plausiflow_bench.speed.product import untrained_model
 from plausiflow_bench.tables.cases import table_rules
@@ -220,4 +220,4 @@ def write_page(rows: list[Row], path: Path) -> None:
         {name: f"{value:.3f}" if isinstance(value, float) else value for name, value in row.items()}
         for row in rows
     ]
-    write_section(path, MARK, f"{markdown(shown, COLUMNS)}\n\n{describe_runs(rows)}")
+    write_section(path, MARK, f"{markdown(shown, COLUMNS)}\n\n{provenance(rows, ('seed', 'commit'))}.")
