@@ -38,7 +38,7 @@ from plausiflow.tables import Encoder, IntArray, ObjectArray
 ROWS_AT_ONCE = 2_000
 """Rows that are assigned at once; this bounds the memory."""
 MOST_THREADS = 4
-MOST_SOLVED, MOST_CHEAPER = 4, 1
+MOST_SOLVED, MOST_CHEAPER = 6, 1
 """Actions of a row whose other features are solved before it is given up; and, if the row has an action that
 is enough alone, to find a cheaper one."""
 
