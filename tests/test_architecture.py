@@ -47,7 +47,10 @@ ONLY_IN = {
     "ortools": {"exact/cp_sat.py"},
     "fastapi": {"service/app.py"},
     "uvicorn": {"service/server.py"},
-    "typer": {f"cli/{name}.py" for name in ("__init__", "options", "fit", "explain", "batch", "serve")},
+    "typer": {
+        f"cli/{name}.py"
+        for name in ("__init__", "options", "fit", "explain", "groups", "audit", "recheck", "batch", "serve")
+    },
 }
 
 # A distribution's name and the name it is imported by, where these differ.

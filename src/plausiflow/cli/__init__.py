@@ -1,4 +1,4 @@
-"""The command line: ``plausiflow fit``, ``explain``, ``batch``, ``serve``, ``demo``, ``datasets``.
+"""The command line: ``plausiflow fit``, ``explain``, ``batch``, ``serve`` and others.
 
 Other packages add commands through the entry point group ``plausiflow.commands``: ``plausiflow-bench`` adds
 ``benchmark``.
@@ -20,7 +20,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from plausiflow.cli import batch, explain, fit, serve
+from plausiflow.cli import audit, batch, explain, fit, groups, recheck, serve
 from plausiflow.datasets import describe_datasets, describe_tables
 from plausiflow.demo import run as run_demo
 from plausiflow.errors import MissingExtraError, PlausiflowError
@@ -139,6 +139,9 @@ def create_app(plugins: Iterable[EntryPoint]) -> typer.Typer:
     for command, examples in (
         (fit.fit, fit.EXAMPLES),
         (explain.explain, explain.EXAMPLES),
+        (groups.groups, groups.EXAMPLES),
+        (audit.audit, audit.EXAMPLES),
+        (recheck.recheck, recheck.EXAMPLES),
         (batch.batch, batch.EXAMPLES),
         (serve.serve, serve.EXAMPLES),
     ):

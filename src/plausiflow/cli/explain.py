@@ -107,7 +107,7 @@ def explain(
     schema = loaded.encoder_.schema
     parsed_target = parse_target(target, loaded.model_.labels)
     table = read_table(rows, dialect, schema)
-    frame, extra = _split_columns(table, rows, schema, loaded.outcome_, key)
+    frame, extra = split_columns(table, rows, schema, loaded.outcome_, key)
     with warnings_as_notes():
         result = loaded.explain(
             frame,
@@ -139,7 +139,7 @@ def load_explainer(folder: Path, model: Path | None) -> Explainer:
     return Explainer.load(folder, model=read_model(model, labels))
 
 
-def _split_columns(
+def split_columns(
     frame: pd.DataFrame, path: Path, schema: Schema, outcome: str, key: str | None
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the features, and the other columns to copy to the output."""

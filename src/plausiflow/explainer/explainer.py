@@ -22,6 +22,8 @@ from plausiflow.core import Context, Density, Plausibility, Solver, TargetCriter
 from plausiflow.densities import Judges
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.explainer.fitting import fit_explainer
+from plausiflow.explainer.grouping import explain_groups
+from plausiflow.explainer.rechecking import recheck
 from plausiflow.explainer.saving import load_explainer, save_explainer
 from plausiflow.explainer.settings import FittedWith, check_verbose, refresh
 from plausiflow.explainer.switching import switch_off, switch_on
@@ -307,6 +309,7 @@ class Explainer:
         )
 
     switch_off, switch_on = switch_off, switch_on
+    explain_groups, recheck = explain_groups, recheck
 
     def predict_proba(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Return the model's probabilities, one column per label; NaN for a row that cannot be read."""
@@ -321,8 +324,7 @@ class Explainer:
     def predict(self, rows: pd.DataFrame) -> pd.Series:
         """Return what the model predicts, an outcome or a number; missing for a row that cannot be read.
 
-        It is what ``model.predict`` returns, if the model has one, else the decision by
-        ``decision_threshold`` or by the largest probability.
+        It is ``model.predict``, if the model has it, else by ``decision_threshold`` or largest probability.
         """
         encoder, model, _ = self._fitted()
         read = read_rows(encoder, model, rows)
@@ -378,8 +380,7 @@ class Explainer:
 
         Raises:
             ArtefactError: The directory is damaged, of another version, or not a saved explainer.
-            InvalidInputError: The model, or the retrained models, must be given.
-            ModelError: It is another model.
+            InvalidInputError, ModelError: The model or retrained models must be given, or are other ones.
         """
         return load_explainer(
             cls, Path(folder), model, density, solver=solver, method=method, retrain=retrain
@@ -388,14 +389,12 @@ class Explainer:
     @property
     def retrained_models(self) -> list[object]:
         """The models that ``durability`` retrained: guides, then jurors; empty without it."""
-        durability = None if self.engine_ is None else self.engine_.durability
-        return [] if durability is None else list(durability.models)
+        found = None if self.engine_ is None else self.engine_.durability
+        return [] if found is None else list(found.models)
 
     def _fitted(self) -> tuple[Encoder, TableModel, Engine]:
         """Return encoder, model and engine, with settings assigned after ``fit``; raise if not fitted."""
         if self.encoder_ is None or self.model_ is None or self.engine_ is None:
-            raise NotFittedError(
-                "This explainer has not been fitted. Call `fit(x, y)` with training rows first."
-            )
+            raise NotFittedError("This explainer has not been fitted. Call `fit(x, y)` with rows first.")
         refresh(self)
         return self.encoder_, self.model_, self.engine_

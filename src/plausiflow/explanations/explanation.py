@@ -10,6 +10,8 @@ from typing import Any
 import pandas as pd
 
 from plausiflow.errors import InvalidInputError
+from plausiflow.explanations.reasons import principal_reasons
+from plausiflow.tables import FloatArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -34,6 +36,7 @@ class Explanation:
         relax: The fewest rules to relax, if no allowed row is decided as wanted.
         proof: What is proven, in words.
         prove: Returns the explanation with its proof, given the seconds that it may take.
+        moves: How far each changed cell moves, as a share of its range; NaN without a length.
     """
 
     row: Any
@@ -62,6 +65,9 @@ class Explanation:
                 "Use `result[i].certify()`."
             )
         return self.prove(seconds)
+
+    moves: FloatArray | None = None
+    reasons = principal_reasons
 
     def __repr__(self) -> str:
         return f"Explanation(row {self.row!r}, {self.status}: {self.sentence})"

@@ -18,9 +18,10 @@ from plausiflow.core import Context, Variant
 from plausiflow.errors import InvalidInputError
 from plausiflow.explanations import checks
 from plausiflow.explanations.advantages import find_advantages
+from plausiflow.explanations.audit import audit_result
 from plausiflow.explanations.certificates import BOUNDS, certified
 from plausiflow.explanations.change_roles import role_table
-from plausiflow.explanations.changes import Changes, find_changes
+from plausiflow.explanations.changes import Changes, find_changes, relative_moves
 from plausiflow.explanations.explanation import Explanation, extract_row
 from plausiflow.explanations.flat_table import answer_table, nullable_dtype
 from plausiflow.explanations.json_output import json_parts
@@ -70,7 +71,7 @@ class Explanations:
         model_calls: Number of calls of a model without gradients; a call evaluates many rows.
         model_rows: Approximate number of rows in these calls.
         certifier: Proves what counterfactuals cost at least; None for a result that was made from tables.
-        density: Whether answers had to be plausible, for the words of proofs.
+        density: Whether answers had to be plausible.
         jurors: Number of retrained models that ``lasting`` is a share of.
 
     Raises:
@@ -97,10 +98,6 @@ class Explanations:
         >>> print(result.sentences.to_string())
         Ann                          income: 3,100 → 3,800
         Bob    No answer: `Immutable("job")` blocks.
-        >>> result.counterfactuals
-             income    job
-        Ann    3800  clerk
-        Bob    <NA>    NaN
     """
 
     rows: pd.DataFrame
@@ -269,6 +266,8 @@ class Explanations:
         """
         return summarise(self, by)
 
+    audit = audit_result
+
     def metrics(self, *, variant: Variant = "sound") -> pd.Series:
         """Return the share of rows found (``coverage``) and means over the best answers of found rows.
 
@@ -362,6 +361,7 @@ class Explanations:
             misses=misses,
             **{name: verdict[name] for name in BOUNDS if name in verdict},
             prove=lambda seconds: certified(self, seconds, 1, [i])[i],
+            moves=relative_moves(self.changed.select(answers), self.features),
         )
 
     def _position(self, i: int) -> int:

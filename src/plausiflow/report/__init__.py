@@ -3,5 +3,9 @@
 from plausiflow.report.content import ReportContent
 from plausiflow.report.notebook import explainer_table, explainer_text, notebook_table
 from plausiflow.report.page import render_report
+from plausiflow.report.report_table import ReportTable, Share
 
-__all__ = ["ReportContent", "explainer_table", "explainer_text", "notebook_table", "render_report"]
+__all__ = [
+    "ReportContent", "ReportTable", "Share", "explainer_table", "explainer_text", "notebook_table",
+    "render_report",
+]  # fmt: skip

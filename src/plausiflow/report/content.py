@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from plausiflow.report.report_table import ReportTable
 from plausiflow.tables import FloatArray
 
 
@@ -38,6 +39,7 @@ class ReportContent:
             is ``active``.
         curves: For each curve the outcome, and the percentiles of the plausibility scores of held-out rows
             with that outcome, ascending, shape ``(101,)``.
+        groups: Tables about few actions for many rows, if there are any.
     """
 
     title: str
@@ -53,3 +55,4 @@ class ReportContent:
     features: pd.DataFrame
     learned_rules: pd.DataFrame
     curves: list[tuple[str, FloatArray]]
+    groups: tuple[ReportTable, ...] = ()

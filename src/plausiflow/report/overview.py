@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,27 +13,10 @@ import pandas as pd
 from plausiflow.report.charts import histogram
 from plausiflow.report.content import ReportContent
 from plausiflow.report.labels import VERDICTS, figure_titles, format_count, format_number, format_share
+from plausiflow.report.report_table import ReportTable, Share
 from plausiflow.tables import FloatArray
 
 _SHORTFALL = re.compile(r"\d+(\.\d+)? (nats )?(?=short of plausible|below the plausibility threshold)")
-
-
-@dataclass(frozen=True)
-class Share:
-    """A table cell with a share as text, and a bar of that length; ``label`` describes the bar."""
-
-    text: str
-    fraction: float
-    label: str
-
-
-@dataclass(frozen=True)
-class ReportTable:
-    """A table; the first cell of each row is its heading."""
-
-    caption: str
-    columns: dict[str, str]  # name of each column, and its style: "number", "words" for long texts, or ""
-    rows: Sequence[Sequence[str | Share]]
 
 
 def build_overview(content: ReportContent) -> dict[str, Any]:

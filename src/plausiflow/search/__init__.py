@@ -1,6 +1,6 @@
 """The engine: problems, targets, bank, candidates, search strategies, verification and verdicts."""
 
-from plausiflow.search.answers import Answers
+from plausiflow.search.answers import Answers, verify_candidates
 from plausiflow.search.bank import Bank, Feasible
 from plausiflow.search.black_box import FINAL_CORNERS, PROMISE
 from plausiflow.search.candidates import Candidates
@@ -24,7 +24,7 @@ from plausiflow.search.fit import (
 )
 from plausiflow.search.learn import learn_plausibility, monotone_features
 from plausiflow.search.mixed import MixedSearch
-from plausiflow.search.pipeline import SearchResult, plausibility_scores, search_targets
+from plausiflow.search.pipeline import SearchResult, plausibility_scores, search_rows, search_targets
 from plausiflow.search.problem import build_problem
 from plausiflow.search.request import (
     MOST_ANSWERS,
@@ -34,7 +34,17 @@ from plausiflow.search.request import (
     prepare_request,
     read_rows,
 )
-from plausiflow.search.roles import CERTAINTY, DECISION, DURABILITY, PLAUSIBILITY, TOLERANCE, ChangeRoles
+from plausiflow.search.roles import (
+    CERTAINTY,
+    DECISION,
+    DURABILITY,
+    PLAUSIBILITY,
+    TOLERANCE,
+    ChangeRoles,
+    settle_changes,
+)
+from plausiflow.search.rounding import put_on_grid
+from plausiflow.search.sparsify import preferred, sparsify
 from plausiflow.search.targets import (
     Target,
     bin_outcomes,
@@ -104,11 +114,17 @@ __all__ = [
     "parse_tolerance",
     "plausibility_scores",
     "predicted_labels",
+    "preferred",
     "prepare_request",
+    "put_on_grid",
     "read_rows",
     "restore_engine",
+    "search_rows",
     "search_targets",
+    "settle_changes",
+    "sparsify",
     "target_classes",
     "targets_as_text",
     "tolerant_share",
+    "verify_candidates",
 ]  # fmt: skip

@@ -1,0 +1,223 @@
+"""``plausiflow benchmark groups``: few actions for many rows, beside other group methods.
+
+All methods get the same rows, model, density and rules. A row is covered if the change of its group makes it
+valid for the model, plausible, and within the box and the rules, checked on the decoded row. The part
+``numbers`` has one flow without a margin on a data set's fold, the part ``tables`` a table with its rules
+and default settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from plausiflow.datasets import load_dataset, load_table
+from plausiflow.densities import ConditionalFlow
+from plausiflow.explainer import Explainer
+from plausiflow.groups import search_task
+from plausiflow.models import LinearClassifier, MLPClassifier
+from plausiflow.search import Candidates, SearchRequest, SearchTask, prepare_request, verify_candidates
+from plausiflow_bench.groups.methods import globe_ce, group_optimisation, k_medoids
+from plausiflow_bench.harness.pages import write_section
+from plausiflow_bench.harness.printing import markdown
+from plausiflow_bench.harness.rows import Row, cpu_seconds, environment, provenance
+from plausiflow_bench.harness.selection import ignore_plausibility_warnings
+from plausiflow_bench.speed.product import untrained_model
+from plausiflow_bench.tables.cases import table_rules
+
+COLUMNS = (
+    "part", "dataset", "model", "method", "rows", "actions", "covered", "valid", "l2", "cost", "rules_broken",
+    "needed_shared", "cpu_seconds",
+)  # fmt: skip
+MARK = "<!-- written by `plausiflow benchmark groups --page` -->"
+METHODS = ("plausiflow", "shift", "globe_ce", "k_medoids", "group_optimisation")
+NUMBERS, TABLES = ("law:lr", "heloc:lr", "heloc:mlp"), ("adult:boosted", "german_credit:boosted")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupSelection:
+    """What the study runs on.
+
+    Attributes:
+        numbers: Data sets and models of the part ``numbers``, such as ``law:lr``.
+        tables: Tables and models of the part ``tables``.
+        methods: Methods.
+        actions: Numbers of actions, over both directions.
+        rows: The maximum number of explained rows.
+        train: The maximum number of training rows.
+        seed: Seed of everything that is trained.
+    """
+
+    numbers: tuple[str, ...] = NUMBERS
+    tables: tuple[str, ...] = TABLES
+    methods: tuple[str, ...] = METHODS
+    actions: tuple[int, ...] = (20, 34)
+    rows: int = 500
+    train: int = 3000
+    seed: int = 0
+
+
+def run(selection: GroupSelection) -> Iterator[Row]:
+    """Yield one row for each case, number of actions and method."""
+    for text in selection.numbers:
+        name, _, kind = text.partition(":")
+        yield from _rows("numbers", name, kind, *_numbers_case(name, kind, selection), selection)
+    for text in selection.tables:
+        name, _, kind = text.partition(":")
+        yield from _rows("tables", name, kind, *_table_case(name, kind, selection), selection)
+
+
+def _numbers_case(name: str, kind: str, selection: GroupSelection) -> tuple[Explainer, pd.DataFrame]:
+    """Return an explainer with one flow and no margin, and the test rows of fold 0."""
+    data = load_dataset(name)
+    fold, names = data.fold(0), list(data.feature_names)
+    x = pd.DataFrame(fold.x_train.double().numpy(), columns=names).iloc[: selection.train]
+    rows = pd.DataFrame(fold.x_test.double().numpy(), columns=names).iloc[: selection.rows]
+    seed = selection.seed
+    explainer = Explainer(
+        LinearClassifier(random_state=seed) if kind == "lr" else MLPClassifier(random_state=seed),
+        density=ConditionalFlow(random_state=seed),
+        confidence=None,
+        judges=0,
+        learn_rules=False,
+        margin=0.0,
+        kinds=dict.fromkeys(names, "continuous"),
+        special={name: [] for name in names},
+        random_state=seed,
+    )
+    with ignore_plausibility_warnings():
+        explainer.fit(x, fold.y_train[: selection.train].tolist(), verbose=False)
+    return explainer, rows
+
+
+def _table_case(name: str, kind: str, selection: GroupSelection) -> tuple[Explainer, pd.DataFrame]:
+    """Return an explainer with default settings and the rules of a table, and its test rows."""
+    train, test = load_table(name).split(selection.train, selection.rows)
+    model = untrained_model(kind, selection.seed).fit(train.x, train.y)
+    explainer = Explainer(
+        model, constraints=table_rules(train), orders=train.orders, random_state=selection.seed
+    )
+    with ignore_plausibility_warnings():
+        explainer.fit(train.x, train.y, verbose=False)
+    return explainer, test.x
+
+
+def _rows(
+    part: str, name: str, kind: str, explainer: Explainer, rows: pd.DataFrame, selection: GroupSelection
+) -> Iterator[Row]:
+    summary = explainer.training_summary_
+    trained = summary.rows if summary is not None else selection.train
+    for count in selection.actions:
+        for method in selection.methods:
+            if method == "group_optimisation" and part == "tables":
+                continue  # it needs gradients, and has no categories
+            start = cpu_seconds()
+            if method in ("plausiflow", "shift"):
+                figures = _ours(explainer, rows, count, "auto" if method == "plausiflow" else "shift")
+            else:
+                figures = _other(explainer, rows, count, method, selection.seed)
+            head: Row = {"part": part, "dataset": name, "model": kind, "method": method, "rows": len(rows)}
+            head["training_rows"] = trained
+            spent: Row = {"cpu_seconds": cpu_seconds() - start, "seed": selection.seed}
+            yield head | figures | spent | environment()
+
+
+def _ours(explainer: Explainer, rows: pd.DataFrame, count: int, form: str) -> Row:
+    groups = explainer.explain_groups(rows, "opposite", groups=count, form=form, verbose=False)  # type: ignore[arg-type]
+    result = groups.explanations
+    before = result.rows.iloc[result.of]
+    engine = explainer.engine_
+    assert engine is not None
+    broken = engine.rules.violations(before, result.answers.set_axis(before.index)).to_numpy(bool)
+    needed = result.changes[result.changes["role"] == "needed"]
+    action = dict(zip(result.rows.index, groups.action, strict=True))
+    fixed = [set(groups.features_of(i)) for i in range(len(groups))]
+    shared = [
+        name in fixed[action[row] - 1] for row, name in zip(needed["row"], needed["feature"], strict=True)
+    ]
+    return {
+        "actions": len(groups),
+        "covered": groups.covered,
+        "valid": groups.covered,
+        "l2": float(np.nanmean(result.found_figures("l2"))),
+        "cost": float(np.nanmean(result.found_figures("cost"))),
+        "rules_broken": int(broken.any(axis=1).sum()),
+        "needed_shared": float(np.mean(shared)) if shared else 1.0,
+    }
+
+
+def _other(explainer: Explainer, rows: pd.DataFrame, count: int, method: str, seed: int) -> Row:
+    encoder, model, engine = explainer._fitted()
+    request, _, _ = prepare_request(
+        encoder, model, explainer.criterion_, rows, "opposite", min_probability=None, k=1, locked=None,
+        time_limit=None, relaxed=False, second_opinion=True, diagnose=False, device="cpu",
+    )  # fmt: skip
+    needing = torch.from_numpy((request.encoded.usable & ~request.already.numpy()).nonzero()[0])
+    task = search_task(engine, request, needing)
+    x_cf, group = _methods(explainer, rows)[method](task, count, seed)
+    return _checked(explainer, request, task, needing, x_cf, group) | {"actions": count}
+
+
+def _methods(
+    explainer: Explainer, rows: pd.DataFrame
+) -> dict[str, Callable[[SearchTask, int, int], tuple[Tensor, Tensor]]]:
+    def medoids(task: SearchTask, count: int, seed: int) -> tuple[Tensor, Tensor]:
+        result = explainer.explain(rows, "opposite", diagnose=False, verbose=False)
+        assert result.encoded is not None
+        x, answers, y = result.encoded
+        of = torch.from_numpy(result.of)
+        return k_medoids(task, answers - x[of], y[of], count, seed)
+
+    def directions(task: SearchTask, count: int, seed: int) -> tuple[Tensor, Tensor]:
+        """Apply GLOBE-CE to each target by itself, with a share of the actions."""
+        x_cf, group = task.x.clone(), torch.full((len(task),), -1)
+        targets = task.y_target.unique().tolist()
+        for k in targets:
+            own = (task.y_target == k).nonzero()[:, 0]
+            share = max(1, round(count / len(targets)))
+            x_cf[own], group[own] = globe_ce(task.at(own), share, seed)
+        return x_cf, group
+
+    return {"globe_ce": directions, "k_medoids": medoids, "group_optimisation": group_optimisation}
+
+
+def _checked(
+    explainer: Explainer,
+    request: SearchRequest,
+    task: SearchTask,
+    needing: Tensor,
+    x_cf: Tensor,
+    group: Tensor,
+) -> Row:
+    """Return how many rows are covered, checked in the same way as ours."""
+    encoder, _, engine = explainer._fitted()
+    some = (group >= 0).nonzero()[:, 0]
+    x_cf = x_cf[some].clamp(0, 1)
+    valid = task.model_value(x_cf, some) >= 0
+    found = Candidates(rows=some, x=x_cf, cost=task.costs(x_cf, some))
+    verified = verify_candidates(engine, encoder, request, found, needing)
+    own = some[verified.candidate]
+    holds = (verified.answers.score >= task.scores.margin[own]).nonzero()[:, 0]
+    answers = verified.answers.select(holds)
+    l2 = torch.linalg.vector_norm(answers.x_cf - request.encoded.x[answers.of], dim=1)
+    return {
+        "covered": len(holds) / max(1, len(needing)),
+        "valid": float(valid.sum()) / max(1, len(needing)),
+        "l2": float(l2.mean()) if len(l2) else float("nan"),
+        "cost": float(answers.cost.mean()) if len(l2) else float("nan"),
+    }
+
+
+def write_page(rows: list[Row], path: Path) -> None:
+    """Write the table into a page, between its marks."""
+    shown: list[Row] = [
+        {name: f"{value:.3f}" if isinstance(value, float) else value for name, value in row.items()}
+        for row in rows
+    ]
+    write_section(path, MARK, f"{markdown(shown, COLUMNS)}\n\n{provenance(rows, ('seed', 'commit'))}.")

@@ -1,0 +1,219 @@
+"""The result of explaining many rows with few actions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import pandas as pd
+
+from plausiflow.explanations import Audit, Explanations, json_column, json_value, report_content
+from plausiflow.groups.actions import FORMS, Actions
+from plausiflow.groups.tree import MembershipTree
+from plausiflow.groups.words import describe_action
+from plausiflow.report import ReportTable, Share, render_report
+from plausiflow.tables import Encoder, IntArray
+
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class GroupExplanations:
+    """Few actions for many rows; actions are numbered from 1.
+
+    Attributes:
+        explanations: The verified counterfactual of each member, and a verdict for every row.
+        shared: The actions on encoded rows.
+        action: Number of each row's action, 0 for none, shape ``(n,)``.
+        membership: Who takes which action, in words.
+        encoder: Encoder of the table.
+        assigner: Function that assigns other rows to the same actions.
+    """
+
+    explanations: Explanations
+    shared: Actions
+    action: IntArray
+    membership: MembershipTree
+    encoder: Encoder
+    assigner: Callable[[pd.DataFrame], GroupExplanations]
+
+    def __len__(self) -> int:
+        return len(self.shared)
+
+    def __repr__(self) -> str:
+        needed, covered = int(self.explanations.is_needed.sum()), int((self.action > 0).sum())
+        return f"GroupExplanations({len(self)} actions for {covered:,} of {needed:,} rows)"
+
+    def assign(self, rows: pd.DataFrame) -> GroupExplanations:
+        """Assign other rows to the same actions; a row alone gets the same action as among others."""
+        return self.assigner(rows)
+
+    @property
+    def covered(self) -> float:
+        """Share of the rows that need an action and have one; NaN if none needs one."""
+        needed = int(self.explanations.is_needed.sum())
+        return int((self.action > 0).sum()) / needed if needed else float("nan")
+
+    @cached_property
+    def actions(self) -> pd.DataFrame:
+        """One line per action; the index is its number.
+
+        ``target`` is the outcome that it leads to, ``form`` and ``what`` describe it, ``who`` describes its
+        members as the tree tells them apart. ``members`` is their number and ``share`` that among the rows
+        that need an action; ``cost``, ``changes``, ``probability``, ``plausible``, ``judged`` and, with
+        durability, ``lasting`` are means over the members.
+        """
+        figures = self._figures()
+        needed = max(1, int(self.explanations.is_needed.sum()))
+        lines = []
+        for i in range(len(self)):
+            own = figures[self.action == i + 1]
+            line = {
+                "target": self._target(i),
+                "form": FORMS[int(self.shared.form[i])],
+                "what": describe_action(self.shared, i, self.encoder),
+                "who": self.membership.who(i),
+                "members": len(own),
+                "share": len(own) / needed,
+            }
+            lines.append(line | {name: float(own[name].mean()) for name in figures.columns})
+        index = pd.RangeIndex(1, len(self) + 1, name="action")
+        return pd.DataFrame(lines, index=index)
+
+    def _target(self, i: int) -> Any:  # noqa: ANN401
+        y, labels = int(self.shared.y[i]), self.explanations.labels
+        return labels[y] if labels else "a number"
+
+    def _figures(self) -> pd.DataFrame:
+        names = {"cost": "cost", "changes": "n_changes", "probability": "probability", "judged": "judged"}
+        names |= {"lasting": "lasting"} if "lasting" in self.explanations.figures else {}
+        columns = {name: self.explanations.found_figures(figure) for name, figure in names.items()}
+        score = self.explanations.found_figures("score")
+        return pd.DataFrame(columns | {"plausible": np.where(np.isnan(score), np.nan, score >= 0)})
+
+    @cached_property
+    def members(self) -> pd.DataFrame:
+        """One line per row with an action: its number, the cost, and the changes that go along with it."""
+        found = np.flatnonzero(self.action > 0)
+        changes = self.explanations.changed
+        fixed = [set(self.features_of(i)) for i in range(len(self))]
+        along: dict[int, list[str]] = {int(row): [] for row in found}
+        names = self.explanations.rows.columns.take(changes.column)
+        for row, name in zip(self.explanations.of[changes.answer].tolist(), names, strict=True):
+            if name not in fixed[self.action[row] - 1]:
+                along[row].append(str(name))
+        return pd.DataFrame(
+            {
+                "action": self.action[found],
+                "cost": self.explanations.found_figures("cost")[found],
+                "accompanying": [along[int(row)] for row in found],
+            },
+            index=self.explanations.rows.index.take(found),
+        )
+
+    def features_of(self, i: int) -> list[str]:
+        """Return the features that the action at position ``i`` fixes."""
+        places = self.shared.features[i].nonzero()[:, 0].tolist()
+        return [self.shared.layout.blocks[j].name for j in places]
+
+    @cached_property
+    def uncovered(self) -> pd.DataFrame:
+        """The rows that need an action and have none, with ``status`` and ``reason``."""
+        missing = self.explanations.is_needed & (self.action == 0)
+        table: pd.DataFrame = self.explanations.verdicts.loc[missing, ["status", "reason"]]
+        return table
+
+    def audit(self, by: str | Sequence[str], **settings: Any) -> Audit:  # noqa: ANN401
+        """Compare groups of rows; see :meth:`Explanations.audit`."""
+        return self.explanations.audit(by, **settings)
+
+    @overload
+    def to_json(self, path: None = None) -> str: ...
+
+    @overload
+    def to_json(self, path: str | Path) -> None: ...
+
+    def to_json(self, path: str | Path | None = None) -> str | None:
+        """Return strict JSON, or write it to ``path``: actions, members, and rows without an action."""
+        text = json.dumps(self._json(), ensure_ascii=False, allow_nan=False)
+        if path is None:
+            return text
+        Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
+        return None
+
+    def _json(self) -> dict[str, Any]:
+        verdicts = self.explanations.verdicts
+        labels = json_column(self.explanations.rows.index.to_flat_index())
+        actions = [
+            {
+                "action": number,
+                "features": self.features_of(number - 1),
+                **{n: json_value(v) for n, v in line.items()},
+            }
+            for number, line in zip(self.actions.index, self.actions.to_dict("records"), strict=True)
+        ]
+        rows = zip(
+            labels, self.action.tolist(), verdicts["status"], verdicts["reason"], strict=True
+        )  # fmt: skip
+        return {
+            "version": VERSION,
+            "outcome": self.explanations.outcome,
+            "covered": json_value(self.covered),
+            "tree_accuracy": json_value(self.membership.accuracy),
+            "actions": actions,
+            "rows": [
+                {"row": label, "action": number or None, "status": status, "reason": reason}
+                for label, number, status, reason in rows
+            ],
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return all rows with the number of their action, as ``explanations.to_frame`` does."""
+        table = self.explanations.to_frame()
+        place = 1 + list(table.columns).index("rank") if "rank" in table else 0
+        table.insert(place, "action", pd.Series(self.action, dtype="Int64", index=table.index))
+        table.loc[table["action"] == 0, "action"] = pd.NA
+        return table
+
+    def to_html(self, path: str | Path, title: str | None = None) -> None:
+        """Write a report with a section about the actions; see :meth:`Explanations.to_html`."""
+        content = replace(report_content(self.explanations, title), groups=self._report_tables())
+        page = render_report(content)
+        Path(path).write_text(page, encoding="utf-8", errors="backslashreplace", newline="\n")
+
+    def _report_tables(self) -> tuple[ReportTable, ...]:
+        columns = {
+            "Action": "",
+            "What": "words",
+            "Who": "words",
+            "Rows": "number",
+            "Share": "",
+            "Cost": "number",
+        }
+        lines: list[list[str | Share]] = [
+            [
+                str(number), line["what"], line["who"] or "–", f"{line['members']:,}",
+                Share(f"{line['share']:.0%}", line["share"], f"Action {number}: {line['share']:.0%}"),
+                f"{line['cost']:.3f}",
+            ]
+            for number, line in zip(self.actions.index, self.actions.to_dict("records"), strict=True)
+        ]  # fmt: skip
+        counts = self.uncovered["reason"].value_counts()
+        needed = max(1, int(self.explanations.is_needed.sum()))
+        left: list[list[str | Share]] = [
+            [
+                str(reason),
+                f"{count:,}",
+                Share(f"{count / needed:.0%}", count / needed, f"{reason}: {count:,}"),
+            ]
+            for reason, count in counts.items()
+        ]
+        return (
+            ReportTable("Whom each action helps", columns, lines),
+            ReportTable("Rows without an action", {"Reason": "words", "Rows": "number", "Share": ""}, left),
+        )

@@ -1,0 +1,138 @@
+"""The audit: tests against scipy, level on null data, power on planted burdens, bad input."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from plausiflow.errors import InvalidInputError
+from plausiflow.explanations.matching import match_rows
+from plausiflow.explanations.resampling import (
+    adjust_p_values,
+    bootstrap_interval,
+    permutation_p_values,
+    sign_flip_p_value,
+)
+from results import FIGURES, build
+
+
+def result_of(group, cost, found=None):
+    """Return a result whose rows have a group, and whose answers have these costs."""
+    n = len(group)
+    found = np.ones(n, bool) if found is None else found
+    rows = pd.DataFrame({"sex": group, "region": np.where(np.arange(n) % 2, "north", "south"), "x": "a"})
+    of = np.flatnonzero(found)
+    figures = pd.DataFrame(1.0, index=range(len(of)), columns=FIGURES).assign(cost=np.asarray(cost)[of])
+    return build(rows, rows.iloc[of].assign(x="b").reset_index(drop=True), of, figures=figures)
+
+
+def halves(n):
+    return np.where(np.arange(n) < n // 2, "f", "m")
+
+
+def test_the_permutation_test_agrees_with_scipy():
+    rng = np.random.default_rng(0)
+    values, group = rng.normal(size=40), np.arange(40) < 15
+    values[group] += 0.5
+    ours = permutation_p_values(values, [group], 4999, np.random.default_rng(1))[0]
+
+    def difference(a, b, axis):
+        return a.mean(axis=axis) - b.mean(axis=axis)
+
+    theirs = stats.permutation_test(
+        (values[group], values[~group]), difference, n_resamples=4999, vectorized=True, random_state=2
+    ).pvalue
+    assert ours == pytest.approx(theirs, abs=0.025)
+
+
+def test_the_permutation_test_keeps_its_level_on_null_data():
+    p = []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        p.append(permutation_p_values(rng.exponential(size=60), [np.arange(60) < 25], 99, rng)[0])
+    assert np.mean(np.array(p) <= 0.05) <= 0.05 + 2.5 * np.sqrt(0.05 * 0.95 / 200)
+
+
+def test_adjusted_p_values_are_those_of_scipy_and_keep_unknown_ones():
+    p = np.array([0.01, np.nan, 0.04, 0.03, 0.5])
+    adjusted = adjust_p_values(p)
+    assert np.isnan(adjusted[1])
+    np.testing.assert_allclose(adjusted[[0, 2, 3, 4]], stats.false_discovery_control(p[[0, 2, 3, 4]]))
+
+
+def test_the_bootstrap_interval_agrees_with_the_normal_one():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(1, 1, 400), rng.normal(0, 1, 500)
+    low, high = bootstrap_interval(a, b, 4000, 0.95, rng)
+    middle, error = a.mean() - b.mean(), np.sqrt(a.var() / 400 + b.var() / 500)
+    assert (low, high) == pytest.approx((middle - 1.96 * error, middle + 1.96 * error), abs=0.02)
+
+
+def test_paired_signs_find_a_shift_and_not_a_symmetric_difference():
+    rng = np.random.default_rng(0)
+    assert sign_flip_p_value(rng.normal(1, 1, 50), 999, rng) < 0.01
+    assert sign_flip_p_value(np.array([-1.0, 1.0] * 20), 999, rng) > 0.5
+
+
+def test_a_planted_burden_is_found_in_cost_and_nowhere_else():
+    rng = np.random.default_rng(0)
+    group = halves(400)
+    cost = rng.gamma(4, 0.1, 400) * np.where(group == "f", 1.3, 1.0)
+    audit = result_of(group, cost).audit("sex")
+    assert set(audit.significant().index.get_level_values("measure")) == {"cost"}
+    line = audit.differences.loc[("sex=f", "cost")]
+    assert line["low"] < line["difference"] < line["high"]
+
+
+def test_the_share_found_counts_rows_that_need_an_answer():
+    group, found = halves(200), np.arange(200) % 4 > 0
+    found[:100] = True
+    audit = result_of(group, np.ones(200), found).audit("sex")
+    assert audit.groups.loc["sex=m", "found"] == pytest.approx(0.75)
+    assert audit.differences.loc[("sex=m", "found"), "p_adjusted"] < 0.01
+
+
+def test_several_columns_have_intersections():
+    audit = result_of(halves(200), np.ones(200)).audit(["sex", "region"])
+    assert {"sex=f", "region=north", "sex=f, region=north"} <= set(audit.groups.index)
+
+
+def test_small_groups_are_shown_and_not_tested():
+    group = np.where(np.arange(100) < 5, "x", "y")
+    audit = result_of(group, np.ones(100)).audit("sex")
+    assert len(audit.groups) == 2
+    assert len(audit.differences) == 0
+
+
+def test_matched_rows_are_the_nearest_and_close():
+    x = np.array([[0.0], [1.0], [2.0], [0.1], [9.0], [1.1]])
+    inside, outside, distance = match_rows(x, np.array([True, True, True, False, False, False]))
+    assert list(zip(inside.tolist(), outside.tolist(), strict=True)) == [(0, 3), (1, 5), (2, 5)]
+    np.testing.assert_allclose(distance, [0.1, 0.1, 0.9])
+
+
+def test_the_same_seed_gives_the_same_audit_and_strict_json():
+    rng = np.random.default_rng(1)
+    result = result_of(halves(100), rng.random(100))
+    first, second = result.audit("sex"), result.audit("sex")
+    assert first.to_json() == second.to_json()
+    json.loads(first.to_json(), parse_constant=lambda name: pytest.fail(name))
+    assert "not its cause" in str(first)
+
+
+@pytest.mark.parametrize(
+    ("by", "settings", "text"),
+    [
+        ("age", {}, "`by` must be columns of the rows"),
+        ([], {}, "`by` must be columns of the rows"),
+        ({"own": [1, 2]}, {}, "`by` must have 60 values"),
+        ({"own": range(60)}, {}, "at most 20 groups"),
+        ("sex", {"confidence": 2}, "`confidence` must be"),
+        ("sex", {"min_size": 0}, "`min_size` must be"),
+    ],
+)
+def test_bad_arguments_are_refused(by, settings, text):
+    with pytest.raises(InvalidInputError, match=text):
+        result_of(halves(60), np.ones(60)).audit(by, **settings)
