@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -41,6 +42,11 @@ class Allowance:
     def equalities(self) -> list[int]:
         """Positions of the first sides of equalities among the clauses; the other side follows each."""
         return [j for j, clause in enumerate(self.clauses) if clause.tolerance is not None]
+
+    @cached_property
+    def _first_column(self) -> Tensor:
+        """Column of the first level of each feature with levels."""
+        return self.layout.index(self.x.device).first_column
 
     def clause_values(self, x_cf: Tensor, rows: Tensor | None = None) -> Tensor:
         """Return the value of each clause: at least zero if it is true, one if it does not bind.
@@ -97,7 +103,7 @@ class Allowance:
         free = self.layout.always_free
         free = self.layout.free(codes) if free is None else free.to(x_cf.device)
         inside = (((x_cf >= own.lower) & (x_cf <= own.upper)) | ~free).all(dim=1)
-        inside &= own.levels.gather(1, self.layout.index(x_cf.device).first_column + codes).all(dim=1)
+        inside &= own.levels.gather(1, self._first_column + codes).all(dim=1)
         if self.clauses:
             inside &= (own.clause_values(x_cf) >= -8 * torch.finfo(x_cf.dtype).eps).all(dim=1)
         if self.pairs is not None:
