@@ -1,5 +1,6 @@
 """Shared by all tests: double precision, seeds, options for device and precision, a guard of global state."""
 
+import contextlib
 import os
 import random
 from pathlib import Path
@@ -8,6 +9,9 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+
+with contextlib.suppress(ImportError):  # before cvxpy, which loads another version of one of its libraries
+    import ortools.sat.python.cp_model  # noqa: F401
 
 settings.register_profile("plausiflow", deadline=None, derandomize=True)
 settings.load_profile("plausiflow")

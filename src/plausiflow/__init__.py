@@ -42,7 +42,8 @@ from plausiflow.core import (
 from plausiflow.datasets import load_dataset, load_table
 from plausiflow.densities import GMM, KDE, ConditionalFlow, CrossFitEnsemble, Judges, Thresholded
 from plausiflow.explainer import Explainer
-from plausiflow.explanations import Explanation, Explanations
+from plausiflow.explanations import Audit, Explanation, Explanations
+from plausiflow.groups import GroupExplanations
 from plausiflow.methods import PPCEF, Method
 from plausiflow.models import NODE, LinearClassifier, MLPClassifier, TorchClassifier
 from plausiflow.search import Bank
@@ -51,10 +52,11 @@ from plausiflow.solvers import SQP, PenaltyAdam
 __version__ = "0.1.0"
 
 __all__ = [
-    "GMM", "KDE", "NODE", "PPCEF", "SQP", "Allowed", "Bank", "Classifier", "ConditionalFlow", "Constraint",
-    "Counterfactuals", "CrossFitEnsemble", "Decreasing", "Density", "Equal", "Explainer", "Explanation",
-    "Explanations", "GridStep", "Immutable", "Implies", "Increasing", "Judges", "Linear",
-    "LinearClassifier", "MLPClassifier", "MaxChanges", "Method", "PenaltyAdam", "Plausibility", "Price",
+    "GMM", "KDE", "NODE", "PPCEF", "SQP", "Allowed", "Audit", "Bank", "Classifier", "ConditionalFlow",
+    "Constraint", "Counterfactuals", "CrossFitEnsemble", "Decreasing", "Density", "Equal", "Explainer",
+    "Explanation", "Explanations", "GridStep", "GroupExplanations", "Immutable", "Implies",
+    "Increasing", "Judges", "Linear", "LinearClassifier", "MLPClassifier", "MaxChanges", "Method",
+    "PenaltyAdam", "Plausibility", "Price",
     "Problem", "Range", "Regressor", "Solution", "Solver", "Thresholded", "TorchClassifier", "Training",
     "WhenChanged", "load_dataset", "load_table", "predict", "predict_proba",
 ]  # fmt: skip

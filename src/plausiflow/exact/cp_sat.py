@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, TypeAlias
 
-from plausiflow.errors import MissingExtraError
+from plausiflow.errors import MissingExtraError, PlausiflowError
 
 Literal_: TypeAlias = Any
 """A Boolean variable of OR-tools, or its negation."""
@@ -15,16 +16,32 @@ Expression: TypeAlias = Any
 SolveStatus = Literal["optimal", "feasible", "infeasible", "unknown"]
 
 
+class UnloadableSolverError(PlausiflowError, ImportError):
+    """The solver is installed, but another package has loaded a library that it cannot use."""
+
+
+@cache
 def is_installed() -> bool:
-    """Return whether the extra ``certify`` is installed."""
-    return importlib.util.find_spec("ortools") is not None
+    """Return whether the extra ``certify`` is installed and can be loaded."""
+    try:
+        _cp_model()
+    except (MissingExtraError, UnloadableSolverError):
+        return False
+    return True
 
 
 def _cp_model() -> Any:  # noqa: ANN401
+    if importlib.util.find_spec("ortools") is None:
+        raise MissingExtraError("ortools", "certify", "A proof about trees")
     try:
         from ortools.sat.python import cp_model
     except ImportError as error:
-        raise MissingExtraError("ortools", "certify", "A proof about trees") from error
+        # OR-tools and highspy, which cvxpy imports, bring libraries of one name in different versions.
+        raise UnloadableSolverError(
+            "A proof about trees needs the package `ortools`, which is installed but could not be loaded: "
+            f"{error}. A package that was imported before may have loaded another version of one of its "
+            "libraries, as highspy and cvxpy do. Put `import ortools.sat.python.cp_model` before it."
+        ) from error
     return cp_model
 
 
