@@ -104,7 +104,9 @@ def write_folder(folder: Path, contents: FolderContents) -> None:
     If another process is writing it, this one waits.
     """
     folder = folder.resolve()
-    _check_replaceable(folder)
+    if _reason_to_keep(folder):  # before the work; but another process may be replacing it just now
+        with _only_writer(folder):
+            _check_replaceable(folder)
     files = dict(contents.models)
     for name, state in contents.tensors.items():
         tensors = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in state.items()}
@@ -232,21 +234,26 @@ def _read(folder: _Folder) -> FolderContents:
 
 def _check_replaceable(folder: Path) -> None:
     """Raise unless a directory is new, empty or a saved explainer."""
+    if problem := _reason_to_keep(folder):
+        raise InvalidInputError(
+            f"`folder` must be new, empty or a saved explainer; {folder} {problem}, which would be lost. "
+            "Choose another name."
+        )
+
+
+def _reason_to_keep(folder: Path) -> str:
+    """Return why a directory must not be replaced; empty if it is new, empty or a saved explainer."""
     if not folder.exists():
-        return
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+        return ""
     if not folder.is_dir():
-        problem = "is a file"
-    elif others := sorted(names - {DOCUMENT, *NAMES} - _listed_files(folder)):
-        problem = f"contains {', '.join(others[:5])}"
-    elif names and DOCUMENT not in names:
-        problem = "is not a saved explainer"
-    else:
-        return
-    raise InvalidInputError(
-        f"`folder` must be new, empty or a saved explainer; {folder} {problem}, which would be lost. Choose "
-        "another name."
-    )
+        return "is a file" if folder.exists() else ""
+    try:
+        names = {path.name for path in folder.iterdir()}
+    except FileNotFoundError:
+        return ""
+    if others := sorted(names - {DOCUMENT, *NAMES} - _listed_files(folder)):
+        return f"contains {', '.join(others[:5])}"
+    return "is not a saved explainer" if names and DOCUMENT not in names else ""
 
 
 def _listed_files(folder: Path) -> set[str]:
