@@ -99,12 +99,13 @@ class LocalModel:
         return Elimination(torch.stack(order, 1), torch.stack(costs, 1), torch.stack(points, 1))
 
     def resets(
-        self, removable: Tensor, limit: Tensor, most: Tensor, alone: int
+        self, removable: Tensor, limit: Tensor, most: Tensor, alone: int, *, highest: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return sets of features to reset, each with its program, and the points then.
 
         They are as many features as stay within the limit ``(n,)``, at most ``most`` ``(n,)``, and half as
-        many; or one, and the next best ones alone, ``alone`` in all.
+        many; or one, and the next best ones alone, ``alone`` in all, if they cost at most ``highest``
+        ``(n,)``: the model is optimistic, so a reset that costs more even there is not tried.
         """
         path = self.eliminate(removable, limit)
         fits = ((path.cost <= limit[:, None]) & (path.order >= 0)).long().cumprod(dim=1).sum(dim=1)
@@ -115,7 +116,9 @@ class LocalModel:
         removable = removable.clone()
         for _ in range(alone):
             step = self[one].eliminate(removable[one], torch.full_like(limit[one], -torch.inf))
-            some = (step.order[:, :1] >= 0).any(dim=1).nonzero()[:, 0]
+            if step.order.shape[1] == 0:
+                break
+            some = ((step.order[:, 0] >= 0) & (step.cost[:, 0] <= highest[one])).nonzero()[:, 0]
             one, step = one[some], step[some]
             if len(one) == 0:
                 break

@@ -16,19 +16,31 @@ MAX_WITHOUT_ANSWER = 15
 """Iterations without an answer of a search whose row has an answer already."""
 
 
-def reset_levels(task: SearchTask, answers: Candidates, count: int) -> Candidates:
-    """Return the answers, and the ones that the cheapest ``count`` of each row lead to with fewer levels."""
+def reset_levels(task: SearchTask, answers: Candidates, count: int, max_extra_cost: float) -> Candidates:
+    """Return the answers, and the ones that the cheapest ``count`` of each row lead to with fewer levels.
+
+    Combinations of levels that have an answer are not solved again, and a search that has to cost more than
+    ``1 + max_extra_cost`` times the best answer of its row ends.
+    """
     if not task.layout.with_levels:
         return answers
     known, active = answers, distinct_levels(task, answers).cheapest(count)
+    tried = _levels(task, answers)
     for _ in range(len(task.layout.with_levels)):
         trial = _reset_each(task, active)
-        trial = trial[_levels(task, trial).first_occurrences()]
+        both = Candidates.concat(tried, _levels(task, trial))
+        first = both.first_occurrences()
+        trial, tried = trial[first[first >= len(tried)] - len(tried)], both[first]
         if len(trial) == 0:
             break
-        solved = task.solve(trial, max_without_answer=MAX_WITHOUT_ANSWER).feasible
         best = task.x.new_full((len(task),), torch.inf)
         best.scatter_reduce_(0, active.rows, active.cost, "amin")
+        solved = task.solve(
+            trial,
+            max_without_answer=MAX_WITHOUT_ANSWER,
+            limits=(1 + max_extra_cost) * best[trial.rows],
+            answers=count,
+        ).feasible
         known = Candidates.concat(known, solved)
         active = solved[solved.cost < best[solved.rows]].cheapest(count)
     return known.unique()

@@ -231,8 +231,8 @@ class MixedSearch:
         least = pool.cost.new_full((len(task),), torch.inf).scatter_reduce(0, pool.rows, pool.cost, "amin")
         limit = (1 + max(self.max_extra_cost, ROUNDING)) * least
         fewest = preferred(task, pool, self.max_extra_cost, 1)
-        best = Candidates.concat(distinct_levels(task, pool).cheapest(count), fewest).unique()
-        sparse = sparsify(task, best, limit[best.rows])
+        best = Candidates.concat(distinct_levels(task, pool).cheapest(max(1, count // 2)), fewest).unique()
+        sparse = sparsify(task, best, limit[best.rows], categories=False)
         return put_on_grid(task, Candidates.concat(sparse, fewest, cheap).unique()).feasible
 
     def dense(self, task: SearchTask, bank: Bank, rows: Tensor) -> Candidates:
@@ -259,10 +259,10 @@ class MixedSearch:
             free,
             max_without_answer=MAX_WITHOUT_ANSWER,
             limits=limit[free.rows],
-            answers=self.finalists,
+            answers=max(1, self.finalists // 2),
         )
         found = Candidates.concat(own, solved, real).feasible.unique()
-        return reset_levels(task, found, self.finalists)
+        return reset_levels(task, found, self.finalists, self.max_extra_cost)
 
 
 def _affordable(task: SearchTask, candidates: Candidates, limit: Tensor) -> Candidates:

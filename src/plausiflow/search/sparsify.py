@@ -30,19 +30,23 @@ AT_ONCE = 3
 """Single resets of an answer that are tried at once."""
 LESS = 1e-9
 """By how much a target must be missed more for a change to be adverse."""
-MAX_FAILURES = 4
+MAX_FAILURES = 8
 """Numbers of an answer whose reset may fail before the others are left as they are."""
 
 
-def sparsify(task: SearchTask, candidates: Candidates, limits: Tensor) -> Candidates:
+def sparsify(
+    task: SearchTask, candidates: Candidates, limits: Tensor, *, categories: bool = True
+) -> Candidates:
     """Return answers with fewer changes for the ones given, each at most as expensive as its limit ``(p,)``.
 
     Adverse changes are reset first, then any. If a rule limits the number of changes, features are reset at
-    any cost until it is satisfied.
+    any cost until it is satisfied. With ``categories=False`` changed categories stay, because their resets
+    were tried before (:mod:`plausiflow.search.levels`).
     """
     if len(candidates) == 0:
         return candidates
     state = _State.begin(task, candidates, limits)
+    state.categories = categories
     for adverse in (True, False):
         state.run(task, adverse=adverse)
     return state.candidates
@@ -102,6 +106,7 @@ class _State:
         most: How many numbers the next attempt may reset, shape ``(p,)``.
         failures: Numbers whose reset alone has failed, shape ``(p,)``.
         adverse: Whether only adverse changes are reset.
+        categories: Whether changed categories are reset.
     """
 
     candidates: Candidates
@@ -112,6 +117,7 @@ class _State:
     most: Tensor
     failures: Tensor
     adverse: bool = False
+    categories: bool = True
 
     @classmethod
     def begin(cls, task: SearchTask, candidates: Candidates, limits: Tensor) -> _State:
@@ -148,7 +154,7 @@ class _State:
         left = self.changed & ~self.needed & (self.changed.sum(dim=1) > 1)[:, None]
         if self.adverse:
             left = adverse_changes(task, self.candidates, left)
-        parts = [self._categories(task, left & moved), self._numbers(task, left & ~moved)]
+        parts = [self._categories(task, left & moved & self.categories), self._numbers(task, left & ~moved)]
         of, reset, x = (torch.cat(part) for part in zip(*parts, strict=True))
         kept = self.changed[of] & ~reset
         x = with_factual(task, Candidates(rows=self.candidates.rows[of], x=x, cost=x[:, 0]), reset)
@@ -176,9 +182,11 @@ class _State:
         if self.model is None or len(of) == 0:
             return of[:0], left[:0], self.candidates.x[:0]
         model, removable = self.model[of], left[of][:, places]
-        limit = model.cost.lerp(_number_limit(task, self.candidates[of], self.limits[of], model), TRUST)
+        room = _number_limit(task, self.candidates[of], self.limits[of], model)
         most = torch.minimum(self.most[of], self.changed[of].sum(dim=1) - 1)
-        which, chosen, point = model.resets(removable, limit, most, AT_ONCE)
+        which, chosen, point = model.resets(
+            removable, model.cost.lerp(room, TRUST), most, AT_ONCE, highest=room
+        )
         of = of[which]
         reset = torch.zeros_like(left[of])
         reset[:, places] = chosen
