@@ -10,12 +10,15 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor
 
 from plausiflow.constraints.allowance import Allowance
 from plausiflow.constraints.encoded_clauses import ClauseBuilder, LevelPiece, LinearPiece, RuleClause
+from plausiflow.constraints.learned import LearnedRule
+from plausiflow.constraints.learned_table import LearnedTable
 from plausiflow.constraints.limits import FactualRows, Limits, one_hot
 from plausiflow.constraints.linear import EQUALITY
 from plausiflow.constraints.monotone import Decreasing, Increasing
@@ -24,7 +27,13 @@ from plausiflow.constraints.problems import find_problems
 from plausiflow.constraints.rule import Rule
 from plausiflow.constraints.rules import Immutable
 from plausiflow.constraints.state_pairs import StatePairs
-from plausiflow.constraints.violations import RowChanges
+from plausiflow.constraints.violations import (
+    KEPT_COLUMNS,
+    KNOWN_LEVELS,
+    MISSING_VALUES,
+    TRAINING_RANGE,
+    RowChanges,
+)
 from plausiflow.errors import InvalidInputError, ShapeError
 from plausiflow.tables import Block, Feature, Layout, Mask, Schema
 
@@ -128,9 +137,34 @@ class CompiledRules:
         return self._pairs[without]
 
     @cached_property
-    def _names(self) -> tuple[str, ...]:
-        """The rules as people write them; long lists of learned rules take time to write."""
-        return tuple(str(rule) for rule in self.constraints)
+    def _columns(self) -> pd.Index[str]:
+        """The columns of :meth:`violations`; rules that people write alike share one."""
+        names = dict.fromkeys(str(rule) for rule in self.constraints)
+        implicit = (LOCKED, TRAINING_RANGE, KNOWN_LEVELS, MISSING_VALUES, KEPT_COLUMNS)
+        return pd.Index([*names, *implicit])
+
+    @cached_property
+    def _places(self) -> list[tuple[int, Rule]]:
+        """Each rule with its column of :meth:`violations`."""
+        place = {name: j for j, name in enumerate(dict.fromkeys(map(str, self.constraints)))}
+        return [(place[str(rule)], rule) for rule in self.constraints]
+
+    @cached_property
+    def _given(self) -> list[tuple[int, Rule]]:
+        """The rules that are checked one by one, each with its column."""
+        return [(j, rule) for j, rule in self._places if type(rule) is not LearnedRule]
+
+    @cached_property
+    def _learned(self) -> LearnedTable:
+        """The learned rules, which are checked at once."""
+        rules = [rule for rule in self.constraints if type(rule) is LearnedRule]
+        return LearnedTable(rules, self.features)
+
+    @cached_property
+    def _learned_places(self) -> npt.NDArray[np.int64]:
+        """The columns of the learned rules."""
+        places = [j for j, rule in self._places if type(rule) is LearnedRule]
+        return np.array(places, dtype=np.int64)
 
     def violations(
         self, before: pd.DataFrame, after: pd.DataFrame, locked: Mask | Tensor | None = None
@@ -144,11 +178,13 @@ class CompiledRules:
         self._check_frame("before", before, len(after))
         self._check_frame("after", after, len(after))
         changes = RowChanges(self.features, before, after)
-        broken = {
-            name: rule.broken(changes) for name, rule in zip(self._names, self.constraints, strict=True)
-        }
-        broken[LOCKED] = np.asarray((changes.mask & self._check_locked(locked, len(after))).any(axis=1))
-        return pd.DataFrame(broken | changes.implicit_violations(), index=after.index)
+        broken = np.zeros((len(self._columns), len(after)), dtype=bool)
+        for place, rule in self._given:
+            broken[place] |= rule.broken(changes)
+        np.logical_or.at(broken, self._learned_places, self._learned.broken(changes))
+        broken[-5] = (changes.mask & self._check_locked(locked, len(after))).any(axis=1)
+        broken[-4:] = list(changes.implicit_violations().values())
+        return pd.DataFrame(broken.T, index=after.index, columns=self._columns)
 
     def _check_frame(self, what: str, frame: pd.DataFrame, n: int) -> None:
         absent = [repr(name) for name in self.features if name not in frame.columns]
