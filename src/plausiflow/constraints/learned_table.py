@@ -197,9 +197,7 @@ class _Sums:
                 value[k, j], factor[k, j] = place[key], a
                 if feature.is_number and not feature.step:
                     slack[k, j] = abs(a) * ROUNDING * (feature.maximum - feature.minimum)
-        self._terms = [
-            _Term(v, a[:, None], s[:, None]) for v, a, s in zip(value, factor, slack, strict=True)
-        ]
+        self._terms = [_Term(v, a[:, None], s[:, None]) for v, a, s in zip(value, factor, slack, strict=True)]
         constants = [statement.constant for statement in statements]
         self._constant = np.array(constants, dtype=np.float64)[:, None]
         tolerance = [s.tolerance + ROUNDING * abs(s.constant) for s in statements]
@@ -232,9 +230,7 @@ def _terms(statement: Holds) -> Iterator[tuple[tuple[str, bool, bool], float]]:
             yield (name, before, statement.rank), a
 
 
-def _codes(
-    changes: RowChanges, names: Sequence[str], unknown: Sequence[int]
-) -> tuple[IntArray, Mask]:
+def _codes(changes: RowChanges, names: Sequence[str], unknown: Sequence[int]) -> tuple[IntArray, Mask]:
     """Return the changed states of features, and whether each has changed, both of shape ``(names, n)``."""
     after = np.stack([state_codes(changes, name) for name in names])
     before = np.stack([state_codes(changes, name, before=True) for name in names])

@@ -107,15 +107,16 @@ class Encoder:
         self._check_columns(frame)
         x = torch.zeros(len(frame), self.layout.width, dtype=torch.float64)
         problems = np.full(len(frame), None, dtype=object)
-        faults = self._number_codecs.encode(frame, x)
+        columns = dict(frame.items())
+        faults = self._number_codecs.encode(columns, x)
         for name, codec in self._codecs.items():
             if isinstance(codec, LevelCodec):
-                x[:, _columns(codec)], faults[name] = codec.encode(frame[name])
+                x[:, _columns(codec)], faults[name] = codec.encode(columns[name])
         for name in (name for name in self._codecs if name in faults):
             for where, why in faults[name]:
                 if not where.any():
                     continue
-                for row, cell in zip(np.flatnonzero(where), frame[name][where].tolist(), strict=True):
+                for row, cell in zip(np.flatnonzero(where), columns[name][where].tolist(), strict=True):
                     text = f"`{name}` is {cell!r}, {why}"
                     problems[row] = text if problems[row] is None else f"{problems[row]}; {text}"
         return Encoded(x, problems)
@@ -163,9 +164,9 @@ class Encoder:
     def _check_columns(self, frame: object) -> None:
         problems = frame_problems(frame)
         if isinstance(frame, pd.DataFrame):
-            names = self.schema.names
-            absent = [repr(name) for name in names if name not in frame.columns]
-            extra = [repr(name) for name in frame.columns.unique() if name not in names]
+            names, given = self.schema.names, dict.fromkeys(frame.columns)
+            absent = [repr(name) for name in names if name not in given]
+            extra = [repr(name) for name in given if name not in names]
             if absent:
                 problems.append(f"columns of the training table are missing: {', '.join(absent)}")
             if extra:

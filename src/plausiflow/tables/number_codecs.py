@@ -6,7 +6,7 @@ encoded to the bits that ``Layout.snap`` returns, also in float32.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,12 +30,12 @@ class NumberCodecs:
 
     codecs: tuple[NumberCodec, ...]
 
-    def encode(self, frame: pd.DataFrame, x: Tensor) -> dict[str, list[Fault]]:
-        """Encode the columns of the numbers into rows ``x`` ``(n, width)``; return the faults by feature."""
+    def encode(self, columns: Mapping[str, pd.Series], x: Tensor) -> dict[str, list[Fault]]:
+        """Encode columns of a table into rows ``x`` ``(n, width)``; return the faults by feature."""
         if not self.codecs:
             return {}
         with np.errstate(all="ignore"):
-            return self._encode(x, *self._read(frame))
+            return self._encode(x, *self._read(columns))
 
     def _encode(
         self, x: Tensor, values: FloatArray, unreadable: Mask, dtypes: Sequence[np.dtype[np.floating]]
@@ -68,15 +68,11 @@ class NumberCodecs:
                 own.append((missing[j], missing_text(codec.feature)))
         return faults
 
-    def _read(self, frame: pd.DataFrame) -> tuple[FloatArray, Mask, list[np.dtype[np.floating]]]:
+    def _read(self, columns: Mapping[str, pd.Series]) -> tuple[FloatArray, Mask, list[np.dtype[np.floating]]]:
         """Return the numbers and which cells are none, both ``(numbers, n)``, and the columns' precision."""
-        own = frame[self._names]
-        types = list(own.dtypes)
-        dtypes = [float_dtype(dtype) for dtype in types]
-        if all(isinstance(dtype, np.dtype) and dtype.kind in "biuf" for dtype in types):
-            values = np.ascontiguousarray(own.to_numpy(dtype=np.float64).T)
-            return values, np.zeros(values.shape, dtype=bool), dtypes
-        read = [read_numbers(column) for _, column in own.items()]
+        own = [columns[codec.feature.name] for codec in self.codecs]
+        read = [read_numbers(column) for column in own]
+        dtypes = [float_dtype(column.dtype) for column in own]
         return np.stack([values for values, _ in read]), np.stack([bad for _, bad in read]), dtypes
 
     def _special_codes(self, values: FloatArray, dtypes: Sequence[np.dtype[np.floating]]) -> IntArray:
@@ -106,10 +102,6 @@ class NumberCodecs:
         if len(logs):
             values[logs] = log1p_odd(torch.from_numpy(values[logs])).numpy()
         return np.asarray((values - starts) / spans)
-
-    @cached_property
-    def _names(self) -> list[str]:
-        return [codec.feature.name for codec in self.codecs]
 
     @cached_property
     def _columns(self) -> Tensor:
