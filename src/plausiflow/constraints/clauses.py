@@ -162,7 +162,7 @@ def clauses_broken(clauses: Sequence[Clause], changes: RowChanges, *, lenient: b
         met = np.zeros(len(broken), dtype=bool)
         touched = np.full(len(broken), not lenient)
         for statement in clause:
-            met |= _is_true(statement, changes)
+            met |= is_true(statement, changes)
             if lenient:
                 touched |= _is_touched(statement, changes)
         broken |= ~met & touched
@@ -176,16 +176,24 @@ def _is_touched(statement: Statement, changes: RowChanges) -> Mask:
     return changes.changed(*statement.feature_names)
 
 
-def _is_true(statement: Statement, changes: RowChanges) -> Mask:
+def true_states(statement: InStates, feature: Feature) -> Mask:
+    """Return at which states of a feature a statement is true; the last entry is for an unknown state."""
+    known = feature_states(feature)
+    inside = np.zeros(len(known) + 1, dtype=bool)
+    inside[[known.index(state) for state in statement.states if state in known]] = True
+    if statement.negated:
+        return ~inside
+    inside[len(known) - 1] = True  # a missing value
+    return inside
+
+
+def is_true(statement: Statement, changes: RowChanges) -> Mask:
+    """Return for which changed rows a statement is true, shape ``(n,)``."""
     if isinstance(statement, Kept):
         return ~changes.changed(*statement.features)
     if isinstance(statement, InStates):
-        known = feature_states(changes.features[statement.feature])
-        codes = state_codes(changes, statement.feature)
-        inside = np.isin(codes, [known.index(state) for state in statement.states if state in known])
-        if statement.negated:
-            return ~inside
-        return np.asarray(inside | (codes == len(known) - 1))
+        true = true_states(statement, changes.features[statement.feature])
+        return np.asarray(true[state_codes(changes, statement.feature)])
     if isinstance(statement, Multiplied):
         return _product_true(statement, changes)
     return _relation_true(statement, changes)
@@ -207,7 +215,8 @@ def _relation_true(statement: Holds, changes: RowChanges) -> Mask:
     tolerance = np.full(len(total), statement.tolerance + ROUNDING * abs(statement.constant))
     sides = ((statement.coefficients, False), (statement.own, True))
     for name, a, before in ((n, a, before) for side, before in sides for n, a in side.items()):
-        feature, values = changes.features[name], _values(statement, changes, name, before)
+        feature = changes.features[name]
+        values = values_of(changes, name, before=before, rank=statement.rank)
         total += a * values
         tolerance += abs(a) * np.abs(values) * (ROUNDING + changes.precision(name))
         if feature.is_number and not feature.step:
@@ -217,8 +226,9 @@ def _relation_true(statement: Holds, changes: RowChanges) -> Mask:
     return ~np.asarray(unmet | (total > tolerance) if statement.equal else unmet)
 
 
-def _values(statement: Holds, changes: RowChanges, name: str, before: bool) -> FloatArray:
-    if not statement.rank:
+def values_of(changes: RowChanges, name: str, *, before: bool, rank: bool) -> FloatArray:
+    """Return a column's numbers, or the positions of its levels; NaN if missing, shape ``(n,)``."""
+    if not rank:
         return changes.numbers_before(name) if before else changes.numbers_after(name)
     codes = changes.codes_before(name) if before else changes.codes_after(name)
     return np.where(codes >= 0, codes, np.nan)

@@ -10,12 +10,16 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor
 
 from plausiflow.constraints.allowance import Allowance
-from plausiflow.constraints.encoded_clauses import ClauseBuilder, LevelPiece, LinearPiece, RuleClause
+from plausiflow.constraints.built_clauses import BuiltClauses
+from plausiflow.constraints.encoded_clauses import LevelPiece, LinearPiece, RuleClause
+from plausiflow.constraints.learned import LearnedRule
+from plausiflow.constraints.learned_table import LearnedTable
 from plausiflow.constraints.limits import FactualRows, Limits, one_hot
 from plausiflow.constraints.linear import EQUALITY
 from plausiflow.constraints.monotone import Decreasing, Increasing
@@ -24,7 +28,14 @@ from plausiflow.constraints.problems import find_problems
 from plausiflow.constraints.rule import Rule
 from plausiflow.constraints.rules import Immutable
 from plausiflow.constraints.state_pairs import StatePairs
-from plausiflow.constraints.violations import RowChanges
+from plausiflow.constraints.terms import Term
+from plausiflow.constraints.violations import (
+    KEPT_COLUMNS,
+    KNOWN_LEVELS,
+    MISSING_VALUES,
+    TRAINING_RANGE,
+    RowChanges,
+)
 from plausiflow.errors import InvalidInputError, ShapeError
 from plausiflow.tables import Block, Feature, Layout, Mask, Schema
 
@@ -48,10 +59,14 @@ class CompiledRules:
         none = torch.zeros(0, layout.width)
         rows = FactualRows(self.features, layout, none, None, none.bool())
         self.layout = _with_steps(layout, _all_limits(rows, self.constraints))
-        clauses = [RuleClause(rule, c) for rule in self.constraints for c in rule.clauses(self.features)]
-        self._pair_clauses = [clause for clause in clauses if clause.is_pair(layout)]
-        self._clauses = [clause for clause in clauses if not clause.is_pair(layout)]
+        pairs, others = [], []
+        for index, rule in enumerate(self.constraints):
+            for statements in rule.clauses(self.features):
+                clause = RuleClause(rule, statements, index)
+                (pairs if clause.is_pair(layout) else others).append(clause)
+        self._pair_clauses, self._clauses = pairs, others
         self._pairs: dict[frozenset[int], StatePairs | None] = {}
+        self._built: dict[torch.device, BuiltClauses] = {}
 
     def __repr__(self) -> str:
         return f"CompiledRules({', '.join(self.names)})"
@@ -111,26 +126,55 @@ class CompiledRules:
         if frame is not None:
             self._check_frame("frame", frame, len(x))
         mask = torch.from_numpy(self._check_locked(locked, len(x))).to(x.device)
-        left_out = {self.constraints[index] for index in indices}
-        rules = [rule for rule in self.constraints if rule not in left_out]
-        unbound = [j for j, clause in enumerate(self._clauses) if clause.rule in left_out]
+        rules = [rule for index, rule in enumerate(self.constraints) if index not in indices]
+        unbound = [j for j, clause in enumerate(self._clauses) if clause.index in indices]
         rows = FactualRows(self.features, self.layout, x, frame, mask)
-        return _allowance(rows, rules, self._clauses, unbound, self._state_pairs(indices))
+        if x.device not in self._built:
+            self._built[x.device] = BuiltClauses.of(self._clauses, self.features, self.layout, x.device)
+        return _allowance(rows, rules, self._built[x.device], unbound, self._state_pairs(indices))
+
+    @cached_property
+    def _pair_owners(self) -> frozenset[int]:
+        """The rules that forbid pairs of states."""
+        return frozenset(clause.index for clause in self._pair_clauses)
 
     def _state_pairs(self, without: frozenset[int]) -> StatePairs | None:
         """Return the forbidden pairs of states of all rules but some; computed once."""
-        owners = {clause.rule for clause in self._pair_clauses}
-        without = frozenset(index for index in without if self.constraints[index] in owners)
+        without = without & self._pair_owners
         if without not in self._pairs:
-            left_out = {self.constraints[index] for index in without}
-            clauses = [clause for clause in self._pair_clauses if clause.rule not in left_out]
+            clauses = [clause for clause in self._pair_clauses if clause.index not in without]
             self._pairs[without] = StatePairs.of(self.layout, self.features, clauses)
         return self._pairs[without]
 
     @cached_property
-    def _names(self) -> tuple[str, ...]:
-        """The rules as people write them; long lists of learned rules take time to write."""
-        return tuple(str(rule) for rule in self.constraints)
+    def _columns(self) -> pd.Index[str]:
+        """The columns of :meth:`violations`; rules that people write alike share one."""
+        names = dict.fromkeys(str(rule) for rule in self.constraints)
+        implicit = (LOCKED, TRAINING_RANGE, KNOWN_LEVELS, MISSING_VALUES, KEPT_COLUMNS)
+        return pd.Index([*names, *implicit])
+
+    @cached_property
+    def _places(self) -> list[tuple[int, Rule]]:
+        """Each rule with its column of :meth:`violations`."""
+        place = {name: j for j, name in enumerate(dict.fromkeys(map(str, self.constraints)))}
+        return [(place[str(rule)], rule) for rule in self.constraints]
+
+    @cached_property
+    def _given(self) -> list[tuple[int, Rule]]:
+        """The rules that are checked one by one, each with its column."""
+        return [(j, rule) for j, rule in self._places if type(rule) is not LearnedRule]
+
+    @cached_property
+    def _learned(self) -> LearnedTable:
+        """The learned rules, which are checked at once."""
+        rules = [rule for rule in self.constraints if type(rule) is LearnedRule]
+        return LearnedTable(rules, self.features)
+
+    @cached_property
+    def _learned_places(self) -> npt.NDArray[np.int64]:
+        """The columns of the learned rules."""
+        places = [j for j, rule in self._places if type(rule) is LearnedRule]
+        return np.array(places, dtype=np.int64)
 
     def violations(
         self, before: pd.DataFrame, after: pd.DataFrame, locked: Mask | Tensor | None = None
@@ -144,11 +188,13 @@ class CompiledRules:
         self._check_frame("before", before, len(after))
         self._check_frame("after", after, len(after))
         changes = RowChanges(self.features, before, after)
-        broken = {
-            name: rule.broken(changes) for name, rule in zip(self._names, self.constraints, strict=True)
-        }
-        broken[LOCKED] = np.asarray((changes.mask & self._check_locked(locked, len(after))).any(axis=1))
-        return pd.DataFrame(broken | changes.implicit_violations(), index=after.index)
+        broken = np.zeros((len(self._columns), len(after)), dtype=bool)
+        for place, rule in self._given:
+            broken[place] |= rule.broken(changes)
+        np.logical_or.at(broken, self._learned_places, self._learned.broken(changes))
+        broken[-5] = (changes.mask & self._check_locked(locked, len(after))).any(axis=1)
+        broken[-4:] = list(changes.implicit_violations().values())
+        return pd.DataFrame(broken.T, index=after.index, columns=self._columns)
 
     def _check_frame(self, what: str, frame: pd.DataFrame, n: int) -> None:
         absent = [repr(name) for name in self.features if name not in frame.columns]
@@ -178,7 +224,7 @@ def _all_limits(rows: FactualRows, rules: Sequence[Rule]) -> dict[str, Limits]:
     for name, feature in rows.features.items():
         step, offset = feature.grid
         limits[name] = Limits(feature=feature, rows=rows, step=step, offset=offset)
-    for rule in rules:
+    for rule in (rule for rule in rules if type(rule).narrow is not Rule.narrow):
         for name in rule.feature_names:
             limits[name] = rule.narrow(limits[name])
     return limits
@@ -198,7 +244,7 @@ def _with_steps(layout: Layout, limits: Mapping[str, Limits]) -> Layout:
 def _allowance(
     rows: FactualRows,
     rules: Sequence[Rule],
-    rule_clauses: Sequence[RuleClause],
+    built: BuiltClauses,
     unbound: list[int],
     pairs: StatePairs | None,
 ) -> Allowance:
@@ -222,7 +268,7 @@ def _allowance(
     max_changes = min((rule.max_changes for rule in rules if rule.max_changes is not None), default=None)
     if max_changes is not None:
         possible &= forced <= max_changes
-    clauses, offsets, binding = ClauseBuilder.of(rows, rule_clauses).stacked()
+    offsets, binding = built.bind(rows)
     binding[:, unbound] = False
     allowance = Allowance(
         layout=_with_steps(rows.layout, limits),
@@ -232,10 +278,11 @@ def _allowance(
         levels=levels,
         possible=possible,
         max_changes=max_changes,
-        clauses=clauses,
+        clauses=built.clauses,
         offsets=offsets,
         binding=binding,
         pairs=None if pairs is None else pairs.to(x.device),
+        matrices=built.matrices,
     )
     return replace(allowance, possible=possible & _reachable(allowance))
 
@@ -256,7 +303,7 @@ def _drop_unsupported(
 def _feature_choices(rows: FactualRows, block: Block, limits: Limits) -> tuple[Tensor, ...]:
     """Return the bounds and levels of a feature, whether there is any choice, and whether it must change."""
     missing, x = rows.missing(block), rows.x
-    locked = rows.locked[:, list(rows.features).index(block.name)]
+    locked = rows.locked[:, rows.place[block.name]]
     fixed = locked | limits.fixed | missing
     if block.number is None:
         own = one_hot(rows.codes(block), len(block.levels))
@@ -295,14 +342,16 @@ def _constants_fit(rows: FactualRows, limits: Mapping[str, Limits]) -> Tensor:
 def _reachable(allowance: Allowance) -> Tensor:
     """Return whether each clause can be true within a row's bounds and levels, shape ``(n,)``."""
     reachable = torch.ones(len(allowance.x), dtype=torch.bool, device=allowance.x.device)
+    largest: dict[Term, Tensor] = {}
     for j, clause in enumerate(allowance.clauses):
         fine = ~allowance.binding[:, j]
         for i, piece in enumerate(clause.pieces, start=clause.start):
-            offset = allowance.offsets[:, i]
             if isinstance(piece, LinearPiece) and piece.equal is None:
-                most = offset
+                most = allowance.offsets[:, i]
                 for term in piece.terms:
-                    most = most + term.maximum(allowance.lower, allowance.upper, allowance.levels)
+                    if term not in largest:
+                        largest[term] = term.maximum(allowance.lower, allowance.upper, allowance.levels)
+                    most = most + largest[term]
                 fine = fine | (most >= -EQUALITY * piece.scale)
             elif isinstance(piece, LevelPiece):
                 fine = fine | (allowance.levels[:, piece.block.level_slice] & piece.levels).any(dim=1)

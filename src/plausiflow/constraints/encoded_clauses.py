@@ -14,25 +14,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from plausiflow.constraints.clauses import (
-    Clause,
-    Holds,
-    InStates,
-    Kept,
-    Multiplied,
-    Statement,
-    feature_states,
-    state_codes,
-)
-from plausiflow.constraints.limits import FactualRows
-from plausiflow.constraints.linear import Relation
+from plausiflow.constraints.clauses import Clause, Holds, InStates, Multiplied, feature_states
 from plausiflow.constraints.rule import Rule
 from plausiflow.constraints.terms import Term
-from plausiflow.constraints.violations import RowChanges
 from plausiflow.tables import Block, Feature, Layout
-
-NEVER = -4.0
-"""Added to the value of a statement that cannot make a clause true for a row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +30,13 @@ class LinearPiece:
 
     def value(self, x: Tensor, own: Tensor, offset: Tensor) -> Tensor:
         """Return the value of points ``(k, width)`` of rows ``own``, shape ``(k,)``; keeps the graph."""
-        total = offset.to(x)
-        for term in self.terms:
-            total = total + term.value(x)
+        return self.of_terms([term.value(x) for term in self.terms], offset.to(x))
+
+    def of_terms(self, values: Sequence[Tensor], offset: Tensor) -> Tensor:
+        """Return the value for known values of the terms, shape ``(k,)``."""
+        total = offset
+        for value in values:
+            total = total + value
         return (total if self.equal is None else self.equal - total.abs()) / self.scale
 
     def solved(self, x: Tensor, offset: Tensor, term: Term) -> Tensor:
@@ -148,10 +137,11 @@ class EncodedClause:
 
 @dataclass(frozen=True, eq=False)
 class RuleClause:
-    """A clause and the rule that it belongs to."""
+    """A clause and the rule that it belongs to, with the number of that rule."""
 
     rule: Rule
     statements: Clause
+    index: int
 
     def is_pair(self, layout: Layout) -> bool:
         """Whether it forbids pairs of levels of two features."""
@@ -184,132 +174,3 @@ def true_levels(statement: InStates, feature: Feature, block: Block) -> Tensor:
         return ~levels
     levels[missing:] = True
     return levels
-
-
-@dataclass
-class ClauseBuilder:
-    """Collects the clauses of rules for some rows."""
-
-    rows: FactualRows
-    clauses: list[EncodedClause]
-    offsets: list[Tensor]  # the constant of each piece, (n,)
-    binding: list[Tensor]  # whether each clause binds, (n,)
-
-    @classmethod
-    def of(cls, rows: FactualRows, clauses: Sequence[RuleClause]) -> ClauseBuilder:
-        """Collect the clauses of rules."""
-        builder = cls(rows, [], [], [])
-        last: RuleClause | None = None
-        for clause in clauses:
-            builder.add(str(clause.rule), clause.statements, lenient=clause.rule.lenient)
-            if last is not None and clause.is_other_side(last):
-                statement = last.statements[0]
-                assert isinstance(statement, Holds | Multiplied)
-                builder.clauses[-2] = replace(builder.clauses[-2], tolerance=statement.tolerance)
-            last = clause
-        return builder
-
-    def add(self, name: str, clause: Sequence[Statement], *, lenient: bool) -> None:
-        """Add a clause; a lenient one does not bind a row that breaks it as long as it keeps its features."""
-        built = [self._piece(statement) for statement in clause]
-        bound = torch.ones(len(self.rows.x), dtype=torch.bool, device=self.rows.x.device)
-        for statement in clause:
-            if isinstance(statement, Multiplied):
-                for feature in statement.feature_names:
-                    bound &= ~self.rows.numbers(feature).isnan()
-            elif isinstance(statement, Holds):
-                for feature in statement.feature_names:
-                    bound &= ~self._numbers(statement, feature).isnan()
-        encoded = EncodedClause(name, tuple(piece for piece, _ in built), len(self.offsets))
-        offsets = [offset for _, offset in built]
-        if lenient:
-            broken = encoded.value(self.rows.x, self.rows.x, torch.stack(self.offsets + offsets, dim=1)) < 0
-            names = tuple(dict.fromkeys(n for statement in clause for n in statement.feature_names))
-            kept, _ = self._kept(names)
-            encoded = EncodedClause(name, (*encoded.pieces, kept), encoded.start)
-            offsets.append(torch.where(broken, 0.0, NEVER).to(self.rows.x))
-        self.clauses.append(encoded)
-        self.offsets += offsets
-        self.binding.append(bound)
-
-    def stacked(self) -> tuple[tuple[EncodedClause, ...], Tensor, Tensor]:
-        """Return the clauses, the constants of their pieces ``(n, pieces)``, and which bind ``(n, m)``."""
-        none = self.rows.x[:, :0]
-        offsets = torch.stack(self.offsets, dim=1) if self.offsets else none
-        binding = torch.stack(self.binding, dim=1) if self.binding else none.bool()
-        return tuple(self.clauses), offsets, binding
-
-    def _piece(self, statement: Statement) -> tuple[Piece, Tensor]:
-        """Return a statement on encoded rows, and its constant for each row, shape ``(n,)``."""
-        if isinstance(statement, Kept):
-            return self._kept(statement.features)
-        if isinstance(statement, Multiplied):
-            return self._product(statement)
-        return self._states(statement) if isinstance(statement, InStates) else self._linear(statement)
-
-    def _kept(self, features: Sequence[str]) -> tuple[Piece, Tensor]:
-        blocks = self._blocks
-        columns = [column for name in features if name in blocks for column in blocks[name].columns]
-        return KeptPiece(columns), torch.zeros_like(self.rows.x[:, 0])
-
-    def _linear(self, statement: Holds) -> tuple[Piece, Tensor]:
-        rows, blocks = self.rows, self._blocks
-        constant = torch.full_like(rows.x[:, 0], statement.constant)
-        for name, c in statement.own.items():
-            constant = constant + c * self._numbers(statement, name).nan_to_num().to(constant)
-        for name, a in statement.coefficients.items():
-            if name not in blocks:
-                constant = constant + a * self._numbers(statement, name).nan_to_num().to(constant)
-        terms = tuple(
-            Term.of(a, blocks[name], rows.features[name], rank=statement.rank)
-            for name, a in statement.coefficients.items()
-            if name in blocks
-        )
-        if statement.rank:
-            scale = max(1.0, float(sum(len(term.block.levels) - 1 for term in terms)))
-        else:
-            scale = Relation(statement.coefficients, 0.0, equal=False).reach(rows.features)
-        if statement.equal:
-            return LinearPiece(terms, scale, statement.tolerance), constant
-        return LinearPiece(terms, scale), constant + statement.tolerance
-
-    def _product(self, statement: Multiplied) -> tuple[Piece, Tensor]:
-        features, names = self.rows.features, (statement.feature, statement.first, statement.second)
-        first, second, third = (Term.of(1.0, self._blocks[name], features[name]) for name in names)
-        low, high = features[statement.feature].extent
-        parts = statement.factor, statement.divided, statement.sign
-        piece = ProductPiece((first, second, third), *parts, scale=(high - low) or 1.0)
-        return piece, torch.full_like(self.rows.x[:, 0], statement.tolerance)
-
-    def _states(self, statement: InStates) -> tuple[Piece, Tensor]:
-        feature, block = self.rows.features[statement.feature], self._blocks.get(statement.feature)
-        zero = torch.zeros_like(self.rows.x[:, 0])
-        if block is None or not len(block.levels):
-            return LinearPiece((), 1.0), zero + self._constant_state(statement)
-        return LevelPiece(block, true_levels(statement, feature, block).to(zero.device)), zero
-
-    def _constant_state(self, statement: InStates) -> Tensor:
-        """Return 1 where the statement is true of a feature without levels, else -1, shape ``(n,)``."""
-        rows, feature = self.rows, self.rows.features[statement.feature]
-        if rows.frame is None or feature.is_number:
-            own = feature_states(feature)[0]
-            true = (own in statement.states) != statement.negated
-            return torch.full_like(rows.x[:, 0], 1.0 if true else -1.0)
-        codes = state_codes(RowChanges(rows.features, rows.frame, rows.frame), statement.feature)
-        known = feature_states(feature)
-        inside = torch.from_numpy((codes[:, None] == [known.index(s) for s in statement.states]).any(axis=1))
-        missing = torch.from_numpy(codes == len(known) - 1)
-        met = ~inside if statement.negated else inside | missing
-        return torch.where(met, 1.0, -1.0).to(rows.x)
-
-    def _numbers(self, statement: Holds, name: str) -> Tensor:
-        """Return a feature's own values: numbers, or positions of levels; NaN if missing, shape ``(n,)``."""
-        if not statement.rank or name not in self._blocks:
-            return self.rows.numbers(name)
-        block = self._blocks[name]
-        codes = self.rows.codes(block).double()
-        return codes.masked_fill(self.rows.missing(block), torch.nan)
-
-    @property
-    def _blocks(self) -> dict[str, Block]:
-        return {block.name: block for block in self.rows.layout.blocks}

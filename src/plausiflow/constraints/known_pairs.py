@@ -58,13 +58,14 @@ class NeverTogether(Rule):
 
     def broken(self, changes: RowChanges) -> Mask:
         """Return which rows have one of the pairs."""
-        return _has_pair(self._tables(changes.features), changes, lenient=False)
+        return _has_pair(self.pair_tables(changes.features), changes, lenient=False)
 
     def newly_broken(self, changes: RowChanges) -> Mask:
         """Return which rows have one of the pairs but did not have it before."""
-        return _has_pair(self._tables(changes.features), changes, lenient=True)
+        return _has_pair(self.pair_tables(changes.features), changes, lenient=True)
 
-    def _tables(self, features: Mapping[str, Feature]) -> dict[tuple[str, str], Mask]:
+    def pair_tables(self, features: Mapping[str, Feature]) -> dict[tuple[str, str], Mask]:
+        """Return the forbidden pairs of states, by both features; the last state is an unknown one."""
         tables: dict[tuple[str, str], Mask] = {}
         for a, s, b, t in self.pairs:
             first, second = feature_states(features[a]), feature_states(features[b])
@@ -125,13 +126,14 @@ class Determines(Rule):
 
     def broken(self, changes: RowChanges) -> Mask:
         """Return which rows have a level that does not belong to the other one."""
-        return _has_pair(self._tables(changes.features), changes, lenient=False)
+        return _has_pair(self.pair_tables(changes.features), changes, lenient=False)
 
     def newly_broken(self, changes: RowChanges) -> Mask:
         """Return which rows have such a pair of levels but did not have it before."""
-        return _has_pair(self._tables(changes.features), changes, lenient=True)
+        return _has_pair(self.pair_tables(changes.features), changes, lenient=True)
 
-    def _tables(self, features: Mapping[str, Feature]) -> dict[tuple[str, str], Mask]:
+    def pair_tables(self, features: Mapping[str, Feature]) -> dict[tuple[str, str], Mask]:
+        """Return the forbidden pairs of states, by both features; the last state is an unknown one."""
         first, second = feature_states(features[self.feature]), feature_states(features[self.other])
         table = np.zeros((len(first) + 1, len(second) + 1), dtype=bool)
         for s, t in self.levels:

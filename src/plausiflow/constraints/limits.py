@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +28,22 @@ class FactualRows:
     frame: pd.DataFrame | None  # the same rows as a table
     locked: Tensor  # features that each row must keep, shape (n, features)
     _numbers: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)  # read once
+    _codes: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)  # read once
+
+    @cached_property
+    def place(self) -> dict[str, int]:
+        """Position of each feature in the table."""
+        return {name: j for j, name in enumerate(self.features)}
+
+    @cached_property
+    def _columns(self) -> dict[str, pd.Series]:
+        return {} if self.frame is None else {str(name): column for name, column in self.frame.items()}
 
     def codes(self, block: Block) -> Tensor:
         """Return the level of each row, shape ``(n,)``."""
-        return self.x[:, block.level_slice].argmax(dim=1)
+        if block.name not in self._codes:
+            self._codes[block.name] = self.x[:, block.level_slice].argmax(dim=1)
+        return self._codes[block.name]
 
     def missing(self, block: Block) -> Tensor:
         """Return which rows are at a level that they cannot leave, shape ``(n,)``."""
@@ -51,18 +64,22 @@ class FactualRows:
         return self._numbers[name]
 
     def _read_numbers(self, name: str) -> Tensor:
-        feature = self.features[name]
         block = next((block for block in self.layout.blocks if block.name == name), None)
-        if block is None:
-            known = torch.full_like(self.x[:, 0], feature.level_numbers[0], dtype=torch.float64)
-        else:
-            known = Term.of(1.0, block, feature).value(self.x.double())
-            known = known.masked_fill(self.missing(block), torch.nan)
         if self.frame is None:
-            return known
-        cells = torch.tensor(read_numbers(self.frame[name])[0].copy()).to(known)
+            return self._known(name, block)
+        cells = torch.tensor(read_numbers(self._columns[name])[0], device=self.x.device)
+        if block is None or not bool(cells.isnan().any()):
+            return cells
         # The encoder may have imputed a missing number.
-        return torch.where(cells.isnan() & (block is not None), known, cells)
+        return torch.where(cells.isnan(), self._known(name, block), cells)
+
+    def _known(self, name: str, block: Block | None) -> Tensor:
+        """Return the numbers that encoded rows hold, double, shape ``(n,)``; NaN if missing."""
+        feature = self.features[name]
+        if block is None:
+            return torch.full_like(self.x[:, 0], feature.level_numbers[0], dtype=torch.float64)
+        known = Term.of(1.0, block, feature).value(self.x.double())
+        return known.masked_fill(self.missing(block), torch.nan)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -140,18 +157,23 @@ class Limits:
         They are the training range, widened by the row's own number and cut by the rules. Where the smallest
         is above the largest, no number is allowed. ``fixed`` are rows that must keep their number, ``(n,)``.
         """
-        own, values = self.rows.x[:, block.number], self.values
+        own = self.rows.x[:, block.number]
         lower, upper = own.clamp_max(0.0), own.clamp_min(1.0)
         assert block.scale is not None
-        lo, hi = self._edge(self.lo, 1, block.scale, own), self._edge(self.hi, -1, block.scale, own)
         # A number inside its range stays allowed, even if the scale rounds it across the bound.
         free = self.rows.free(block)
-        lower = torch.maximum(lower, torch.where(free & (values >= self.lo), torch.minimum(lo, own), lo))
-        upper = torch.minimum(upper, torch.where(free & (values <= self.hi), torch.maximum(hi, own), hi))
+        if not _is_at(self.lo, -math.inf):
+            lo = self._edge(self.lo, 1, block.scale, own)
+            inside = free & (self.values >= self.lo)
+            lower = torch.maximum(lower, torch.where(inside, torch.minimum(lo, own), lo))
+        if not _is_at(self.hi, math.inf):
+            hi = self._edge(self.hi, -1, block.scale, own)
+            inside = free & (self.values <= self.hi)
+            upper = torch.minimum(upper, torch.where(inside, torch.maximum(hi, own), hi))
         floor, ceiling = own, own
         if self.feature.special and (self.rising or self.falling):
             # The pin of a special value may be another number: rules compare the value itself.
-            at_least, at_most = (self._edge(values, side, block.scale, own) for side in (1, -1))
+            at_least, at_most = (self._edge(self.values, side, block.scale, own) for side in (1, -1))
             floor, ceiling = torch.where(free, own, at_least), torch.where(free, own, at_most)
         lower = torch.maximum(lower, floor) if self.rising else lower
         upper = torch.minimum(upper, ceiling) if self.falling else upper
@@ -166,17 +188,16 @@ class Limits:
         ``fixed`` are rows that must keep their state, ``has_number`` rows that may have some number that is
         not special, each of shape ``(n,)``. Ranges and directions compare special values as numbers.
         """
-        values, codes = self.values, self.rows.codes(block)
-        columns = [has_number]
+        codes, columns = self.rows.codes(block), [has_number]
         for special in block.special[1:]:
             if special is None:
                 columns.append(torch.zeros_like(has_number))
                 continue
             allowed = torch.ones_like(has_number) & (special >= self.lo) & (special <= self.hi)
             if self.rising:
-                allowed = allowed & (special >= values)
+                allowed = allowed & (special >= self.values)
             if self.falling:
-                allowed = allowed & (special <= values)
+                allowed = allowed & (special <= self.values)
             columns.append(allowed)
         choices = torch.stack(columns, dim=1)
         return choices & (one_hot(codes, len(columns)) | ~fixed[:, None])
@@ -227,6 +248,10 @@ class Limits:
             numbers = numbers.to(codes.device)
             choices = choices & (numbers >= lo) & (numbers <= hi)
         return choices
+
+
+def _is_at(bound: float | Tensor, value: float) -> bool:
+    return not isinstance(bound, Tensor) and bound == value
 
 
 def one_hot(codes: Tensor, n: int) -> Tensor:

@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -67,27 +69,113 @@ def repair_codes(
     ends = torch.cat([pairs.starts[1:], pairs.starts.new_tensor([levels.shape[1]])])
     counts = torch.nn.functional.pad(levels[wrong].long().cumsum(dim=1), (1, 0))
     locked = keep[wrong] | (counts[:, ends] - counts[:, pairs.starts] <= 1)
+    left = _Conflicts.of(pairs, codes[wrong], own[wrong], levels[wrong], locked)
     for _ in range(codes.shape[1]):
-        if len(wrong) == 0:
-            break
-        now, was = codes[wrong], own[wrong]
-        clash = _clashes(pairs, now, was)
-        # If no conflict has a locked side, the first changed feature of one stays.
-        stuck = ~(clash & locked[:, :, None]).flatten(1).any(dim=1)
-        first = (clash.any(dim=2).long() * (1 + (now != was).long())).argmax(dim=1)
-        locked[stuck, first[stuck]] = True
-        moving = (clash & locked[:, :, None] & ~locked[:, None, :]).any(dim=1)
-        block = moving.long().argmax(dim=1)
+        moving = left.moving()
+        # A candidate of which no feature may move stays as it is.
         able = moving.any(dim=1).nonzero()[:, 0]
         if len(able) == 0:
             break
-        block = block[able]
-        chosen = _choose(pairs, now[able], was[able], levels[wrong[able]], locked[able], block, partners)
-        codes[wrong[able], block] = chosen
-        locked[able, block] = True
-        left = pairs.broken(codes[wrong], own[wrong])
-        wrong, locked = wrong[left], locked[left]
+        if len(able) < len(wrong):
+            wrong, left, moving = wrong[able], left.select(able), moving[able]
+        block = moving.long().argmax(dim=1)
+        codes[wrong, block] = left.move(block, partners)
     return codes
+
+
+@dataclass(eq=False)
+class _Conflicts:
+    """Candidates in which states of features rule each other out.
+
+    Attributes:
+        pairs: Forbidden pairs of levels.
+        codes: Levels of the candidates, shape ``(p, blocks)``.
+        own: Levels of their factual rows, of the same shape.
+        levels: Levels that each may be at, shape ``(p, levels)``.
+        locked: Features whose level stays, shape ``(p, blocks)``.
+        forbidden: Levels that a locked feature rules out, shape ``(p, levels)``.
+        own_forbidden: The same for a feature at the level of its row, which may stay with another such level
+            unless a strict rule forbids it.
+    """
+
+    pairs: StatePairs
+    codes: Tensor
+    own: Tensor
+    levels: Tensor
+    locked: Tensor
+    forbidden: Tensor
+    own_forbidden: Tensor
+
+    @classmethod
+    def of(cls, pairs: StatePairs, codes: Tensor, own: Tensor, levels: Tensor, locked: Tensor) -> _Conflicts:
+        strict, lenient = pairs.apart
+        held = pairs.marked(codes, locked)
+        never, seldom = held @ strict, held @ lenient
+        entered = pairs.marked(codes, locked & (codes != own)) @ lenient
+        return cls(pairs, codes, own, levels, locked, (never + seldom) > 0, (never + entered) > 0)
+
+    def select(self, rows: Tensor) -> _Conflicts:
+        """Return some of the candidates."""
+        names = ("codes", "own", "levels", "locked", "forbidden", "own_forbidden")
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+
+    def moving(self) -> Tensor:
+        """Return the features that a locked one rules out and that are not locked, ``(p, blocks)``.
+
+        If no conflict of a candidate has a locked side, the first changed feature of one is locked.
+        """
+        ruled_out = self._ruled_out()
+        free = (~ruled_out.any(dim=1)).nonzero()[:, 0]
+        if len(free):
+            clash = _clashes(self.pairs, self.codes[free], self.own[free]).any(dim=2)
+            changed = self.codes[free] != self.own[free]
+            some = clash.any(dim=1).nonzero()[:, 0]
+            first = (clash.long() * (1 + changed.long())).argmax(dim=1)
+            self._lock(free[some], first[some])
+            ruled_out = self._ruled_out()
+        return ruled_out & ~self.locked
+
+    def _ruled_out(self) -> Tensor:
+        at = self.codes + self.pairs.starts
+        return torch.where(
+            self.codes == self.own, self.own_forbidden.gather(1, at), self.forbidden.gather(1, at)
+        )
+
+    def _lock(self, rows: Tensor, block: Tensor) -> None:
+        """Lock one feature of some candidates at its level."""
+        pairs, code = self.pairs, self.codes[rows, block]
+        level, entered = code + pairs.starts[block], code != self.own[rows, block]
+        strict, lenient = pairs.strict[level], pairs.lenient[level]
+        self.locked[rows, block] = True
+        self.forbidden[rows] |= strict | lenient
+        self.own_forbidden[rows] |= strict | (lenient & entered[:, None])
+
+    def move(self, block: Tensor, partners: Tensor | None) -> Tensor:
+        """Move one feature of each candidate to a level that fits, if any does, lock it; return its level."""
+        everyone = torch.arange(len(self.codes), device=self.codes.device)
+        new = self._choose(block, partners)
+        self.codes[everyone, block] = new
+        self._lock(everyone, block)
+        return new
+
+    def _choose(self, block: Tensor, partners: Tensor | None) -> Tensor:
+        """Return the new level of one feature of each candidate, its old one if none fits, ``(p,)``."""
+        starts = self.pairs.starts
+        sizes = torch.diff(starts, append=starts.new_tensor([self.levels.shape[1]]))
+        level = torch.arange(int(sizes.max()), device=block.device)
+        inside = level < sizes[block][:, None]
+        at = (starts[block][:, None] + level).clamp_max(self.levels.shape[1] - 1)
+        kept = level == self.own.gather(1, block[:, None])
+        forbidden = torch.where(kept, self.own_forbidden.gather(1, at), self.forbidden.gather(1, at))
+        fits = self.levels.gather(1, at) & inside & ~forbidden
+        rank = 4 * kept.long()
+        if partners is not None:
+            clash = _clashes_of(self.pairs, self.codes, self.own, block) & self.locked
+            cause = clash.long().argmax(dim=1, keepdim=True)
+            source = (self.codes + starts).gather(1, cause)
+            rank += 2 * (level == partners[source, block[:, None]]).long()
+        best = rank.masked_fill(~fits, -1).argmax(dim=1)
+        return torch.where(fits.any(dim=1), best, self.codes.gather(1, block[:, None])[:, 0])
 
 
 def _clashes(pairs: StatePairs, codes: Tensor, own: Tensor) -> Tensor:
@@ -97,38 +185,11 @@ def _clashes(pairs: StatePairs, codes: Tensor, own: Tensor) -> Tensor:
     return pairs.strict[i, j] | (pairs.lenient[i, j] & ~(kept[:, :, None] & kept[:, None, :]))
 
 
-def _choose(
-    pairs: StatePairs,
-    codes: Tensor,
-    own: Tensor,
-    levels: Tensor,
-    locked: Tensor,
-    block: Tensor,
-    partners: Tensor | None,
-) -> Tensor:
-    """Return the new level of one block of each candidate, its old one if none fits, shape ``(p,)``."""
-    everyone = torch.arange(len(codes), device=codes.device)
-    n_levels = levels.shape[1]
-    at, (strict, lenient) = codes + pairs.starts, pairs.apart
-    never, seldom = (pairs.marked(codes, locked) @ table for table in (strict, lenient))
-    # The row's own pair of states stays allowed, unless a strict rule forbids it.
-    own_level = own[everyone, block] + pairs.starts[block]
-    changed = pairs.marked(codes, locked & (codes != own))
-    seldom[everyone, own_level] = (changed * lenient[:, own_level].T).sum(dim=1)
-    forbidden = (never + seldom) > 0
-    ends = torch.cat([pairs.starts[1:], pairs.starts.new_tensor([n_levels])])
-    place = torch.arange(n_levels, device=codes.device)
-    inside = (place >= pairs.starts[block][:, None]) & (place < ends[block][:, None])
-    fits = levels & ~forbidden & inside
-    rank = torch.zeros(fits.shape, device=codes.device)
-    rank[everyone, own[everyone, block] + pairs.starts[block]] = 4.0
-    if partners is not None:
-        clash = _clashes(pairs, codes, own)[everyone, :, block] & locked
-        source = at[everyone, clash.long().argmax(dim=1)]
-        rank[everyone, partners[source, block] + pairs.starts[block]] += 2.0
-    rank = rank.masked_fill(~fits, -1.0)
-    best = rank.argmax(dim=1)
-    return torch.where(fits.any(dim=1), best - pairs.starts[block], codes[everyone, block])
+def _clashes_of(pairs: StatePairs, codes: Tensor, own: Tensor, block: Tensor) -> Tensor:
+    """Return which features are in conflict with one feature of each candidate, shape ``(p, blocks)``."""
+    at, kept = codes + pairs.starts, codes == own
+    i = at.gather(1, block[:, None])
+    return pairs.strict[i, at] | (pairs.lenient[i, at] & ~(kept.gather(1, block[:, None]) & kept))
 
 
 def repair_numbers(allowance: Allowance, x: Tensor, rows: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from plausiflow.tables import (
     IntArray,
     Mask,
     float_dtype,
-    missing_cells,
+    is_missing,
     read_level_codes,
     read_numbers,
     special_codes,
@@ -45,12 +45,23 @@ class RowChanges:
         self.features, self.before, self.after = features, before, after
         self._read: dict[tuple[str, str, bool], npt.NDArray[Any]] = {}
         self._place = {name: j for j, name in enumerate(features)}
-        self.mask: Mask = np.zeros((len(after), len(features)), dtype=bool)
-        absent = missing_cells(before[list(features)]), missing_cells(after[list(features)])
-        self.missing: Mask = absent[0] != absent[1]
+        self._columns = {True: dict(before.items()), False: dict(after.items())}
+        absent = {side: self._absent(columns) for side, columns in self._columns.items()}
+        self.missing: Mask = absent[True] != absent[False]
+        both = ~absent[True] & ~absent[False]
+        self.mask: Mask = self.missing.copy()
         for j, name in enumerate(features):
-            both = ~absent[0][:, j] & ~absent[1][:, j]
-            self.mask[:, j] = self.missing[:, j] | _differ(before[name], after[name], both)
+            own, new = self._columns[True][name], self._columns[False][name]
+            self.mask[:, j] |= _differ(own, new, both[:, j])
+
+    def _absent(self, columns: Mapping[Any, pd.Series]) -> Mask:
+        """Return which cells are missing, shape ``(n, features)``."""
+        missing = np.zeros((len(self.after), len(self.features)), dtype=bool)
+        for j, name in enumerate(self.features):
+            column = columns[name]
+            if not isinstance(column.dtype, np.dtype) or column.dtype.kind not in "biu":
+                missing[:, j] = is_missing(column)
+        return missing
 
     def changed(self, *names: str) -> Mask:
         """Return which rows change one of these features, shape ``(n,)``."""
@@ -64,8 +75,7 @@ class RowChanges:
 
     def column(self, name: str, *, before: bool) -> pd.Series:
         """Return a column of the factual rows, or of the changed ones."""
-        column: pd.Series = (self.before if before else self.after)[name]
-        return column
+        return self._columns[before][name]
 
     def once(
         self, what: str, name: str, before: bool, read: Callable[[pd.Series], npt.NDArray[Any]]
@@ -111,6 +121,8 @@ class RowChanges:
             if name in kept:
                 continue
             missing |= self.missing[:, j]
+            if not self.mask[:, j].any():
+                continue
             if feature.is_number:
                 beyond |= self._beyond(feature)
             else:
@@ -123,7 +135,7 @@ class RowChanges:
         }
 
     def _beyond(self, feature: Feature) -> Mask:
-        own, column = self.before[feature.name], self.after[feature.name]
+        own, column = (self.column(feature.name, before=before) for before in (True, False))
         before, (after, unreadable) = self.numbers_before(feature.name), read_numbers(column)
         special = np.zeros(len(after), dtype=bool)
         if feature.special:
@@ -143,8 +155,11 @@ def _precision(column: pd.Series) -> FloatArray:
 
 def _differ(before: pd.Series, after: pd.Series, present: Mask) -> Mask:
     """Return which of the cells that are present in both columns differ."""
-    differ = np.zeros(len(after), dtype=bool)
     same_dtype = before.dtype == after.dtype and isinstance(before.dtype, np.dtype)
     dtype = None if same_dtype else object
-    differ[present] = before.to_numpy(dtype=dtype)[present] != after.to_numpy(dtype=dtype)[present]
+    old, new = before.to_numpy(dtype=dtype), after.to_numpy(dtype=dtype)
+    if present.all():
+        return np.asarray(old != new, dtype=bool)
+    differ = np.zeros(len(after), dtype=bool)
+    differ[present] = old[present] != new[present]
     return differ

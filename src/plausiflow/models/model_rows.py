@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pandas as pd
+from pandas.api.types import is_object_dtype
 from torch import Tensor
 
 from plausiflow.tables import Encoder
@@ -13,9 +14,10 @@ from plausiflow.tables import Encoder
 def with_training_dtypes(encoder: Encoder, frame: pd.DataFrame) -> pd.DataFrame:
     """Convert object columns to their training dtypes; one unreadable cell makes a column object."""
     columns = {}
+    objects = {name for name, dtype in frame.dtypes.items() if is_object_dtype(dtype)}
     for feature in encoder.schema.features:
-        column = frame[feature.name]
-        if column.dtype == object and feature.dtype != object:
+        if feature.name in objects and feature.dtype != object:
+            column = frame[feature.name]
             for dtype in (feature.dtype, "float64"):
                 with suppress(TypeError, ValueError, OverflowError):
                     columns[feature.name] = column.astype(dtype)

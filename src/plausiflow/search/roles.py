@@ -139,7 +139,8 @@ class _Undone:
         feature: The feature that is undone.
         answers: The answers without the change.
         broken: The rules that each then breaks.
-        changed: The rows with this change alone.
+        changed: The rows with this change alone, encoded.
+        tables: The rows and the answers as tables, one for each change.
     """
 
     engine: Engine
@@ -150,7 +151,8 @@ class _Undone:
     feature: tuple[str, ...]
     answers: Answers
     broken: pd.DataFrame
-    changed: pd.DataFrame
+    changed: Tensor
+    tables: tuple[pd.DataFrame, pd.DataFrame]
 
     @classmethod
     def of(cls, engine: Engine, encoder: Encoder, request: SearchRequest, original: Answers) -> _Undone:
@@ -162,11 +164,18 @@ class _Undone:
         own, targets, before, locked = request.part(of)
         after = original.decoded.iloc[answer.numpy()]
         before, after = before.reset_index(drop=True), after.reset_index(drop=True)
-        undone, changed = _swap(after, before, names), _swap(before, after, names)
-        again = encoder.encode(undone)
+        undone = _swap(after, before, names)
+        x_cf = original.x_cf[answer]
+        where = layout.index(own.device).block_columns.mT[block] > 0
+        if before.dtypes.equals(after.dtypes[before.columns]):
+            # The encoding of a cell depends on the cell and the dtype of its column only.
+            encoded, changed = torch.where(where, own, x_cf), torch.where(where, x_cf, own)
+        else:
+            encoded = encoder.encode(undone).x
+            changed = encoder.encode(_swap(before, after, names)).x
         filled = encoder.decode(own, like=before, encoded=own) if encoder.missing == "impute" else before
         scores = row_scores(engine.plausibility, own, targets.y, with_margin=False)
-        cost = engine.cost_model((own, layout.codes(own)), (again.x, layout.codes(again.x)))
+        cost = engine.cost_model((own, layout.codes(own)), (encoded, layout.codes(encoded)))
         broken = engine.rules.violations(filled, undone, locked)
         # An undone change never exceeds a limit on the number of changes.
         limits = [str(rule) for rule in engine.rules.constraints if isinstance(rule, MaxChanges)]
@@ -177,9 +186,10 @@ class _Undone:
             original=original,
             answer=answer,
             feature=tuple(names),
-            answers=Answers(of, again.x, undone, cost, scores.score(again.x, torch.arange(len(of)))),
+            answers=Answers(of, encoded, undone, cost, scores.score(encoded, torch.arange(len(of)))),
             broken=broken.drop(columns=limits, errors="ignore"),
             changed=changed,
+            tables=(before, after),
         )
 
     def roles(self, *, undo: bool) -> ChangeRoles:
@@ -229,9 +239,12 @@ class _Undone:
         """Return whether each change alone takes its row farther from the target."""
         rows, own = self.answers.of.unique(return_inverse=True)
         x, first, before, _ = self.request.part(rows)
-        x = torch.cat([x, self.encoder.encode(self.changed).x])
-        frames = pd.concat([before, self.changed], ignore_index=True)
+        x = torch.cat([x, self.changed])
         model, criterion = self.engine.model, replace(self.engine.validity.criterion, margin=0.0)
+        frames = None
+        if model is not None and (model.true_outputs is not None or not model.labels):
+            changed = _swap(*self.tables, list(self.feature))
+            frames = pd.concat([before, changed], ignore_index=True)
         outputs = self.engine.validity.outputs(x) if model is None else model.predict_outputs(x, frames)
         value = criterion.value(outputs[: len(rows)], first)
         return criterion.value(outputs[len(rows) :], targets) < value[own] - LESS
@@ -239,11 +252,12 @@ class _Undone:
 
 def _swap(frame: pd.DataFrame, other: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     """Return rows with one cell each, by name, of another table of the same rows."""
-    swapped = frame.copy()
-    where = pd.Series(names, index=frame.index)
+    swapped, where = frame.copy(deep=False), np.array(names, dtype=object)
     for name in dict.fromkeys(names):
-        column, cells = frame[name], other[name]
+        column, cells, some = frame[name], other[name], where == name
         if column.dtype != cells.dtype:
             column, cells = column.astype(object), cells.astype(object)
-        swapped[name] = column.where(where != name, cells)
+        values = column.array.copy()
+        values[some] = cells.array[some]
+        swapped[name] = pd.Series(values, frame.index, values.dtype, copy=False)
     return swapped

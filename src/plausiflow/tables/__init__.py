@@ -8,7 +8,6 @@ from plausiflow.tables.cells import (
     column_from_values,
     is_missing,
     level_key,
-    missing_cells,
     read_level_codes,
     read_numbers,
     replace_cells,
@@ -30,7 +29,7 @@ __all__ = [
     "Encoded", "Encoder", "Evidence", "Feature", "FloatArray", "IntArray", "Kind", "Layout", "LevelIndex",
     "Mask", "ObjectArray", "Scale", "Schema", "SchemaWarning", "column_from_values", "decode_log",
     "float_dtype", "frame_problems",
-    "is_missing", "level_key", "missing_cells", "parse_column", "parse_column_as", "read_level_codes",
+    "is_missing", "level_key", "parse_column", "parse_column_as", "read_level_codes",
     "read_numbers", "replace_cells", "round_to_grid", "rows_to_read", "special_codes", "text_column",
     "to_python",
 ]  # fmt: skip

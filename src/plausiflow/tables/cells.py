@@ -45,15 +45,6 @@ def level_key(value: Any) -> Any:  # noqa: ANN401
     return value.strip() if isinstance(value, str) else to_python(value)
 
 
-def missing_cells(frame: pd.DataFrame) -> Mask:
-    """Return which cells of a table are missing, shape ``(n, columns)``."""
-    missing: Mask = frame.isna().to_numpy(dtype=bool)
-    for j, dtype in enumerate(frame.dtypes):
-        if not isinstance(dtype, np.dtype) and is_float_dtype(dtype):
-            missing[:, j] = is_missing(frame.iloc[:, j])
-    return missing
-
-
 def is_missing(column: pd.Series) -> Mask:
     """Return which cells are missing: None, NaN, NaT or NA."""
     missing = column.isna().to_numpy(dtype=bool)
@@ -64,11 +55,12 @@ def is_missing(column: pd.Series) -> Mask:
 
 def read_numbers(column: pd.Series) -> tuple[FloatArray, Mask]:
     """Return the cells as numbers, NaN if missing or unreadable, and which cells are not numbers."""
-    if is_numeric_dtype(column.dtype) and not is_complex_dtype(column.dtype):
-        if isinstance(column.dtype, np.dtype):
-            values = column.to_numpy(dtype=np.float64)
-        else:
-            values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    dtype = column.dtype
+    if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
+        values = column.to_numpy(dtype=np.float64)
+        return values, np.zeros(len(values), dtype=bool)
+    if is_numeric_dtype(dtype) and not is_complex_dtype(dtype):
+        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
         return values, np.zeros(len(values), dtype=bool)
     cells = column.astype(object)
     readable = cells.map(_is_readable).to_numpy(dtype=bool)

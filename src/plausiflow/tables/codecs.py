@@ -1,7 +1,7 @@
-"""Codecs that encode and decode one feature: a number with its states, or a category.
+"""Codecs of one feature: a number with its states, or a category.
 
-A codec reads a whole column at once. A cell that it cannot read is encoded as the feature's filling and
-reported as a fault: which cells, and why.
+A codec reads a whole column at once; :mod:`plausiflow.tables.number_codecs` encodes all numbers. A cell that
+cannot be read is encoded as the feature's filling and reported as a fault: which cells, and why.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ from plausiflow.tables.cells import (
     Mask,
     ObjectArray,
     read_level_codes,
-    read_numbers,
-    special_codes,
 )
 from plausiflow.tables.features import CellValue, Feature
-from plausiflow.tables.grids import FloatArray, float_dtype, round_to_grid
+from plausiflow.tables.grids import FloatArray, round_to_grid
 from plausiflow.tables.layout import Block
 
 Fault: TypeAlias = tuple[Mask, str]
@@ -55,7 +53,7 @@ class NumberCodec:
         """The block of the feature."""
         first, special = self.start + 1, self.feature.special
         missing = self.level_names[-1:] == ("missing",)
-        values = np.array([*special, self._filling] if missing else special, dtype=np.float64)
+        values = np.array([*special, self.filling] if missing else special, dtype=np.float64)
         pins = self._scale(self._multiples(values)).clamp(0.0, 1.0).tolist()
         return Block(
             name=self.feature.name,
@@ -66,31 +64,6 @@ class NumberCodec:
             special=(None, *special, *([None] if missing else [])) if self.level_names else (),
             closed=tuple(name == "missing" for name in self.level_names),
         )
-
-    def encode(self, column: pd.Series) -> tuple[Tensor, list[Fault]]:
-        """Return the encoded columns, shape ``(n, columns)``, and the faults."""
-        feature = self.feature
-        values, unreadable = read_numbers(column)
-        missing, infinite = np.isnan(values) & ~unreadable, np.isinf(values)
-        values = np.where(unreadable | missing | infinite, self._filling, values)
-        codes = special_codes(values, feature.special, float_dtype(column.dtype))
-        values = self._on_grid(values, column)
-        number = self._scale(values)
-        far = ~torch.isfinite(number).numpy() & (codes == 0)
-        number[far], codes[far] = self._filled
-        faults = [
-            (unreadable, "which is not a number"),
-            (infinite, "which is infinite"),
-            (far, f"too far from the training range, {feature.minimum:g} to {feature.maximum:g}"),
-        ]
-        if self.keep_missing and not feature.can_miss:
-            faults.append((missing, missing_text(feature)))
-        if self.level_names[-1:] == ("missing",):
-            codes[missing] = len(self.level_names) - 1
-        if self.level_names:
-            pins = torch.tensor([torch.nan, *self.block.pinned[1:]], dtype=torch.float64)[codes]
-            number = torch.where(pins.isnan(), number, pins)
-        return torch.cat([number[:, None], one_hot(codes, len(self.level_names))], dim=1), faults
 
     def decode(self, x: Tensor) -> FloatArray:
         """Return the numbers, shape ``(n,)``; NaN if missing.
@@ -115,13 +88,14 @@ class NumberCodec:
         return values
 
     @property
-    def _filling(self) -> float:
+    def filling(self) -> float:
+        """What an unreadable cell is encoded as."""
         return float(cast(float, self.feature.filling))
 
     @cached_property
-    def _filled(self) -> tuple[float, int]:
+    def filled(self) -> tuple[float, int]:
         """The encoded filling and its state."""
-        filling, special = self._filling, self.feature.special
+        filling, special = self.filling, self.feature.special
         code = 1 + special.index(filling) if filling in special else 0
         pin = self.block.pinned[code] if code else None
         return float(self._scale(self._multiples(np.array([filling])))) if pin is None else pin, code
@@ -136,18 +110,6 @@ class NumberCodec:
 
     def _scale(self, values: FloatArray) -> Tensor:
         return self.feature.scale.encode(torch.from_numpy(values))
-
-    def _on_grid(self, values: FloatArray, column: pd.Series) -> FloatArray:
-        """Return numbers on the grid as exact multiples of the step, other numbers unchanged; never -0.
-
-        A number on the grid is then encoded to the bits that ``Layout.snap`` returns, also in float32.
-        """
-        step = self.feature.step
-        if not step:
-            return values + 0.0
-        with np.errstate(all="ignore"):
-            rounded = round_to_grid(values, step, self.feature.decimals).astype(float_dtype(column.dtype))
-            return np.where(rounded == values, np.rint(values / step) * step, values) + 0.0
 
     def _round(self, values: FloatArray) -> FloatArray:
         span = self.feature.maximum - self.feature.minimum

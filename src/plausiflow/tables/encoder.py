@@ -25,6 +25,7 @@ from plausiflow.tables.cells import Mask, ObjectArray, column_from_values, is_mi
 from plausiflow.tables.codecs import LevelCodec, NumberCodec
 from plausiflow.tables.features import CellValue
 from plausiflow.tables.layout import Layout
+from plausiflow.tables.number_codecs import NumberCodecs
 from plausiflow.tables.schema import Schema, frame_problems
 
 
@@ -86,6 +87,11 @@ class Encoder:
                 start += len(codec.block.columns)
         return codecs
 
+    @cached_property
+    def _number_codecs(self) -> NumberCodecs:
+        codecs = self._codecs.values()
+        return NumberCodecs(tuple(codec for codec in codecs if isinstance(codec, NumberCodec)))
+
     def level_names(self, name: str) -> tuple[CellValue, ...]:
         """Return the names of a feature's levels: the states of a number, or a category's levels.
 
@@ -101,12 +107,16 @@ class Encoder:
         self._check_columns(frame)
         x = torch.zeros(len(frame), self.layout.width, dtype=torch.float64)
         problems = np.full(len(frame), None, dtype=object)
+        columns = dict(frame.items())
+        faults = self._number_codecs.encode(columns, x)
         for name, codec in self._codecs.items():
-            x[:, _columns(codec)], faults = codec.encode(frame[name])
-            for where, why in faults:
+            if isinstance(codec, LevelCodec):
+                x[:, _columns(codec)], faults[name] = codec.encode(columns[name])
+        for name in (name for name in self._codecs if name in faults):
+            for where, why in faults[name]:
                 if not where.any():
                     continue
-                for row, cell in zip(np.flatnonzero(where), frame[name][where].tolist(), strict=True):
+                for row, cell in zip(np.flatnonzero(where), columns[name][where].tolist(), strict=True):
                     text = f"`{name}` is {cell!r}, {why}"
                     problems[row] = text if problems[row] is None else f"{problems[row]}; {text}"
         return Encoded(x, problems)
@@ -154,9 +164,9 @@ class Encoder:
     def _check_columns(self, frame: object) -> None:
         problems = frame_problems(frame)
         if isinstance(frame, pd.DataFrame):
-            names = self.schema.names
-            absent = [repr(name) for name in names if name not in frame.columns]
-            extra = [repr(name) for name in frame.columns.unique() if name not in names]
+            names, given = self.schema.names, dict.fromkeys(frame.columns)
+            absent = [repr(name) for name in names if name not in given]
+            extra = [repr(name) for name in given if name not in names]
             if absent:
                 problems.append(f"columns of the training table are missing: {', '.join(absent)}")
             if extra:

@@ -28,7 +28,7 @@ def float_dtype(dtype: Dtype) -> np.dtype[Any]:
     return own if isinstance(own, np.dtype) and own.kind == "f" else np.dtype(np.float64)
 
 
-def round_to_grid(values: FloatArray, step: float, decimals: int) -> FloatArray:
+def round_to_grid(values: FloatArray, step: float | FloatArray, decimals: int) -> FloatArray:
     """Return the nearest multiples of a step, rounded to ``decimals``: 0.3, not 3 × 0.1; never -0.
 
     Example:

@@ -34,7 +34,7 @@ class Scale:
     def encode(self, values: Tensor) -> Tensor:
         """Map original units to [0, 1]; values outside the training range are mapped outside."""
         start, span = self.ends
-        return ((_log(values) if self.log else values) - start) / span
+        return ((log1p_odd(values) if self.log else values) - start) / span
 
     def decode(self, encoded: Tensor) -> Tensor:
         """Map back to original units, without rounding to the grid."""
@@ -58,17 +58,17 @@ class Scale:
     def ends(self) -> tuple[float, float]:
         """Start and length of the scale; the length is one if there is only one value."""
         ends = torch.tensor([self.minimum, self.maximum], dtype=torch.float64)
-        start, end = (_log(ends) if self.log else ends).tolist()
+        start, end = (log1p_odd(ends) if self.log else ends).tolist()
         return start, (end - start) or 1.0
 
 
-def _log(values: Tensor) -> Tensor:
+def log1p_odd(values: Tensor) -> Tensor:
     """Return ``log1p``, odd about zero; its gradient at zero is one, not ``sign(0)``."""
     return torch.where(values >= 0, torch.log1p(values.clamp_min(0)), -torch.log1p((-values).clamp_min(0)))
 
 
 def decode_log(values: Tensor) -> Tensor:
-    """Return the inverse of ``_log``."""
+    """Return the inverse of :func:`log1p_odd`."""
     return torch.where(values >= 0, torch.expm1(values.clamp_min(0)), -torch.expm1((-values).clamp_min(0)))
 
 

@@ -167,8 +167,8 @@ def frame_problems(frame: object) -> list[str]:
             f"column names must be text; got {', '.join(map(repr, unnamed[:10]))}. "
             "Rename them, for example with frame.columns.map(str)"
         )
-    twice = frame.columns[frame.columns.duplicated()].unique()
-    if len(twice):
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()].unique()
         problems.append(f"column names must be unique; repeated: {', '.join(map(repr, twice))}")
     return problems
 
