@@ -69,6 +69,8 @@ def _log(values: Tensor) -> Tensor:
 
 def decode_log(values: Tensor) -> Tensor:
     """Return the inverse of ``_log``."""
+    if not values.requires_grad:
+        return torch.copysign(values.abs().expm1_(), values)
     return torch.where(values >= 0, torch.expm1(values.clamp_min(0)), -torch.expm1((-values).clamp_min(0)))
 
 
