@@ -8,6 +8,7 @@ one product with the encoded rows. Products and ratios of numbers, which are rar
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -57,11 +58,10 @@ class ClauseMatrix:
             for clause in clauses
         ]
         self._levels, self._kept = levels.to(device), kept.to(device)
-        self._at = {
-            name: torch.tensor(places, dtype=torch.long, device=device)
-            for name, places in self._places.items()
-        }
+        self._order = torch.tensor(evaluated, dtype=torch.long, device=device)
+        self._sizes = [len(places) for places in self._places.values()]
         self._of_clause = torch.tensor(of_clause, device=device)
+        self._chosen: tuple[Tensor, Tensor] | None = None
         self._numbers.to(device)
 
     def values(self, x: Tensor, own: Tensor, offsets: Tensor) -> Tensor:
@@ -86,26 +86,49 @@ class ClauseMatrix:
 
         ``binding`` tells which clauses bind, shape ``(k, m)``; the others are as for :meth:`values`.
         """
-        pieces = self._pieces(x, own, offsets)
-        values, piece = pieces[:, self._of_clause[clauses]].max(dim=2)
-        least, which = torch.where(binding[:, clauses], values, 1.0).min(dim=1)
-        binds = binding[:, clauses].gather(1, which[:, None])
-        place = self._of_clause[clauses][which].gather(1, piece.gather(1, which[:, None]))
-        linear = binds & (place < len(self._places["linear"]))
-        gradient = self._numbers.gradient(x, offsets[:, self._at["linear"]].to(x), place, linear)
-        return least, gradient
+        numbers = self._numbers.at(x)
+        pieces, totals = self._pieces_at(numbers, x, own, offsets)
+        of_clause = self._pieces_of(clauses)
+        values, piece = pieces[:, of_clause].max(dim=2)
+        binding = binding.index_select(1, clauses)
+        least, which = torch.where(binding, values, 1.0).min(dim=1, keepdim=True)
+        place = of_clause[which[:, 0]].gather(1, piece.gather(1, which))
+        linear = binding.gather(1, which) & (place < self._sizes[0])
+        return least[:, 0], self._numbers.gradient(x, numbers, totals, place, linear)
+
+    def _pieces_of(self, clauses: Tensor) -> Tensor:
+        """Return the pieces of some clauses, ``(clauses, most)``; a search asks for the same ones often."""
+        chosen = self._chosen
+        if chosen is None or chosen[0] is not clauses:
+            self._chosen = chosen = (clauses, self._of_clause[clauses])
+        return chosen[1]
 
     def _pieces(self, x: Tensor, own: Tensor, offsets: Tensor) -> Tensor:
         """Return the values of the pieces, linear ones first, shape ``(k, pieces)``; the graph is kept."""
-        places, at = self._places, self._at
-        parts = [self._numbers.values(x, offsets[:, at["linear"]].to(x))]
-        if places["levels"]:
-            parts.append(2 * (x @ self._levels.to(x)) - 1 + offsets[:, at["levels"]].to(x))
-        if places["kept"]:
+        return self._pieces_at(self._numbers.at(x), x, own, offsets)[0]
+
+    def _pieces_at(self, numbers: _Amounts, x: Tensor, own: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the values of the pieces, and the sums of the linear ones before tolerance and scale."""
+        linear, levels, kept = (
+            offsets.index_select(1, self._order).to(x)[:, : sum(self._sizes)].split(self._sizes, dim=1)
+        )
+        totals = numbers.amounts @ self._numbers.coefficients.to(x) + linear
+        parts = [self._numbers.values(totals)]
+        if self._sizes[1]:
+            parts.append((2 * (x @ self._levels.to(x))).sub_(1).add_(levels))
+        if self._sizes[2]:
             moved = (x != own).to(x) @ self._kept.to(x)
-            parts.append(torch.where(moved > 0, -1.0, 1.0) + offsets[:, at["kept"]].to(x))
+            parts.append(torch.where(moved > 0, -1.0, 1.0) + kept)
         parts += [piece.value(x, own, offsets[:, place])[:, None] for place, piece in self._others]
-        return torch.cat(parts, dim=1)
+        return torch.cat(parts, dim=1), totals
+
+
+class _Amounts(NamedTuple):
+    """Numbers of points in the units of the rules."""
+
+    amounts: Tensor  # by term, (k, terms)
+    logs: Tensor  # numbers before their logarithmic scale is undone, (k, numbers)
+    free: Tensor | None  # one where a number counts, zero where a level of its feature does; None: all count
 
 
 class _Numbers:
@@ -140,6 +163,9 @@ class _Numbers:
         self.equal = torch.tensor([tolerance is not None for tolerance in equal], dtype=torch.bool)
         self.tolerance = torch.tensor([tolerance or 0.0 for tolerance in equal], dtype=torch.float64)
         self.any_log, self.any_equal = bool(self.logs.any()), bool(self.equal.any())
+        self.any_level = bool((self.at_level >= 0).any())
+        # The derivative of each piece in the encoded numbers, but for logarithmic scales and tolerances.
+        self.slopes = (self.coefficients[self.places].mT * self.spans / self.scale[:, None]).contiguous()
 
     def to(self, device: torch.device) -> None:
         """Move to a device."""
@@ -147,40 +173,38 @@ class _Numbers:
             if isinstance(value, Tensor):
                 setattr(self, name, value.to(device))
 
-    def values(self, x: Tensor, offsets: Tensor) -> Tensor:
+    def at(self, x: Tensor) -> _Amounts:
+        """Return the numbers of points ``(k, width)``; the graph is kept."""
+        logs = x.index_select(1, self.columns) * self.spans.to(x) + self.starts.to(x)
+        numbers = torch.where(self.logs, decode_log(logs), logs) if self.any_log else logs
+        free = None
+        if self.any_level:
+            free = torch.where(self.at_level >= 0, x[:, self.at_level.clamp_min(0)], 1.0)
+            numbers = numbers * free
+        return _Amounts((x @ self.of_levels.to(x)).index_add(1, self.places, numbers), logs, free)
+
+    def values(self, totals: Tensor) -> Tensor:
         """Return the values of the pieces, shape ``(k, pieces)``; the graph is kept."""
-        total = self._totals(x, offsets)
         if self.any_equal:
-            total = torch.where(self.equal, self.tolerance.to(x) - total.abs(), total)
-        return total / self.scale.to(x)
+            totals = torch.where(self.equal, self.tolerance.to(totals) - totals.abs(), totals)
+        return totals / self.scale.to(totals)
 
-    def _totals(self, x: Tensor, offsets: Tensor) -> Tensor:
-        encoded = x[:, self.columns] * self.spans.to(x) + self.starts.to(x)
-        if self.any_log:
-            encoded = torch.where(self.logs, decode_log(encoded), encoded)
-        amounts = (x @ self.of_levels.to(x)).index_add(1, self.places, encoded * self._free(x))
-        return amounts @ self.coefficients.to(x) + offsets
-
-    def _free(self, x: Tensor) -> Tensor:
-        """Return one where a number counts, zero where a level of its feature does."""
-        return torch.where(self.at_level >= 0, x[:, self.at_level.clamp_min(0)], 1.0)
-
-    def gradient(self, x: Tensor, offsets: Tensor, piece: Tensor, linear: Tensor) -> Tensor:
+    def gradient(self, x: Tensor, at: _Amounts, totals: Tensor, piece: Tensor, linear: Tensor) -> Tensor:
         """Return the gradient of one piece ``(k, 1)`` of each point in its numbers, shape ``(k, width)``.
 
         It is zero where ``linear`` ``(k, 1)`` is false.
         """
-        piece = torch.where(linear, piece, 0)
-        slope = self.spans.to(x).expand(len(x), -1)
+        piece = piece * linear
+        own = self.slopes.to(x).index_select(0, piece[:, 0])
+        own *= linear
         if self.any_log:
-            encoded = x[:, self.columns] * self.spans.to(x) + self.starts.to(x)
-            slope = torch.where(self.logs, slope * encoded.abs().exp(), slope)
-        factor = linear / self.scale.to(x)[piece]
+            own = torch.where(self.logs, own * at.logs.abs().exp_(), own)
+        if at.free is not None:
+            own = own * at.free
         if self.any_equal:
-            sign = -self._totals(x, offsets).gather(1, piece).sign()
-            factor = torch.where(self.equal[piece], sign * factor, factor)
-        own = self.coefficients.to(x).mT[piece[:, 0]][:, self.places] * self._free(x) * slope * factor
-        return torch.zeros_like(x).index_add(1, self.columns, own)
+            sign = -totals.gather(1, piece).sign()
+            own = torch.where(self.equal[piece], sign * own, own)
+        return torch.zeros_like(x).index_add_(1, self.columns, own)
 
 
 def _key(term: Term) -> tuple[str, tuple[float, ...] | None]:

@@ -45,6 +45,7 @@ from plausiflow.core.prediction import predict, predict_proba
 from plausiflow.core.problem import (
     Constraint,
     ImprovingSolver,
+    LastRows,
     MovingColumns,
     Problem,
     Race,
@@ -79,7 +80,7 @@ __all__ = [
     "CPU_ROWS", "DEADLINE", "FEW_ROWS", "FIRST_TIMED_ROWS", "METRICS", "PAIRS", "TIMED_ROWS",
     "Classifier", "Constraint", "Context", "Counterfactuals", "DeadlineError", "Density",
     "DurableCriterion", "Evaluated", "Evaluation", "Frozen", "HasValueAndGrad", "ImprovingSolver",
-    "LocalModel", "MovingColumns", "Plausibility", "PreparesRows", "Problem", "Pullback", "Race",
+    "LastRows", "LocalModel", "MovingColumns", "Plausibility", "PreparesRows", "Problem", "Pullback", "Race",
     "Regressor", "RowFunction", "RowScores", "RowValueAndGrad", "Solution", "Solver", "Starts",
     "SummaryCriterion", "TargetCriterion", "Targets", "Training", "ValidityConstraint", "ValidityLoss",
     "Variant", "Verification", "blocks", "candidates_at_once", "check_classes", "check_deadline",

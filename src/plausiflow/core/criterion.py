@@ -34,7 +34,7 @@ from plausiflow.core.losses import (
     validity_value_and_grad,
     value_and_grad,
 )
-from plausiflow.core.problem import Constraint, MovingColumns, RowFunction
+from plausiflow.core.problem import Constraint, LastRows, MovingColumns, RowFunction
 from plausiflow.core.protocols import Classifier, HasValueAndGrad, Pullback, RowScores
 from plausiflow.errors import InvalidInputError
 from plausiflow.validation import to_float
@@ -302,12 +302,13 @@ class ValidityConstraint:
             moving: The columns that move.
         """
         targets = targets[rows]
+        chosen = LastRows(targets.__getitem__)
 
         def value(z: Tensor, which: Tensor) -> Tensor:
             return self(moving.encoded(z, which), targets[which])
 
         def value_and_grad(z: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-            own, gradient = self.value_and_grad(moving.encoded(z, which), targets[which])
+            own, gradient = self.value_and_grad(moving.encoded(z, which), chosen(which))
             return own, moving.gradient(gradient)
 
         def loss(z: Tensor, which: Tensor) -> Tensor:
@@ -330,6 +331,7 @@ def plausibility_constraint(
     """
     excess, excess_and_grad = scores.of_columns(moving, rows)
     threshold = scores.threshold[rows] + extra
+    threshold_of = LastRows(threshold.__getitem__)
 
     def value(z: Tensor, which: Tensor) -> Tensor:
         return plausibility_value(excess(z, which), threshold[which].to(z))
@@ -337,7 +339,7 @@ def plausibility_constraint(
     def value_and_grad(z: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
         assert excess_and_grad is not None
         own, gradient = excess_and_grad(z, which)
-        return plausibility_value(own, threshold[which].to(z)), gradient
+        return plausibility_value(own, threshold_of(which).to(z)), gradient
 
     def loss(z: Tensor, which: Tensor) -> Tensor:
         return plausibility_hinge(excess(z, which), threshold[which].to(z))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,8 +11,7 @@ from torch import Tensor
 from plausiflow.core.problem import Problem
 
 
-@dataclass(frozen=True)
-class Evaluated:
+class Evaluated(NamedTuple):
     """Constraint values and gradients at a batch of points.
 
     Attributes:
@@ -49,9 +48,9 @@ class Evaluation:
         """Evaluate at points ``(n, d)`` for the problem's ``rows``."""
         values, jacobian = self._differentiated(x, rows)
         steepness = jacobian.abs().sum(dim=2)
-        bad = ~torch.isfinite(values + steepness)
-        values = values.masked_fill(bad, -math.inf)
-        jacobian = jacobian.masked_fill(bad[..., None], 0.0)
+        bad = ~(values.abs() + steepness < math.inf)
+        values.masked_fill_(bad, -math.inf)
+        jacobian.masked_fill_(bad[..., None], 0.0)
         buffers = (steepness != 0) * self.buffers
         return Evaluated(values - buffers, jacobian, (values >= 0.1 * buffers).all(dim=1))
 
@@ -76,4 +75,4 @@ class Evaluation:
             found = torch.autograd.grad(steep, list(points.values()), [torch.ones_like(v) for v in steep])
             for i, gradient in zip(points, found, strict=True):
                 gradients[i] = gradient
-        return torch.stack([value.detach() for value in values], dim=1), torch.stack(gradients, dim=1)
+        return torch.stack(values, dim=1).detach(), torch.stack(gradients, dim=1)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from functools import cached_property
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -21,6 +22,8 @@ RowFunction = Callable[[Tensor, Tensor], Tensor]
 
 RowValueAndGrad = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """``(x_cf, rows) -> (m,), (m, d)``: such values and their gradients."""
+
+T = TypeVar("T")
 
 Starts = Callable[[Tensor], Tensor]
 """``rows -> (m, k, d)``: up to k starting points for each of the problem's ``rows``, padded with NaN."""
@@ -42,6 +45,27 @@ class Constraint:
     value_and_grad: RowValueAndGrad | None = None
 
 
+class LastRows(Generic[T]):
+    """What a function returned for the last rows: an iteration asks for the rows of the one before.
+
+    On a GPU nothing is kept, because a recorded graph must own its tensors.
+    """
+
+    def __init__(self, function: Callable[[Tensor], T]) -> None:
+        self._function = function
+        self._last: tuple[Tensor, T] | None = None
+
+    def __call__(self, rows: Tensor) -> T:
+        """Return the function's result for rows ``(m,)``."""
+        last = self._last
+        if last is not None and last[0] is rows:
+            return last[1]
+        result = self._function(rows)
+        if not rows.is_cuda:
+            self._last = rows, result
+        return result
+
+
 @dataclass(frozen=True, eq=False)
 class MovingColumns:
     """Which columns of encoded rows a solver moves; the others keep their value.
@@ -61,7 +85,11 @@ class MovingColumns:
 
     def encoded(self, z: Tensor, which: Tensor) -> Tensor:
         """Return whole encoded rows for values ``z`` ``(m, d)`` of the problem's rows; keeps the graph."""
-        return z if self.columns is None else self.template[which].index_copy(1, self.columns, z)
+        return z if self.columns is None else self._rows(which).index_copy(1, self.columns, z)
+
+    @cached_property
+    def _rows(self) -> LastRows[Tensor]:
+        return LastRows(self.template.__getitem__)
 
     def gradient(self, gradient: Tensor) -> Tensor:
         """Return the part of a gradient in encoded rows ``(m, width)`` that belongs to the columns."""

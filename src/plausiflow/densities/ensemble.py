@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from plausiflow.core import (
     Frozen,
+    LastRows,
     MovingColumns,
     RowFunction,
     RowValueAndGrad,
@@ -221,11 +222,13 @@ class CrossFitEnsemble:
 
     def aggregation_gradient(self, scores: Tensor, left_out: Tensor | None = None) -> Tensor:
         """Return the gradient of :meth:`aggregate` with respect to the scores, shape ``(M, n)``."""
+        if left_out is None and self.aggregation == "mean":
+            return torch.full_like(scores, 1 / self.members)
         members = torch.arange(self.members, device=scores.device)[:, None]
         out = torch.zeros_like(scores, dtype=torch.bool) if left_out is None else members == left_out
         if self.aggregation == "min":
             return (members == scores.masked_fill(out, math.inf).argmin(dim=0)).to(scores)
-        return (~out).to(scores) / (self.members if left_out is None else self.members - 1)
+        return (~out).to(scores) / (self.members - 1)
 
     def lowest_left_out_score(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the lowest score without the margin if any one member is left out, shape ``(n,)``."""
@@ -338,11 +341,12 @@ class EnsembleRowScores(PlainRowScores):
             constant = constant + stacked.levels(moving.template, classes)
         given = flow.conditions(moving.template, classes) if flow.given else None
 
+        @LastRows
         def prepared(which: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
             if given is None:
                 conditions = flow.conditions(moving.template, classes[which])
             else:
-                conditions = given[:, :, which]
+                conditions = given.index_select(2, which)
             return conditions, constant[:, which], None if left_out is None else left_out[which]
 
         def excess(z: Tensor, which: Tensor) -> Tensor:
@@ -356,10 +360,10 @@ class EnsembleRowScores(PlainRowScores):
 
         def excess_and_grad(z: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
             conditions, offset, out = prepared(which)
-            log_probs, gradient = flow.value_and_grad(
-                z, conditions, lambda found: ensemble.aggregation_gradient(found + offset, out)
-            )
-            return ensemble.aggregate(log_probs + offset, out), gradient
+            log_probs, latent, passes = flow.forward_pass(z, conditions)
+            scores = log_probs.add_(offset)
+            gradient = flow.pullback(ensemble.aggregation_gradient(scores, out), latent, passes)
+            return ensemble.aggregate(scores, out), gradient
 
         return excess, excess_and_grad if rule is None else None
 

@@ -110,26 +110,26 @@ class StackedMAF(nn.Module):
     def pullback(self, outer: Tensor, latent: Tensor, passes: list[_Pass]) -> Tensor:
         """Return the gradient ``(n, modelled)`` of log-densities with weights ``outer`` ``(M, n)``."""
         share = outer[..., None]
-        gradient = -latent * share
+        gradient = latent * -share
         for (_, _, backwards), step in zip(reversed(self.networks), reversed(passes), strict=True):
             scaled = gradient * step.scale
-            steep = torch.addcmul(share, scaled, step.u) / (step.damp * step.damp)
+            steep = torch.addcmul(share, scaled, step.u).div_(step.damp * step.damp)
             inner = torch.cat([gradient, steep], dim=2)
             for weight, hidden in zip(backwards, reversed(step.hidden), strict=False):
-                inner = torch.bmm(inner, weight) * hidden
-                inner = torch.addcmul(inner, inner, hidden, value=-1)
+                inner = torch.bmm(inner, weight)
+                torch.ops.aten.sigmoid_backward.grad_input(inner, hidden, grad_input=inner)
             gradient = torch.baddbmm(scaled, inner, backwards[-1])
-        return (gradient / self.sd).sum(dim=0)
+        return gradient.div_(self.sd).sum(dim=0)
 
     def forward_pass(self, numbers: Tensor, conditions: Tensor) -> tuple[Tensor, Tensor, list[_Pass]]:
         """Return log-densities ``(M, n)``, latents ``(M, n, modelled)`` and the intermediate values."""
         u, total, passes = (numbers - self.mean) / self.sd, self.volume, []
         for (weights, biases, _), condition in zip(self.networks, conditions.unbind(), strict=True):
-            hidden = [torch.sigmoid(torch.baddbmm(condition, u, weights[0]))]
+            hidden = [torch.baddbmm(condition, u, weights[0]).sigmoid_()]
             for weight, bias in zip(weights[1:-1], biases[1:-1], strict=True):
-                hidden.append(torch.sigmoid(torch.baddbmm(bias, hidden[-1], weight)))
+                hidden.append(torch.baddbmm(bias, hidden[-1], weight).sigmoid_())
             shift, raw = torch.baddbmm(biases[-1], hidden[-1], weights[-1]).chunk(2, dim=2)
-            damp = 1 + raw.abs() / self.bound
+            damp = raw.abs().div_(self.bound).add_(1)
             log_scale = raw / damp
             scale = log_scale.exp()
             passes.append(_Pass(u, hidden, damp, scale))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from plausiflow.core import (
     Density,
+    LastRows,
     MovingColumns,
     RowFunction,
     RowValueAndGrad,
@@ -149,14 +150,16 @@ class ThresholdedRowScores(PlainRowScores):
         """Return the score as a function of the moving columns, with its gradient for a plain MAF."""
         density, y, log_delta = self.density, self.y_target[rows], self.log_delta[rows]
         log_prob = getattr(density, "unchecked_log_prob", density.log_prob)
+        prepared = LastRows(lambda which: (y[which], log_delta[which]))
 
         def score(z: Tensor, which: Tensor) -> Tensor:
             value = log_prob(moving.encoded(z, which), y[which])
             return plausibility_value(value, log_delta[which].to(z))
 
         def value_and_grad(z: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-            value, gradient = density.value_and_grad(moving.encoded(z, which), y[which])  # type: ignore[attr-defined]
-            return plausibility_value(value, log_delta[which].to(z)), moving.gradient(gradient)
+            classes, threshold = prepared(which)
+            value, gradient = density.value_and_grad(moving.encoded(z, which), classes)  # type: ignore[attr-defined]
+            return plausibility_value(value, threshold.to(z)), moving.gradient(gradient)
 
         return score, value_and_grad if getattr(density, "has_gradient", False) else None
 

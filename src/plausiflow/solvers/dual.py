@@ -6,7 +6,10 @@ of the constraints' gradients in the inverse curvature, and r their linearised v
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 MAX_MULTIPLIER = 1e4
@@ -39,30 +42,36 @@ def nonnegative_dual(gram: Tensor, slack: Tensor) -> Tensor:
     of_two = _dual_of_two(diagonal[:, :2], gram[:, 0, 1], slack[:, :2]).clamp(0, MAX_MULTIPLIER)
     if m == 2:
         return of_two
-    multipliers = torch.cat([of_two, torch.zeros_like(slack[:, 2:])], dim=1)
-    residual = slack + (gram @ multipliers[..., None])[..., 0]
-    broken = (residual[:, 2:] < -1e-12).any(dim=1).nonzero()[:, 0]
+    residual = torch.baddbmm(slack[:, 2:, None], gram[:, 2:, :2], of_two[..., None])
+    broken = (residual < -1e-12).any(dim=1).nonzero()[:, 0]
+    solve = _dual_by_sets if m <= MAX_BY_SETS else _dual_by_descent
+    if len(broken) == len(slack) > 0:
+        return solve(gram, slack).clamp_(0, MAX_MULTIPLIER)
+    multipliers = F.pad(of_two, (0, m - 2))
     if len(broken):
-        solve = _dual_by_sets if m <= MAX_BY_SETS else _dual_by_descent
-        multipliers[broken] = solve(gram[broken], slack[broken]).clamp(0, MAX_MULTIPLIER)
+        multipliers[broken] = solve(gram[broken], slack[broken]).clamp_(0, MAX_MULTIPLIER)
     return multipliers
 
 
 def _dual_by_sets(gram: Tensor, slack: Tensor) -> Tensor:
     """Return the best of the exact solutions of all sets of active constraints."""
-    m = slack.shape[1]
-    numbers = torch.arange(2**m, device=slack.device)
-    sets = ((numbers[:, None] >> torch.arange(m, device=slack.device)) & 1).to(slack)
-    scale = gram.diagonal(dim1=1, dim2=2).amax(dim=1).clamp_min(1e-12)[:, None, None, None]
-    both = sets[:, :, None] * sets[:, None, :]
-    ridge = torch.diag_embed((1 - sets) + 1e-9 * sets)
-    system = gram[:, None] / scale * both + ridge
+    sets, both, ridge = _active_sets(slack.shape[1], slack.dtype, slack.device)
+    scale = gram.diagonal(dim1=1, dim2=2).amax(dim=1).clamp_min_(1e-12)[:, None, None, None]
+    system = (gram[:, None] / scale).mul(both).add_(ridge)
     right = (-slack[:, None] / scale[..., 0] * sets)[..., None]
     found: Tensor = torch.linalg.solve_ex(system, right)[0][..., 0]
-    value = 0.5 * (found * (found @ gram)).sum(dim=2) + (found * slack[:, None]).sum(dim=2)
-    wrong = ~torch.isfinite(found).all(dim=2) | (found < 0).any(dim=2)
-    best = value.masked_fill(wrong, torch.inf).argmin(dim=1)
-    return found[torch.arange(len(found), device=found.device), best]
+    value = (found * (found @ gram)).sum(dim=2).mul_(0.5).add_((found * slack[:, None]).sum(dim=2))
+    fits = (found >= 0) & (found < torch.inf)
+    best = value.masked_fill_(~fits.all(dim=2), torch.inf).argmin(dim=1)
+    return found.gather(1, best[:, None, None].expand(-1, 1, found.shape[2]))[:, 0]
+
+
+@lru_cache(maxsize=16)
+def _active_sets(m: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Return all sets of m constraints ``(2^m, m)``, their pairs, and a diagonal for the others."""
+    numbers = torch.arange(2**m, device=device)
+    sets = ((numbers[:, None] >> torch.arange(m, device=device)) & 1).to(dtype)
+    return sets, sets[:, :, None] * sets[:, None, :], torch.diag_embed((1 - sets) + 1e-9 * sets)
 
 
 def _dual_by_descent(gram: Tensor, slack: Tensor) -> Tensor:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -57,7 +57,7 @@ class SQPState:
     best: Tensor  # closest feasible point so far, (n, d); NaN before there is one
     best_cost: Tensor  # its cost, (n,); infinite before there is one
     evaluations: Tensor  # number of evaluations, (n,)
-    limit: Tensor  # the highest cost of interest, (n,)
+    limit: Tensor | None  # the highest cost of interest, (n,); None if any cost is
     expected: Tensor  # the cost that the last quadratic program expects of an answer, (n,)
 
     @classmethod
@@ -104,24 +104,30 @@ class SQPState:
             best=torch.where(at.accepted[:, None], start, math.nan),
             best_cost=torch.where(at.accepted, cost, math.inf),
             evaluations=torch.ones_like(rows),
-            limit=torch.full_like(cost, math.inf) if limit is None else limit,
+            limit=limit,
             expected=cost.clone(),
         )
 
     def select(self, which: Tensor) -> SQPState:
         """Return some of the searches, by number."""
-        parts = {f.name: getattr(self, f.name) for f in fields(self)}
-        chosen: dict[str, Any] = {name: None if part is None else part[which] for name, part in parts.items()}
-        return SQPState(**chosen)
+        parts: Iterable[Tensor | None] = vars(self).values()  # in the order of the fields
+        return SQPState(*(None if part is None else part[which] for part in parts))  # type: ignore[arg-type]
 
     def iterate(self, evaluation: Evaluation, stopping: StoppingCriteria) -> None:
         """Compute and judge one trial point of every search."""
-        gap = (self.x - self.factual) * self.weights
+        gap = self.x - self.factual
         program = Quadratic(
-            self.x, self.values, self.jacobian, gap, self.inverse, self.radius, self.lower, self.upper
+            self.x,
+            self.values,
+            self.jacobian,
+            gap * self.weights,
+            self.inverse,
+            self.radius,
+            self.lower,
+            self.upper,
         )
         answer = program.solve(self.fixed, uniform=stopping.uniform)
-        self.expected = _cost(self.x + answer.step - self.factual, self.weights)
+        self.expected = _cost(gap.add_(answer.step), self.weights)
         full_length = torch.linalg.vector_norm(answer.step, dim=1)
         share = (self.radius / full_length.clamp_min(1e-30)).clamp_max(1.0)
         trial = _on_grid(self.x, answer.step * share[:, None])
@@ -130,7 +136,7 @@ class SQPState:
         at, cost = evaluation(trial, self.rows), _cost(trial - self.factual, self.weights)
         closer = self._update_best(trial, cost, at.accepted, stopping.tolerance)
         taken, progress = self._judge(trial - self.x, cost, at, answer, full_length, stopping.tolerance)
-        self._move(taken, trial, cost, at, answer)
+        self._move(taken, trial, cost, at, answer, uniform=stopping.uniform)
         self._end(closer | progress, full_length, stopping)
 
     def _update_best(self, trial: Tensor, cost: Tensor, accepted: Tensor, tolerance: float) -> Tensor:
@@ -195,40 +201,48 @@ class SQPState:
         left = torch.stack([own, -scale * step], dim=2)
         self.inverse.baddbmm_(left, torch.stack([step, pulled], dim=1))
 
-    def _move(self, taken: Tensor, trial: Tensor, cost: Tensor, at: Evaluated, answer: Step) -> None:
+    def _move(
+        self, taken: Tensor, trial: Tensor, cost: Tensor, at: Evaluated, answer: Step, *, uniform: bool
+    ) -> None:
         """Move to the accepted trials."""
-        self.x = torch.where(taken[:, None], trial, self.x)
-        self.cost = torch.where(taken, cost, self.cost)
-        self.values = torch.where(taken[:, None], at.values, self.values)
-        self.jacobian = torch.where(taken[:, None, None], at.jacobian, self.jacobian)
-        self.accepted = torch.where(taken, at.accepted, self.accepted)
+        if not uniform and bool(taken.all()):
+            self.x, self.cost = trial, cost
+            self.values, self.jacobian, self.accepted = at
+        else:
+            self.x = torch.where(taken[:, None], trial, self.x)
+            self.cost = torch.where(taken, cost, self.cost)
+            self.values = torch.where(taken[:, None], at.values, self.values)
+            self.jacobian = torch.where(taken[:, None, None], at.jacobian, self.jacobian)
+            self.accepted = torch.where(taken, at.accepted, self.accepted)
         if self.lower is not None and self.upper is not None:
             self.fixed = answer.fixed & ((self.x <= self.lower) | (self.x >= self.upper))
 
     def _end(self, progress: Tensor, full_length: Tensor, stopping: StoppingCriteria) -> None:
         """End searches that stall, that converged, or that spent their budget without an answer."""
-        self.stalled = torch.where(progress, 0, self.stalled + 1)
-        answered = torch.isfinite(self.best_cost)
-        patience = torch.where(answered, stopping.patience * 3 // 10, stopping.patience)
+        self.stalled = (self.stalled + 1).masked_fill_(progress, 0)
+        answered = self.best_cost < math.inf
+        shorter = stopping.patience - stopping.patience * 3 // 10
+        goes_on = torch.add(self.stalled, answered, alpha=shorter) < stopping.patience
+        hopeless = self.evaluations > stopping.max_without_answer
+        if self.limit is not None:
+            # A point that costs too much and still breaks a constraint: an answer costs even more.
+            broken = (self.values < -CLEARLY).any(dim=1)
+            expensive = (self.cost > self.limit) | (
+                (self.expected > SURPLUS * self.limit) & (self.evaluations > EXPECTED_AFTER)
+            )
+            hopeless |= expensive & broken
         settled = (full_length < 0.3 * stopping.tolerance) & self.accepted
-        # A point that costs too much and still breaks a constraint: an answer costs even more.
-        broken = (self.values < -CLEARLY).any(dim=1)
-        expensive = (self.cost > self.limit) | (
-            (self.expected > SURPLUS * self.limit) & (self.evaluations > EXPECTED_AFTER)
-        )
-        hopeless = (self.evaluations > stopping.max_without_answer) | (expensive & broken)
-        hopeful = answered | ~hopeless
-        self.active = self.active & (self.stalled < patience) & hopeful & ~settled
+        self.active = self.active & goes_on & (answered | ~hopeless) & ~settled
 
 
 def _on_grid(x: Tensor, step: Tensor) -> Tensor:
     """Return ``x + step`` on the grid; a feature that moves less than half a grid step stays as it is."""
-    moved = torch.round((x + step) / GRID) * GRID
+    moved = (x + step).div_(GRID).round_().mul_(GRID)
     return torch.where(step.abs() < GRID / 2, x, moved)
 
 
 def _cost(gap: Tensor, weights: Tensor) -> Tensor:
-    return (gap * gap * weights).sum(dim=1)
+    return (gap * gap).mul_(weights).sum(dim=1)
 
 
 def orthogonal(inverse: Tensor, normals: Tensor | None, rows: Tensor) -> Tensor:

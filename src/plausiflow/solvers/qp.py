@@ -14,8 +14,8 @@ and features whose reaction force points inwards are released.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -63,9 +63,8 @@ class Quadratic:
     upper: Tensor | None
 
     def __getitem__(self, rows: Tensor) -> Quadratic:
-        parts = {f.name: getattr(self, f.name) for f in fields(self)}
-        chosen: dict[str, Any] = {name: None if part is None else part[rows] for name, part in parts.items()}
-        return Quadratic(**chosen)
+        parts: Iterable[Tensor | None] = vars(self).values()  # in the order of the fields
+        return Quadratic(*(None if part is None else part[rows] for part in parts))  # type: ignore[arg-type]
 
     def solve(self, fixed: Tensor, *, uniform: bool = False) -> Step:
         """Minimise, starting with some features ``(n, d)`` fixed on their bound.
@@ -82,18 +81,20 @@ class Quadratic:
         if uniform:  # A feature that still leaves its interval is clamped, and fixed in the next iteration.
             fixed, displacement, _ = _update_fixed(self, answer, displacement)
             return _solve_reduced(self, moved, fixed, displacement, size=size)
-        part, rows = self, torch.arange(len(self.x), device=self.x.device)
-        latest = answer
+        part, rows, latest = self, None, answer
         for _ in range(PASSES - 1):
             fixed, displacement, changed = _update_fixed(part, latest, displacement)
             which = changed.nonzero()[:, 0]
             if len(which) == 0:
                 break
-            if len(which) < len(rows):
-                part, moved, rows = part[which], moved[which], rows[which]
+            if len(which) < len(fixed):
+                part, moved, rows = part[which], moved[which], which if rows is None else rows[which]
                 fixed, displacement = fixed[which], displacement[which]
             latest = _solve_reduced(part, moved, fixed, displacement, size=_max_fixed(fixed))
-            answer.overwrite(rows, latest)
+            if rows is None:
+                answer = latest
+            else:
+                answer.overwrite(rows, latest)
         return answer
 
 
@@ -113,9 +114,10 @@ def _update_fixed(program: Quadratic, answer: Step, displacement: Tensor) -> tup
     length = torch.linalg.vector_norm(answer.step, dim=1).clamp_min(1e-30)
     goal = x + answer.step * torch.clamp_max(program.radius / length, 1.0)[:, None]
     inside = torch.clamp(goal, lower, upper)
-    leaves = ((goal - inside).abs() > AT_BOUND) & ~held
+    leaves = goal.sub_(inside).abs_() > AT_BOUND
     if answer.reaction is None:
-        return leaves, torch.where(leaves, inside - x, 0.0), leaves.any(dim=1)
+        return leaves, inside.sub_(x).mul_(leaves), leaves.any(dim=1)
+    leaves &= ~held
     at = x + displacement
     on_lower, on_upper = at <= lower + AT_BOUND, at >= upper - AT_BOUND
     inwards = torch.where(on_lower, -answer.reaction, answer.reaction) > 0

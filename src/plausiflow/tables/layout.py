@@ -69,6 +69,8 @@ def log1p_odd(values: Tensor) -> Tensor:
 
 def decode_log(values: Tensor) -> Tensor:
     """Return the inverse of :func:`log1p_odd`."""
+    if not values.requires_grad:
+        return torch.copysign(values.abs().expm1_(), values)
     return torch.where(values >= 0, torch.expm1(values.clamp_min(0)), -torch.expm1((-values).clamp_min(0)))
 
 

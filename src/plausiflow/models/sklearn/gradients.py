@@ -58,11 +58,12 @@ def _steps(module: nn.Module) -> list[Step] | None:
 
 
 def _affine(module: Affine) -> Step:
-    transposed = module.weight.mT.contiguous()
+    weight, bias, transposed = module.weight, module.bias, module.weight.mT.contiguous()
 
     def step(x: Tensor) -> tuple[Tensor, Pullback]:
-        assert x.shape[1] == len(module.weight)
-        return module(x), lambda gradient: gradient @ transposed
+        assert x.shape[1] == len(weight)
+        value = x @ weight if bias is None else torch.addmm(bias, x, weight)
+        return value, lambda gradient: gradient @ transposed
 
     return step
 
