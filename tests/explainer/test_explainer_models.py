@@ -19,7 +19,7 @@ from plausiflow.errors import InvalidInputError, ModelError
 
 @pytest.fixture(scope="module")
 def parts():
-    return loans_table(700).split(600, 40)
+    return loans_table(700).split(350, 15)
 
 
 @pytest.fixture(autouse=True)
