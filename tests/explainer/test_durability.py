@@ -37,7 +37,7 @@ NUMBERS = ["income", "debt_ratio", "loan_amount", "credit_score"]
 
 @pytest.fixture(scope="module")
 def table():
-    made = loans_table(300)
+    made = loans_table(400)
     return made.x[NUMBERS], made.y
 
 

@@ -14,7 +14,7 @@ from plausiflow.errors import InvalidInputError
 from plausiflow.search.black_box import FINAL_CORNERS
 from sampling import slow, slow_unless
 
-every_case = pytest.mark.parametrize("name", CASES)
+every_case = pytest.mark.parametrize("name", slow_unless(set(CASES) - {"lightgbm", "catboost"}, CASES))
 
 # What holds for every model
 
