@@ -23,7 +23,9 @@ PLAUSIFLOW_REFERENCE ?= $(abspath ../shared/reference)
 export PLAUSIFLOW_REFERENCE
 endif
 
-# Two test processes with one thread each.
+# Two test processes with one thread each. Compiled files are kept, also where the environment says otherwise: without
+# them every process compiles the package and rewrites the asserts of all tests again.
+export PYTHONDONTWRITEBYTECODE :=
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 PARALLEL := -n 2 --dist worksteal
 
@@ -63,7 +65,7 @@ browser:
 
 test: lint types browser  ## lint, types, fast tests and doctests
 	$(PYTEST) $(PARALLEL) -m "not slow"
-	$(PYTEST) --doctest-modules src/plausiflow bench/src/plausiflow_bench
+	$(PYTEST) $(PARALLEL) --doctest-modules src/plausiflow bench/src/plausiflow_bench
 
 test-slow: $(READY)  ## the slow tests alone
 	$(PYTEST) $(PARALLEL) -m slow

@@ -76,8 +76,14 @@ GLOBAL_STATE = {
 
 
 @pytest.fixture(autouse=True)
-def unchanged_global_state(default_dtype):
-    """Fail a test that leaves torch or NumPy in another state than it found, and put that state back."""
+def clean_state(default_dtype):
+    """The same random numbers for every test; fail one that leaves torch or NumPy in another state.
+
+    One fixture for both, because it runs around every test.
+    """
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
+    torch.manual_seed(0)
     before = {name: read() for name, (read, _) in GLOBAL_STATE.items()}
     yield
     changed = []
@@ -87,14 +93,6 @@ def unchanged_global_state(default_dtype):
             put_back(before[name])
             changed.append(f"{name}: {before[name]} became {after}")
     assert not changed, "the test changed global state: " + "; ".join(changed)
-
-
-@pytest.fixture(autouse=True)
-def seed():
-    """The same random numbers for every test, whatever ran before it."""
-    random.seed(0)
-    np.random.seed(0)  # noqa: NPY002
-    torch.manual_seed(0)
 
 
 def _folder(variable: str, beside: str) -> Path:

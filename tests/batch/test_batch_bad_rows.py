@@ -39,18 +39,32 @@ def read_all(path: Path, max_rows: int, encoding: str = "utf-8") -> tuple[list[l
     return cells, problems
 
 
+@pytest.fixture(scope="module")
+def known():
+    """Answers that were found already."""
+    return {}
+
+
+@pytest.fixture
+def whole(run, tmp_path, known):
+    """The answers for the rows of a file that can all be read; found once for all tests."""
+    if "whole" not in known:
+        applicants(12, 7).to_csv(tmp_path / "a.csv", index=False)
+        run(tmp_path / "a.csv", tmp_path / "whole", key="id")
+        known["whole"] = answers(tmp_path / "whole")
+    return known["whole"]
+
+
 @pytest.mark.parametrize("kind", UNREADABLE)
-@pytest.mark.parametrize("position", [1, 5, 12])
-def test_a_row_that_cannot_be_read_costs_that_row_alone(run, tmp_path, kind, position):
+@pytest.mark.parametrize("position", [1, pytest.param(5, marks=pytest.mark.slow), 12])
+def test_a_row_that_cannot_be_read_costs_that_row_alone(run, whole, tmp_path, kind, position):
     rows = applicants(12, 7)
     lines = rows.to_csv(index=False).encode().splitlines()
-    (tmp_path / "a.csv").write_bytes(b"\n".join(lines))
     lines[position], reason = UNREADABLE[kind]
     given = tmp_path / "b.csv"
     given.write_bytes(b"\n".join(lines))
-    run(tmp_path / "a.csv", tmp_path / "whole", key="id")
     summary = run(given, tmp_path / "out", key="id")
-    whole, found = answers(tmp_path / "whole"), answers(tmp_path / "out")
+    found = answers(tmp_path / "out")
     assert summary.failed == {}
     assert found["row"].tolist() == list(range(1, 13))
     assert found["status"][position - 1] == "invalid_input"

@@ -9,6 +9,7 @@ pq = pytest.importorskip("pyarrow.parquet")
 
 from batches import answers, applicants, parts  # noqa: E402
 from plausiflow.errors import InvalidInputError  # noqa: E402
+from sampling import slow  # noqa: E402
 
 
 def test_an_input_that_changed_with_the_old_size_and_time_is_not_continued(run, tmp_path):
@@ -90,7 +91,7 @@ def write_other_values(first, _):
 
 @pytest.mark.parametrize(
     ("damage", "n_damaged"),
-    [(swap, 2), (truncate, 1), (empty, 1), (copy, 1), (write_other_values, 1)],
+    [(swap, 2), (truncate, 1), slow(empty, 1), slow(copy, 1), (write_other_values, 1)],
 )
 def test_a_part_that_is_not_as_it_was_written_is_explained_again(run, portfolio, tmp_path, damage, n_damaged):
     out = tmp_path / "out"

@@ -21,7 +21,7 @@ def ensemble():
 # ---------------------------------------------------------------- members
 
 
-@pytest.mark.parametrize("classes", [1, 2, 4])
+@pytest.mark.parametrize("classes", [1, pytest.param(2, marks=pytest.mark.slow), 4])
 @pytest.mark.parametrize(("d", "architecture"), [(2, "maf"), (5, "maf"), (1, "maf"), (2, "nsf"), (3, "nice")])
 def test_all_members_at_once_equal_the_members_one_by_one(d, architecture, classes):
     ensemble = fitted_on(d, architecture, classes)

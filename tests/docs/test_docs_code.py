@@ -15,7 +15,7 @@ import torch
 
 from pages import PAGES, ROOT, fences, named
 from plausiflow import Training, workers
-from plausiflow.densities import flows, mixed
+from plausiflow.densities import calibration, flows, mixed
 from plausiflow.densities.calibration import PlausibilityWarning
 from plausiflow.errors import DataNotFoundError, MissingExtraError
 from plausiflow.workers import Inline
@@ -58,7 +58,14 @@ SETUP = {
 """Code that runs before the first block of a page, for pages that show calls and not whole programs."""
 PLACEHOLDERS = {"docs/plausibility.md": {"plausibility=...": "plausibility=plausibility"}}
 """Placeholders on a page, and what replaces them."""
-LONG = ("docs/models.md", "docs/report.md", "docs/rules.md", "docs/faq.md", "docs/guide/audit.md")
+LONG = (
+    "README.md",
+    "docs/models.md",
+    "docs/report.md",
+    "docs/rules.md",
+    "docs/faq.md",
+    "docs/guide/audit.md",
+)
 """Pages whose code takes longest: it runs with the slow tests."""
 SLOW = partial(pytest.param, marks=pytest.mark.slow)
 EXTRAS = {
@@ -180,6 +187,17 @@ def test_the_code_of_a_page_runs(page, run_page, tmp_path):
         check_readme(program, "".join(printed.values()), tmp_path)
 
 
+def test_the_code_of_the_readme_runs_with_a_brief_training(run_page, tmp_path, monkeypatch):
+    shorten(monkeypatch)
+    monkeypatch.setattr(calibration, "ROWS", 30)
+    monkeypatch.setattr(calibration, "ROWS_OF_CLASS", 10)
+    program, printed = run_page(ROOT / "README.md")
+    assert "".join(printed.values()).startswith("Explanations(20 rows: ")
+    assert len(program.result) == 20
+    assert len(program.answers.found) == len(program.fold.x_test)
+    check_files_of_readme(tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_PRINTS, ids=named)
 def test_a_page_shows_what_its_code_prints(page, run_page, monkeypatch):
@@ -201,5 +219,9 @@ def check_readme(program, printed, folder):
     assert set(program.result.status["status"]) == {"found", "already"}
     assert "→" in printed
     assert program.answers.feasible.all()
+    check_files_of_readme(folder)
+
+
+def check_files_of_readme(folder):
     assert (folder / "report.html").stat().st_size > 10_000
     assert (folder / "credit-explainer" / "explainer.json").exists()

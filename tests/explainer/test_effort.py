@@ -14,7 +14,7 @@ def table():
 
 
 @pytest.mark.filterwarnings("ignore::plausiflow.densities.PlausibilityWarning")
-@pytest.mark.parametrize("effort", ["quick", "standard"])
+@pytest.mark.parametrize("effort", ["quick", pytest.param("standard", marks=pytest.mark.slow)])
 def test_every_effort_gives_an_explainer_that_finds_answers(effort):
     x, y = table()
     explainer = Explainer(LinearClassifier(), judges=1).fit(x, y, effort=effort)

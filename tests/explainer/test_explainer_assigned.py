@@ -6,9 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from plausiflow import Explainer, LinearClassifier
+from plausiflow import Explainer, LinearClassifier, Training
 from plausiflow.densities import PlausibilityWarning
 from plausiflow.errors import InvalidInputError
+
+pytestmark = pytest.mark.usefixtures("quickly_trained")
 
 
 def table(n=240):
@@ -20,17 +22,18 @@ def table(n=240):
 
 def fitted(**settings):
     given = {"confidence": None, "judges": 1} | settings
-    return Explainer(LinearClassifier(), **given).fit(*table())
+    model = LinearClassifier(training=Training(epochs=40, learning_rate=0.05))
+    return Explainer(model, **given).fit(*table())
 
 
 @pytest.fixture(scope="module")
 def rows():
     x, y = table()
-    return x[y == "no"].iloc[:8]
+    return x[y == "no"].iloc[:4]
 
 
 @pytest.fixture(scope="module")
-def plain():
+def plain(quickly_trained):
     return fitted()
 
 
@@ -50,15 +53,15 @@ def test_an_assigned_setting_gives_the_answers_of_a_new_explainer(name, value, p
     assert not found.figures.equals(first.figures)
 
 
-def test_a_setting_that_needs_training_raises(rows):
-    explainer = fitted()
+def test_a_setting_that_needs_training_raises(plain, rows):
+    explainer = copy(plain)
     explainer.missing = "impute"
     with pytest.raises(InvalidInputError, match="`missing` must stay as in `fit`"):
         explainer.explain(rows, "yes")
 
 
-def test_an_assigned_setting_is_validated(rows):
-    explainer = fitted()
+def test_an_assigned_setting_is_validated(plain, rows):
+    explainer = copy(plain)
     explainer.distance = "l3"
     with pytest.raises(InvalidInputError, match="`distance` must be"):
         explainer.explain(rows, "yes")

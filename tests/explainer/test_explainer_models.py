@@ -15,6 +15,7 @@ from plausiflow.core.training import Training
 from plausiflow.datasets.tables import loans_table
 from plausiflow.densities import mixed
 from plausiflow.errors import InvalidInputError, ModelError
+from sampling import slow_unless
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ ESTIMATORS = {
 }
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", slow_unless(["logistic", "perceptron"], ESTIMATORS))
 def test_the_pipeline_itself_decides_every_answer_as_wanted(parts, name):
     train, test = parts
     model = pipeline(ESTIMATORS[name]).fit(train.x, train.y)

@@ -20,6 +20,7 @@ from plausiflow.search import black_box as verified
 from plausiflow.search import fit as fitting
 from plausiflow.search import learn
 from plausiflow.search.evolution import Evolution
+from sampling import slow_unless
 
 SETTINGS = {"confidence": None, "judges": 0, "plausibility": 0.1, "max_extra_cost": 0.0}
 RULES = [Immutable("age"), Range("savings", 0.5, None), Linear("debt <= income")]
@@ -121,7 +122,7 @@ def explained(frame):
     return get
 
 
-every_model = pytest.mark.parametrize("name", MODELS)
+every_model = pytest.mark.parametrize("name", slow_unless(set(MODELS) - {"catboost", "forest"}, MODELS))
 
 
 @every_model

@@ -112,21 +112,20 @@ def test_a_network_of_counts_predicts_by_the_exponential_function():
     assert_same_numbers(model, converted(model, frame, encoder), encoder, new_rows(frame))
 
 
-@settings(max_examples=25)
-@given(
-    seed=st.integers(0, 10_000),
-    kept=st.sets(st.sampled_from(NUMBERS + LEVELS), min_size=2),
-    number=st.sampled_from(sorted(NUMBER_STEPS)),
-    level=st.sampled_from(sorted(set(LEVEL_STEPS) - {"constant and one-hot", "selected"})),
-    estimator=st.sampled_from(sorted(ESTIMATORS)),
-    target=st.sampled_from(sorted(TARGETS)),
-    size=st.sampled_from([1e-3, 1.0, 1e6]),
-    remainder=st.booleans(),
-    pandas=st.booleans(),
-)
-def test_any_pipeline_of_any_table_has_the_predictions_of_the_model(
-    seed, kept, number, level, estimator, target, size, remainder, pandas
-):
+ANY_PIPELINE = {
+    "seed": st.integers(0, 10_000),
+    "kept": st.sets(st.sampled_from(NUMBERS + LEVELS), min_size=2),
+    "number": st.sampled_from(sorted(NUMBER_STEPS)),
+    "level": st.sampled_from(sorted(set(LEVEL_STEPS) - {"constant and one-hot", "selected"})),
+    "estimator": st.sampled_from(sorted(ESTIMATORS)),
+    "target": st.sampled_from(sorted(TARGETS)),
+    "size": st.sampled_from([1e-3, 1.0, 1e6]),
+    "remainder": st.booleans(),
+    "pandas": st.booleans(),
+}
+
+
+def check_any_pipeline(seed, kept, number, level, estimator, target, size, remainder, pandas):
     frame = table(seed)
     order = np.random.default_rng(seed).permutation(sorted(kept)).tolist()
     columns = any_columns(order, NUMBER_STEPS[number], LEVEL_STEPS[level], remainder, pandas)
@@ -142,6 +141,19 @@ def test_any_pipeline_of_any_table_has_the_predictions_of_the_model(
     regressor = converted(model, frame, encoder)
     own, predicted = regressor.values(encoder.encode(rows).x).numpy(), model.predict(rows[order])
     np.testing.assert_allclose(own, predicted, rtol=1e-6, atol=1e-6 * size)
+
+
+@settings(max_examples=8)
+@given(st.fixed_dictionaries(ANY_PIPELINE))
+def test_a_pipeline_of_some_table_has_the_predictions_of_the_model(drawn):
+    check_any_pipeline(**drawn)
+
+
+@pytest.mark.slow
+@settings(max_examples=25)
+@given(st.fixed_dictionaries(ANY_PIPELINE))
+def test_any_pipeline_of_any_table_has_the_predictions_of_the_model(drawn):
+    check_any_pipeline(**drawn)
 
 
 def test_a_target_given_as_a_table_of_one_column_is_one_number():

@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from plausiflow import Explainer, LinearClassifier
 from plausiflow.densities.calibration import PlausibilityWarning
+from sampling import slow_unless
 
 
 def table(n: int, seed: int) -> tuple[pd.DataFrame, pd.Series]:
@@ -28,7 +29,7 @@ def table(n: int, seed: int) -> tuple[pd.DataFrame, pd.Series]:
 
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", slow_unless(range(3), range(12)))
 def test_logistic_regression_is_about_as_right_as_that_of_scikit_learn(seed, precision):
     rows, outcomes = table(150, seed)
     x = pd.get_dummies(rows).astype(float).to_numpy()

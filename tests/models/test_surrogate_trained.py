@@ -29,7 +29,7 @@ def trained(model, frame, encoder, size=6000):
     return train_surrogate(rows, outputs if own.shape[1] > 1 else outputs[:, 0], encoder.layout)
 
 
-@pytest.mark.parametrize("task", ["two classes", "three classes"])
+@pytest.mark.parametrize("task", ["two classes", pytest.param("three classes", marks=pytest.mark.slow)])
 def test_a_surrogate_decides_as_a_random_forest_on_fresh_rows(task):
     frame = table(n=1500)
     forest = RandomForestClassifier(60, min_samples_leaf=3, random_state=0)

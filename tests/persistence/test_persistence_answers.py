@@ -16,6 +16,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from plausiflow import Explainer, LinearClassifier, Training
 from plausiflow.search import black_box as verified
 from plausiflow.search import fit as fitting
+from sampling import slow_unless
 from saving import (
     LONG_SEARCH,
     MODELS,
@@ -34,7 +35,9 @@ for library in ("lightgbm", "xgboost", "skops.io"):
     pytest.importorskip(library)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", slow_unless(["network", "histogram", "xgboost", "function", "ridge"], MODELS)
+)
 def test_a_loaded_explainer_gives_the_same_answers_to_the_bit(name, saved, fitted, table):
     before, after = fitted(name), loaded(name, saved, fitted)
     assert document_of(saved(name))["model"]["stored"] == STORED[name]

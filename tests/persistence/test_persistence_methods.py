@@ -43,7 +43,7 @@ def test_a_method_needs_the_training_rows(table, tmp_path):
 
 def test_the_papers_solver_explains_a_table_and_is_given_again(table, tmp_path):
     x, y = table
-    solver = pf.PenaltyAdam(steps=200, learning_rate=0.02)
+    solver = pf.PenaltyAdam(steps=100, learning_rate=0.04)
     explainer = pf.Explainer(pf.LinearClassifier(), solver=solver, confidence=None, judges=0).fit(x, y)
     rows = x[explainer.predict(x) == "no"].iloc[:3]
     result = explainer.explain(rows, target="yes")

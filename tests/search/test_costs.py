@@ -168,7 +168,7 @@ def test_where_one_feature_is_enough_the_l1_optimum_changes_only_that_one():
     assert float(found.cost) == pytest.approx(0.4, abs=2e-3)
 
 
-@pytest.mark.parametrize("distance", ["l1", "l1-mad"])
+@pytest.mark.parametrize("distance", ["l1", pytest.param("l1-mad", marks=pytest.mark.slow)])
 def test_with_categories_no_combination_of_levels_is_much_cheaper(distance):
     """Every combination of levels, each with its mixed-integer program on the grids of the columns."""
     frame = applicants(160)

@@ -63,7 +63,7 @@ def test_an_answer_with_fewer_changes_costs_at_most_the_stated_extra(made):
     assert changes(task, few).sum() <= changes(task, cheap).sum()
 
 
-@pytest.mark.parametrize("most", [2, 3])
+@pytest.mark.parametrize("most", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_row_whose_answer_has_few_enough_changes_keeps_it_under_a_limit(made, most):
     task = made.task(made.x[:ROWS])
     free = MixedSearch().run(task, made.engine.bank)

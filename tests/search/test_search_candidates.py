@@ -157,7 +157,7 @@ def test_many_numbers_and_a_category_that_nothing_needs_are_all_put_back():
     torch.testing.assert_close(sparse.cost, 0.8 - x[:, 4], rtol=0, atol=2e-3)
 
 
-@pytest.mark.parametrize("slack", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize("slack", [0.0, pytest.param(0.1, marks=pytest.mark.slow), 0.5])
 @pytest.mark.parametrize(
     "rules", [(), RULES[:4], [Range("income", 3000, None)]], ids=["free", "rules", "forced"]
 )

@@ -26,7 +26,7 @@ RULES = [Immutable("age", "owns"), Increasing("school"), Range("income", 0, 6000
 # ---------------------------------------------------------------- several answers
 
 
-@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("missing", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_several_answers_hold_differ_and_begin_with_one_that_is_as_good_as_the_single_one(missing):
     made = setup(applicants(missing=missing), [Immutable("age")], bar=2.0)
     task = made.task(made.x[:10])

@@ -72,6 +72,7 @@ def in_processes(tmp_path_factory) -> InProcesses:
     return InProcesses(tasks, outcome, work)
 
 
+@pytest.mark.slow
 def test_workers_give_the_rows_that_this_process_gives(in_processes, tmp_path):
     kept = [t for t in in_processes.tasks if not t.method.startswith("dies")]
     rows = [row for row in in_processes.outcome.rows if not row["method"].startswith("dies")]
@@ -82,6 +83,7 @@ def test_workers_give_the_rows_that_this_process_gives(in_processes, tmp_path):
     assert {row.get("threads", 1) for row in rows} == {1}
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_takes_only_its_own_task_which_is_tried_again(in_processes):
     assert [row.get("error") for row in in_processes.outcome.rows] == [None] * 8 + [
         "ValueError: no law",
@@ -91,6 +93,7 @@ def test_a_worker_that_dies_takes_only_its_own_task_which_is_tried_again(in_proc
     assert counts == [1] * 9 + [2]
 
 
+@pytest.mark.slow
 def test_workers_are_gone_after_a_run(in_processes):
     lines = Path(in_processes.work.log).read_text().splitlines()
     workers = {int(line.split()[2]) for line in lines}

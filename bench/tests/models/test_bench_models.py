@@ -5,27 +5,48 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier, RandomForestRegressor
 
 from plausiflow import Explainer
 from plausiflow.core.training import Training
 from plausiflow.densities import flows, mixed
 from plausiflow.errors import InvalidInputError
+from plausiflow.models import black_box, students, surrogate
+from plausiflow.search import black_box as verified
+from plausiflow.search import fit as fitting
+from plausiflow.search.evolution import Evolution
 from plausiflow_bench.models import regressors
 from plausiflow_bench.models import trees as models
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick():
-    """Densities with a very short training."""
+def make_small(patch):
+    """Few trees, in models and in what imitates them, which learns from few rows; short searches."""
+    boosted = HistGradientBoostingClassifier
+    patch.setattr(models, boosted.__name__, lambda **given: boosted(**given | {"max_iter": 15}))
+    for place, forest in ((models, RandomForestClassifier), (regressors, RandomForestRegressor)):
+        patch.setattr(place, forest.__name__, lambda n, forest=forest, **given: forest(20, **given))
+    patch.setattr(black_box, "MIN_SURROGATE_ROWS", 2000)
+    patch.setattr(students, "MIN_ROWS", 2000)
+    for place, name in ((surrogate, "imitate_classifier"), (students, "imitate_regressor")):
+        patch.setattr(place, name, partial(getattr(place, name), n_trees=25, n_leaves=15))
+    patch.setattr(verified, "ITERATIONS", 8)
+    patch.setattr(fitting, "BlackBoxSearch", partial(verified.BlackBoxSearch, evolution=Evolution(rounds=4)))
+
+
+@pytest.fixture(scope="module", autouse=True, params=["small", pytest.param("whole", marks=pytest.mark.slow)])
+def quick(request):
+    """Densities with a very short training; small models but in the slow tests. The number of rows."""
     with pytest.MonkeyPatch.context() as patch:
+        if request.param == "small":
+            make_small(patch)
         patch.setattr(flows, "FLOW_TRAINING", Training(epochs=3))
         patch.setattr(mixed, "FLOW_TRAINING", Training(epochs=3), raising=False)
-        yield
+        yield 4 if request.param == "small" else 6
 
 
 @pytest.fixture(scope="module")
 def rows(quick):
-    selection = models.ModelSelection(tables=(), numbers=("wine",), models=("hgb", "rf"), rows=6)
+    selection = models.ModelSelection(tables=(), numbers=("wine",), models=("hgb", "rf"), rows=quick)
     return list(models.run(selection))
 
 
@@ -52,9 +73,9 @@ def test_names_that_are_not_known_are_listed():
         models.ModelSelection(tables=("mars",), models=("svm",))
 
 
-def test_predictions_of_answers_lie_in_the_interval(monkeypatch):
+def test_predictions_of_answers_lie_in_the_interval(quick, monkeypatch):
     monkeypatch.setattr(regressors, "Explainer", partial(Explainer, confidence=None, judges=0))
-    found = list(regressors.run(rows=6))
+    found = list(regressors.run(rows=quick))
     assert [row["dataset"] for row in found] == ["diabetes"] * 2
     assert all(row["validity"] == 1.0 and row["rules_broken"] == 0.0 for row in found)
     assert np.mean([row["found"] for row in found]) > 0.5

@@ -11,6 +11,7 @@ from plausiflow.core.training import Training
 from plausiflow.densities import ConditionalFlow, CrossFitEnsemble, Judges, calibration
 from plausiflow_bench.harness.selection import Selection
 from plausiflow_bench.numeric import judged
+from sampling import slow
 
 JUDGED = set(judged.COLUMNS) - {"true_plausibility"}  # which only the loans have
 JUDGED_METHODS = ["real", "paper", "sqp_one_flow", "sqp_mean_of_ensemble", "sqp_min_of_ensemble", "nearest"]
@@ -33,7 +34,7 @@ def quick_judged(quick, monkeypatch):
         cached.cache_clear()
 
 
-@pytest.mark.parametrize(("dataset", "classifier"), [("moons", "lr"), ("wine", "mlp")])
+@pytest.mark.parametrize(("dataset", "classifier"), [("moons", "lr"), slow("wine", "mlp")])
 def test_judges_look_at_every_method_and_at_real_rows(quick_judged, dataset, classifier):
     rows = list(judged.run(Selection(datasets=(dataset,), classifiers=(classifier,), rows=12, seed=3)))
     assert [row["method"] for row in rows] == JUDGED_METHODS

@@ -15,6 +15,7 @@ from plausiflow_bench.harness.selection import PAPER_DATASETS, Selection
 from plausiflow_bench.published import study as published
 from plausiflow_bench.published.maf import PublishedMAF
 from plausiflow_bench.published.runs import PublishedRun
+from sampling import slow_unless
 
 pytestmark = pytest.mark.paper
 
@@ -78,10 +79,8 @@ def assert_feasible(found, run):
     assert not out_of_box(found).any()
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["moons", *(pytest.param(name, marks=slow) for name in ("law", "wine", "blobs", "digits", "heloc"))],
-)
+@slow
+@pytest.mark.parametrize("name", ["moons", "law", "wine", "blobs", "digits", "heloc"])
 def test_the_papers_search_lands_on_the_published_counterfactuals(load, name):
     run = load(name, "lr")
     found = run.paper(run.reference.x_test, binary_linear=run.classifier.n_classes == 2)
@@ -89,7 +88,7 @@ def test_the_papers_search_lands_on_the_published_counterfactuals(load, name):
     assert float((found.x_cf - run.reference.counterfactuals["ppcef", "lr"]).abs().mean()) <= 1e-3
 
 
-@pytest.mark.parametrize("name", FARTHEST)
+@pytest.mark.parametrize("name", slow_unless(["moons", "blobs", "wine", "heloc"], FARTHEST))
 def test_the_sqp_is_feasible_on_every_row_and_closer_than_the_bar(load, name):
     run = load(name, "lr")
     found = run.sqp(run.reference.x_test)
@@ -97,9 +96,7 @@ def test_the_sqp_is_feasible_on_every_row_and_closer_than_the_bar(load, name):
     assert float(l2(found).mean()) <= FARTHEST[name]
 
 
-@pytest.mark.parametrize(
-    "name", ["moons", "law", "wine", *(pytest.param(name, marks=slow) for name in ("digits", "heloc"))]
-)
+@pytest.mark.parametrize("name", slow_unless(["moons", "wine"], ["moons", "law", "wine", "digits", "heloc"]))
 def test_the_sqp_is_feasible_on_every_row_of_the_published_node(load, name):
     run = load(name, "node")
     assert_feasible(run.sqp(run.reference.x_test[:NODE_ROWS]), run)

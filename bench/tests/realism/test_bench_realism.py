@@ -27,6 +27,7 @@ def case():
     return measures.RealismCase(train=train, test=test, explainer=explainer.fit(train.x, train.y))
 
 
+@pytest.mark.slow
 def test_real_rows_are_a_control(case):
     row = measures.judge(case, case.test.x, case.classes(case.test.y))
     assert row["auc"] == pytest.approx(0.5, abs=0.08)

@@ -10,6 +10,7 @@ from blackboxes import SETTINGS, outcomes, people, probabilities
 from explaining import broken_rules, survives
 from plausiflow import Explainer, Immutable
 from plausiflow.search.black_box import FINAL_CORNERS
+from sampling import slow
 
 
 class Recorder:
@@ -75,7 +76,7 @@ def test_the_model_is_asked_in_the_dtypes_of_the_table():
         assert (asked["year"] == 2024).all()
 
 
-@pytest.mark.parametrize("cap", [1, 20, 60])
+@pytest.mark.parametrize("cap", [1, slow(20), 60])
 def test_a_small_budget_is_kept_and_every_row_has_a_verdict(recorded, cap):
     model, frame, explainer = recorded
     few = Explainer(model, model_rows=cap, **SETTINGS)

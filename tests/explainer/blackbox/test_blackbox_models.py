@@ -12,8 +12,9 @@ from explaining import broken_rules, survives, unlike_training
 from plausiflow import Explainer
 from plausiflow.errors import InvalidInputError
 from plausiflow.search.black_box import FINAL_CORNERS
+from sampling import slow, slow_unless
 
-every_case = pytest.mark.parametrize("name", CASES)
+every_case = pytest.mark.parametrize("name", slow_unless(set(CASES) - {"lightgbm", "catboost"}, CASES))
 
 # What holds for every model
 
@@ -70,7 +71,9 @@ def test_repr_says_what_the_model_resolves_to(cases, name):
     assert "every answer is verified on the model itself" in text
 
 
-@every_case
+@pytest.mark.parametrize(
+    "name", slow_unless(["boosting", "neighbours", "labelling", "three_classes", "mixed_table"], CASES)
+)
 def test_answers_do_not_depend_on_the_batch_or_its_order(cases, name):
     case = cases(name)
     some = [4, 1]
@@ -131,7 +134,11 @@ def test_results_can_be_passed_on(cases, name):
 
 @pytest.mark.parametrize(
     ("model_type", "says"),
-    [("surrogate", "a surrogate of 25 trees"), ("trees", "its own 15 trees"), ("auto", "its own 15 trees")],
+    [
+        ("surrogate", "a surrogate of 25 trees"),
+        slow("trees", "its own 15 trees"),
+        ("auto", "its own 15 trees"),
+    ],
 )
 def test_trees_can_be_relaxed_or_imitated(cases, model_type, says):
     case = cases("boosting")
