@@ -59,7 +59,8 @@ class CompiledRules:
         none = torch.zeros(0, layout.width)
         rows = FactualRows(self.features, layout, none, None, none.bool())
         self.layout = _with_steps(layout, _all_limits(rows, self.constraints))
-        pairs, others = [], []
+        pairs: list[RuleClause] = []
+        others: list[RuleClause] = []
         for index, rule in enumerate(self.constraints):
             for statements in rule.clauses(self.features):
                 clause = RuleClause(rule, statements, index)

@@ -122,8 +122,8 @@ class _Clauses:
         states = [(j, s) for j, s in enumerate(statements) if isinstance(s, InStates)]
         sums = [(j, s) for j, s in enumerate(statements) if isinstance(s, Holds)]
         self._others = [(j, s) for j, s in enumerate(statements) if isinstance(s, Kept | Multiplied)]
-        self._states = _States([s for _, s in states], features)
-        self._sums = _Sums([s for _, s in sums], features)
+        self._states = _StateStatements([s for _, s in states], features)
+        self._sums = _SumStatements([s for _, s in sums], features)
         self._at_states = np.array([j for j, _ in states], dtype=np.int64)
         self._at_sums = np.array([j for j, _ in sums], dtype=np.int64)
         # The features of each statement that is not about states, and the statement of each.
@@ -152,7 +152,7 @@ class _Clauses:
         )
 
 
-class _States:
+class _StateStatements:
     """Statements about states, as tables of the states at which they are true."""
 
     def __init__(self, statements: Sequence[InStates], features: Mapping[str, Feature]) -> None:
@@ -181,7 +181,7 @@ class _Term:
     slack: FloatArray  # rounding of a number without a grid
 
 
-class _Sums:
+class _SumStatements:
     """Linear relations, summed term by term in the order in which each relation has them."""
 
     def __init__(self, statements: Sequence[Holds], features: Mapping[str, Feature]) -> None:

@@ -294,7 +294,8 @@ def _merge_masks(flow: FlowNetwork) -> None:
     for module in list(flow.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, MaskedLinear):
-                like = {"device": child.weight.device, "dtype": child.weight.dtype}
-                plain = nn.utils.skip_init(nn.Linear, child.in_features, child.out_features, **like)
-                plain.load_state_dict({"weight": child.mask * child.weight, "bias": child.bias})
-                setattr(module, name, plain.requires_grad_(False))
+                # Without memory, and so without random numbers; `skip_init` would import SymPy.
+                plain = nn.Linear(child.in_features, child.out_features, device="meta")
+                plain.weight = nn.Parameter((child.mask * child.weight).detach(), requires_grad=False)
+                plain.bias = nn.Parameter(child.bias.detach().clone(), requires_grad=False)
+                setattr(module, name, plain)

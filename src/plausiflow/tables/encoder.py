@@ -107,7 +107,7 @@ class Encoder:
         self._check_columns(frame)
         x = torch.zeros(len(frame), self.layout.width, dtype=torch.float64)
         problems = np.full(len(frame), None, dtype=object)
-        columns = dict(frame.items())
+        columns = {str(name): column for name, column in frame.items()}
         faults = self._number_codecs.encode(columns, x)
         for name, codec in self._codecs.items():
             if isinstance(codec, LevelCodec):
