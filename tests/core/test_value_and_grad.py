@@ -13,7 +13,7 @@ from plausiflow.core.training import Training
 from plausiflow.densities import ConditionalFlow, Thresholded
 from plausiflow.errors import ModelError
 from plausiflow.methods import PPCEF
-from plausiflow.models import NODE, EncodedModel, LinearClassifier, MLPClassifier, TorchClassifier
+from plausiflow.models import EncodedModel, LinearClassifier, MLPClassifier, TorchClassifier
 
 CLASSES, MARGINS = (2, 3, 5), (0.0, 0.02, 0.3)
 
@@ -64,10 +64,6 @@ def test_a_network_computes_its_gradient_without_a_graph(make, k, precision):
     assert torch.equal(logits, classifier.logits(x))
     expected = by_autograd(lambda own: (classifier.logits(own) * shares).sum(dim=1), x)[1]
     torch.testing.assert_close(pullback(shares), expected)
-
-
-def test_networks_with_other_layers_leave_the_gradient_to_autograd():
-    assert not isinstance(NODE(), HasValueAndGrad)
 
 
 class Smooth(MLPClassifier):

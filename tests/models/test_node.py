@@ -263,3 +263,22 @@ def test_many_rows_are_answered_in_pieces_with_the_same_answers_and_gradients(mo
     pieces = trees.logits(x)
     torch.testing.assert_close(pieces, whole, rtol=0, atol=1e-12)
     torch.testing.assert_close(torch.autograd.grad(pieces.square().sum(), x)[0], gradient, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("choice", "bins"), [("sparsemax", "sparsemoid"), ("entmax15", "entmoid15")])
+@pytest.mark.parametrize(("depth", "n_layers"), [(1, 1), (4, 1), (3, 2)])
+@pytest.mark.parametrize("leaves", [2**18, 200])  # 200: several blocks of rows
+def test_the_gradient_in_closed_form_equals_autograd(
+    wine, monkeypatch, choice, bins, depth, n_layers, leaves
+):
+    monkeypatch.setattr(node, "_GRADIENT_LEAVES", leaves)
+    x, y = wine
+    training = Training(epochs=2, learning_rate=1e-2, batch_size=64, patience=2)
+    model = NODE(n_trees=8, depth=depth, n_layers=n_layers, choice=choice, bins=bins, training=training)
+    model.fit(x, y)
+    points = x[:40].double()
+    logits, pullback = model.value_and_grad(points)
+    expected, by_autograd = model.value_and_grad_by_autograd(points)
+    outer = torch.randn(logits.shape, dtype=logits.dtype)
+    torch.testing.assert_close(logits, expected)
+    torch.testing.assert_close(pullback(outer), by_autograd(outer))

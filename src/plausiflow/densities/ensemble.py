@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from plausiflow.core import (
     Frozen,
-    LastRows,
     MovingColumns,
     RowFunction,
     RowValueAndGrad,
@@ -36,7 +35,7 @@ from plausiflow.densities.flows import ConditionalFlow
 from plausiflow.densities.members import Member, copy_with_seed, stack, train_members
 from plausiflow.densities.mixed import StackedMixed
 from plausiflow.densities.one_cycle import OneCycle
-from plausiflow.densities.row_scores import PlainRowScores
+from plausiflow.densities.row_scores import PlainRowScores, once_for_the_same_rows
 from plausiflow.densities.stacked import StackedMAF
 from plausiflow.densities.thresholds import class_percentiles, held_out_thresholds, weighted_quantile
 from plausiflow.errors import InvalidInputError, NotFittedError
@@ -341,7 +340,7 @@ class EnsembleRowScores(PlainRowScores):
             constant = constant + stacked.levels(moving.template, classes)
         given = flow.conditions(moving.template, classes) if flow.given else None
 
-        @LastRows
+        @once_for_the_same_rows
         def prepared(which: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
             if given is None:
                 conditions = flow.conditions(moving.template, classes[which])

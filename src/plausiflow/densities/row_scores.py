@@ -8,12 +8,33 @@ faster scores; any other plausibility is called as it is.
 from __future__ import annotations
 
 import copy
-from typing import Self
+from collections.abc import Callable
+from typing import Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from plausiflow.core import MovingColumns, Plausibility, PreparesRows, RowFunction, RowScores, RowValueAndGrad
+
+T = TypeVar("T")
+
+
+def once_for_the_same_rows(function: Callable[[Tensor], T]) -> Callable[[Tensor], T]:
+    """Keep what a function returned for the last rows; the iterations of a search ask for the same ones.
+
+    On a GPU nothing is kept, because a recorded graph must own its tensors.
+    """
+    last: tuple[Tensor, T] | None = None
+
+    def call(rows: Tensor) -> T:
+        nonlocal last
+        if last is not None and last[0] is rows:
+            return last[1]
+        result = function(rows)
+        last = None if rows.is_cuda else (rows, result)
+        return result
+
+    return call
 
 
 class PlainRowScores:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from plausiflow.core import (
     Density,
-    LastRows,
     MovingColumns,
     RowFunction,
     RowValueAndGrad,
@@ -21,7 +20,7 @@ from plausiflow.core import (
     check_rows,
     plausibility_value,
 )
-from plausiflow.densities.row_scores import PlainRowScores
+from plausiflow.densities.row_scores import PlainRowScores, once_for_the_same_rows
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
 
 FEW_ROWS = 30
@@ -150,7 +149,7 @@ class ThresholdedRowScores(PlainRowScores):
         """Return the score as a function of the moving columns, with its gradient for a plain MAF."""
         density, y, log_delta = self.density, self.y_target[rows], self.log_delta[rows]
         log_prob = getattr(density, "unchecked_log_prob", density.log_prob)
-        prepared = LastRows(lambda which: (y[which], log_delta[which]))
+        prepared = once_for_the_same_rows(lambda which: (y[which], log_delta[which]))
 
         def score(z: Tensor, which: Tensor) -> Tensor:
             value = log_prob(moving.encoded(z, which), y[which])

@@ -271,8 +271,10 @@ class PPCEF(Method):
 
     @torch.no_grad()
     def _feasible(self, x: Tensor, y_target: Tensor, rows: Tensor | None = None) -> Tensor:
-        plausible = self.fitted_plausibility().score(x, y_target) >= 0
-        return (self._validity(x, y_target) >= 0) & plausible
+        feasible = self._validity(x, y_target) >= 0
+        valid = feasible.nonzero()[:, 0]  # only their density is computed, which takes longer
+        feasible[valid] = self.fitted_plausibility().score(x[valid], y_target[valid]) >= 0
+        return feasible
 
     def _starts(self, x: Tensor, y_target: Tensor, bank: Bank, feasible: Feasible | None = None) -> Starts:
         lower, upper = self._bounds(x)

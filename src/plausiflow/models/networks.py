@@ -108,6 +108,15 @@ class NetworkClassifier(ABC):
         logits: Tensor = self._frozen_module(x)(x)
         return logits
 
+    def value_and_grad_by_autograd(self, x: Tensor) -> tuple[Tensor, Pullback]:
+        """Return logits ``(n, k)`` and their pullback from a graph."""
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_(True)
+            logits = self.logits(leaf)
+        return logits.detach(), lambda output_gradient: torch.autograd.grad(
+            logits, leaf, output_gradient, retain_graph=True
+        )[0]
+
     def _frozen_module(self, x: Tensor) -> nn.Module:
         """Check the rows and return the frozen module in their dtype and on their device."""
         if self._frozen is None:
@@ -165,7 +174,7 @@ class _AffineReLU(NetworkClassifier):
     def value_and_grad(self, x: Tensor) -> tuple[Tensor, Pullback]:
         """Return logits ``(n, k)`` and the function that maps output gradients ``(n, k)`` to ``(n, d)``."""
         if type(self) not in (LinearClassifier, MLPClassifier):  # a subclass may override `logits`
-            return self._value_and_grad_by_autograd(x)
+            return self.value_and_grad_by_autograd(x)
         module = self._frozen_module(x)
         layers = module if isinstance(module, nn.Sequential) else [module]
         maps = [layer for layer in layers if isinstance(layer, nn.Linear)]
@@ -183,14 +192,6 @@ class _AffineReLU(NetworkClassifier):
             return gradient
 
         return logits, pullback
-
-    def _value_and_grad_by_autograd(self, x: Tensor) -> tuple[Tensor, Pullback]:
-        with torch.enable_grad():
-            leaf = x.detach().requires_grad_(True)
-            logits = self.logits(leaf)
-        return logits.detach(), lambda output_gradient: torch.autograd.grad(
-            logits, leaf, output_gradient, retain_graph=True
-        )[0]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

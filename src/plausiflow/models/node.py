@@ -22,7 +22,7 @@ import torch
 from entmax import entmax15, sparsemax
 from torch import Tensor, nn
 
-from plausiflow.core import Training
+from plausiflow.core import Pullback, Training
 from plausiflow.errors import InvalidInputError
 from plausiflow.models.networks import NetworkClassifier, Weights, as_tensor
 
@@ -36,6 +36,7 @@ _PUBLISHED_NAMES = {
 }
 _INIT_ROWS = 2000
 _MAX_LEAVES = 2**20  # leaf weights that fit into a processor's cache
+_GRADIENT_LEAVES = 2**18  # the same where all steps of the trees are kept for the gradient
 
 
 def sparsemoid(difference: Tensor) -> Tensor:
@@ -65,8 +66,22 @@ def entmoid15(difference: Tensor) -> Tensor:
     return 0.5 + 0.125 * clipped * (8 - clipped.square()).sqrt()
 
 
+def _sparsemoid_slope(difference: Tensor) -> Tensor:
+    """Return the derivative of :func:`sparsemoid`."""
+    return (difference.abs() <= 1).to(difference).mul_(0.5)
+
+
+def _entmoid15_slope(difference: Tensor) -> Tensor:
+    r"""Return the derivative of :func:`entmoid15`, :math:`\frac14 (4 - c^2) / \sqrt{8 - c^2}`."""
+    squared = difference.clamp(-2, 2).square_()
+    return (4 - squared).mul_(0.25).div_((8 - squared).sqrt_())
+
+
 _CHOICES: dict[str, Activation] = {"sparsemax": sparsemax, "entmax15": entmax15}
 _BINS: dict[str, Activation] = {"sparsemoid": sparsemoid, "entmoid15": entmoid15}
+
+
+_SLOPES: dict[Activation, Activation] = {sparsemoid: _sparsemoid_slope, entmoid15: _entmoid15_slope}
 
 
 class ODST(nn.Module):
@@ -77,6 +92,9 @@ class ODST(nn.Module):
     """
 
     feature_weights: Tensor | None
+    split_weights: Tensor
+    split_biases: Tensor
+    leaf_responses: Tensor
 
     def __init__(
         self, n_features: int, n_classes: int, n_trees: int, depth: int, choice: Activation, bins: Activation
@@ -92,6 +110,16 @@ class ODST(nn.Module):
     def freeze(self) -> None:
         """Compute the feature weights once, for a layer that is no longer trained."""
         self.feature_weights = self._feature_weights().detach()
+        # The same for `value_and_grad`: splits first, then rows or features, then trees.
+        sharpness = (-self.log_temperatures.detach().double()).exp()
+        weights = self.feature_weights.double().view(-1, *sharpness.shape) * sharpness
+        shifts = -self.thresholds.detach().double() * sharpness
+        for name, value in (
+            ("split_weights", weights.permute(2, 0, 1)),
+            ("split_biases", shifts.T[:, None]),
+            ("leaf_responses", self.response.detach().double().permute(2, 0, 1) / len(self.response)),
+        ):
+            self.register_buffer(name, value.contiguous(), persistent=False)
 
     def split_values(self, x: Tensor) -> Tensor:
         """Return the value that each split compares with its threshold, shape ``(n, trees, depth)``."""
@@ -115,6 +143,36 @@ class ODST(nn.Module):
         """Return the mean over the trees, shape ``(n, classes)``, without computing each tree's output."""
         response = self.response.transpose(1, 2).flatten(0, 1)
         return self.leaf_weights(x).flatten(1) @ response / len(self.response)
+
+    def value_and_grad(self, x: Tensor) -> tuple[Tensor, Pullback]:
+        """Return :meth:`mean` of a frozen layer and its pullback in closed form.
+
+        Leaf weights have the shape ``(2 ** depth, n, trees)``: each split doubles the first dimension.
+        """
+        differences = torch.baddbmm(self.split_biases, x.expand(self.depth, *x.shape), self.split_weights)
+        above = self.bins(differences)
+        steps = [torch.stack([above[0], 1 - above[0]])]
+        for branch in above[1:]:
+            weights = steps[-1]
+            steps.append(weights.new_empty(2 * len(weights), *branch.shape))
+            top, bottom = steps[-1].chunk(2)
+            torch.sub(weights, torch.mul(weights, branch, out=top), out=bottom)
+
+        def pullback(gradient: Tensor) -> Tensor:
+            of_leaves = gradient @ self.leaf_responses.mT
+            of_splits = torch.empty_like(above)
+            for k in reversed(range(self.depth)):
+                top, bottom = of_leaves.chunk(2)
+                difference = top - bottom
+                if k == 0:
+                    of_splits[0] = difference[0]
+                else:
+                    torch.sum(steps[k - 1] * difference, dim=0, out=of_splits[k])
+                    of_leaves = torch.addcmul(bottom, above[k], difference)
+            of_splits *= _SLOPES[self.bins](differences)
+            return torch.bmm(of_splits, self.split_weights.mT).sum(dim=0)
+
+        return torch.bmm(steps[-1], self.leaf_responses).sum(dim=0), pullback
 
     @torch.no_grad()
     def initialise(self, x: Tensor, generator: np.random.Generator, *, beta: float, cutoff: float) -> None:
@@ -147,6 +205,20 @@ class DenseTrees(nn.Module):
         if x.device.type != "cpu" or len(x) <= batch_size:
             return self._mean(x)
         return torch.cat([self._mean(rows) for rows in x.split(batch_size)])
+
+    def value_and_grad(self, x: Tensor) -> tuple[Tensor, Pullback]:
+        """Return the mean over the trees of a single frozen layer and its pullback, in closed form."""
+        (layer,) = self.odst_layers()
+        size = len(x) if x.is_cuda else max(1, _GRADIENT_LEAVES // layer.response[:, 0].numel())
+        if len(x) <= size:
+            return layer.value_and_grad(x)
+        values, pullbacks = zip(*(layer.value_and_grad(rows) for rows in x.split(size)), strict=True)
+
+        def pullback(gradient: Tensor) -> Tensor:
+            parts = zip(pullbacks, gradient.split(size), strict=True)
+            return torch.cat([pull(part) for pull, part in parts])
+
+        return torch.cat(values), pullback
 
     def _mean(self, x: Tensor) -> Tensor:
         *earlier, last = self.odst_layers()
@@ -213,6 +285,17 @@ class NODE(NetworkClassifier):
             )
         if problems:
             raise InvalidInputError("; ".join(problems) + ". The defaults of `NODE()` work for most tables.")
+
+    def value_and_grad(self, x: Tensor) -> tuple[Tensor, Pullback]:
+        """Return logits ``(n, k)`` and the function that maps output gradients ``(n, k)`` to ``(n, d)``.
+
+        One layer has a closed form; more layers are left to autograd.
+        """
+        module = self._frozen_module(x)
+        if type(self) is NODE and self.n_layers == 1 and isinstance(module, DenseTrees):
+            with torch.no_grad():
+                return module.value_and_grad(x)
+        return self.value_and_grad_by_autograd(x)
 
     @classmethod
     def paper(cls, *, random_state: int = 0) -> Self:

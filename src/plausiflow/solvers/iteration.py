@@ -194,9 +194,8 @@ class SQPState:
         along = along + lack
         usable = (squared > 1e-16) & (along > 1e-18) & (bent > 1e-18)
         scale = torch.where(usable, 1 / along.clamp_min(1e-30), 0.0)
-        pulled = torch.bmm(self.inverse, change[..., None])
-        stretch = 1 + scale * product(change[:, None], pulled)[..., 0]
-        pulled = pulled[..., 0]
+        pulled = torch.bmm(change[:, None], self.inverse)[:, 0]
+        stretch = 1 + scale * product(change[:, None], pulled[..., None])[..., 0]
         own = scale * (stretch * step - pulled)
         left = torch.stack([own, -scale * step], dim=2)
         self.inverse.baddbmm_(left, torch.stack([step, pulled], dim=1))

@@ -71,8 +71,8 @@ class Quadratic:
 
         With ``uniform``, every row runs the same operations.
         """
-        directions = torch.cat([self.jacobian, -self.cost_gradient[:, None]], dim=1).mT
-        moved = torch.bmm(self.inverse, directions)
+        directions = torch.cat([self.jacobian, -self.cost_gradient[:, None]], dim=1)
+        moved = torch.bmm(directions, self.inverse).mT  # W is symmetric, and this order is faster
         if self.lower is None or self.upper is None:
             return _solve_reduced(self, moved, fixed)
         size = min(MAX_FIXED, self.x.shape[1]) if uniform else _max_fixed(fixed)
@@ -157,30 +157,40 @@ def _schur(
     W_SS^-1 [directions, displacement].
     """
     sides = moved if displacement is None else torch.cat([moved, displacement[..., None]], dim=2)
-    everywhere = size >= inverse.shape[1]
-    if everywhere:  # Every feature may be fixed: there is nothing to gather.
-        held, rows, block, own = fixed.to(inverse), inverse, inverse, sides
+    d, places = inverse.shape[1], None
+    if size >= d:  # Every feature may be fixed: there is nothing to gather.
+        held, block, own = fixed.to(inverse), inverse, sides
     else:
         order = fixed.to(torch.uint8).sort(dim=1, descending=True, stable=True)
         held, members = order.values[:, :size].to(inverse), order.indices[:, :size]
-        rows = inverse.gather(1, members[..., None].expand(-1, -1, inverse.shape[2]))
-        block = rows.gather(2, members[:, None].expand(-1, size, -1))
+        pairs = torch.add(members[:, None], members[..., None], alpha=d)
+        block = inverse.flatten(1).gather(1, pairs.flatten(1)).view(-1, size, size)
         places = members[..., None].expand(-1, -1, sides.shape[2])
         own = sides.gather(1, places)
     block = block * (held[:, :, None] * held[:, None, :])
     # Unused places, and frozen features, whose rows in W are zero, get a one on the diagonal.
     diagonal = block.diagonal(dim1=1, dim2=2)
     diagonal.add_(diagonal <= 0)
-    factor, failed = torch.linalg.cholesky_ex(block)
-    unit = torch.eye(len(block[0]), dtype=block.dtype, device=block.device)
-    factor = torch.where((failed > 0)[:, None, None], unit, factor)
-    solved = torch.linalg.solve_triangular(factor, own * held[..., None], upper=False)
-    solved = torch.linalg.solve_triangular(factor.mT, solved, upper=True) * held[..., None]
-    pulled = torch.bmm(rows.mT, solved)
+    solved = _solve_positive(block, own * held[..., None]).mul_(held[..., None])
+    forces = solved if places is None else torch.zeros_like(sides).scatter_(1, places, solved)
+    pulled = torch.bmm(forces.mT, inverse).mT
     reduced = moved - pulled[..., : moved.shape[2]]
     if displacement is not None:
         reduced[..., -1] += pulled[..., -1]
-    return reduced, solved if everywhere else torch.zeros_like(sides).scatter_(1, places, solved)
+    return reduced, forces
+
+
+def _solve_positive(matrices: Tensor, sides: Tensor) -> Tensor:
+    """Solve with positive definite matrices ``(n, k, k)``; one that is not counts as the unit matrix."""
+    factor, failed = torch.linalg.cholesky_ex(matrices)
+    if matrices.is_cuda or bool(failed.any()):
+        unit = torch.eye(len(matrices[0]), dtype=matrices.dtype, device=matrices.device)
+        factor = torch.where((failed > 0)[:, None, None], unit, factor)
+    if not matrices.is_cuda:
+        return torch.cholesky_solve(sides, factor)
+    solved = torch.linalg.solve_triangular(factor, sides, upper=False)
+    result: Tensor = torch.linalg.solve_triangular(factor.mT, solved, upper=True)
+    return result
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ def _affine(module: Affine) -> Step:
 
     def step(x: Tensor) -> tuple[Tensor, Pullback]:
         assert x.shape[1] == len(weight)
-        value = x @ weight if bias is None else torch.addmm(bias, x, weight)
+        value = x @ weight if bias is None else (x @ weight).add_(bias)
         return value, lambda gradient: gradient @ transposed
 
     return step
