@@ -86,8 +86,12 @@ class Stack(Protocol):
         """Return the parameters."""
         ...
 
-    def log_prob(self, x: Tensor, y: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Return the log-densities of each member's rows, ``(M, b, d), (M, b) -> (M, b)``.
+    def split_columns(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what is modelled of rows, ``(n, m)``, and their context with the class, ``(n, c)``."""
+        ...
+
+    def log_prob(self, x: Tensor, context: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Return the log-densities of each member's rows, ``(M, b, m), (M, b, c) -> (M, b)``.
 
         With a generator it is that of training, with dropout.
         """
@@ -98,8 +102,8 @@ class Stack(Protocol):
         ...
 
 
-Noise = Callable[[Tensor], Tensor]
-"""The standard deviation of the noise that each entry of a batch gets in training."""
+Rows = tuple[Tensor, Tensor, Tensor | None]
+"""What is modelled of rows, their context, and the standard deviations of the noise of what is modelled."""
 
 
 def train_stack(
@@ -108,7 +112,7 @@ def train_stack(
     y: Tensor,
     used: Tensor,
     settings: OneCycle,
-    noise: Noise | None,
+    noise: Tensor | None,
     *,
     random_state: int,
     label: str,
@@ -125,7 +129,7 @@ def train_stack(
         y: Their classes, shape ``(n,)``.
         used: Training rows of each member, booleans of shape ``(M, n)``.
         settings: Training settings.
-        noise: The noise of the training rows; None for none.
+        noise: Standard deviations of the noise of what is modelled of the rows, shape ``(n, m)``, or None.
         random_state: Seed of the order of the rows, the noise and dropout.
         label: Label of the progress bar.
     """
@@ -134,19 +138,20 @@ def train_stack(
     settings = replace(settings, batch_size=min(settings.batch_size, smallest))
     short = min(SHORT, settings.epochs)
     with progress_bar(label, settings.all_epochs) as advance:
-        run = partial(_one_cycle, stack, x, y, rows, noise=noise, random_state=random_state, label=label)
+        split = stack.split_columns(x, y)
+        run = partial(_one_cycle, stack, (*split, noise), rows, random_state=random_state, label=label)
         run = partial(run, advance=lambda: advance(1, ""))
         initial = _copies(stack)
         run(settings=replace(settings, epochs=short))
         if settings.epochs > short:
-            first, (own, others) = _copies(stack), _medians(stack, x, y, used)
+            first, (own, others) = _copies(stack), _medians(stack, split, used)
             gap = (own - others) / stack.n_modelled - SMALL_GAP
             if gap > 0:
                 decay = max(settings.weight_decay, DECAY_PER_GAP * gap)
                 settings = replace(settings, epochs=settings.epochs // 2, weight_decay=decay)
             _restore(stack, initial)
             run(settings=settings)
-            if _medians(stack, x, y, used)[1] < others:
+            if _medians(stack, split, used)[1] < others:
                 _restore(stack, first)
     stack.write_back()
 
@@ -163,16 +168,15 @@ def _restore(stack: Stack, values: Sequence[Tensor]) -> None:
 
 def _one_cycle(
     stack: Stack,
-    x: Tensor,
-    y: Tensor,
+    given: Rows,
     rows: Sequence[Tensor],
     *,
     settings: OneCycle,
-    noise: Noise | None,
     random_state: int,
     label: str,
     advance: Callable[[], None],
 ) -> None:
+    x, context, noise = given
     generator = torch.Generator(device=x.device).manual_seed(random_state)
     parameters = [parameter.requires_grad_() for parameter in stack.parameters()]
     optimizer = torch.optim.AdamW(
@@ -197,8 +201,8 @@ def _one_cycle(
                 inputs = x[batch]
                 if noise is not None:
                     draws = torch.randn(inputs.shape, generator=generator, device=x.device, dtype=x.dtype)
-                    inputs = torch.addcmul(inputs, noise(inputs), draws)
-                log_prob = stack.log_prob(inputs, y[batch], generator)
+                    inputs = torch.addcmul(inputs, noise[batch], draws)
+                log_prob = stack.log_prob(inputs, context[batch], generator)
                 loss = negative_log_likelihood(log_prob).mean(dim=1)
                 optimizer.zero_grad(set_to_none=True)
                 loss.sum().backward()
@@ -214,15 +218,15 @@ def _one_cycle(
 
 
 @torch.no_grad()
-def _medians(stack: Stack, x: Tensor, y: Tensor, used: Tensor) -> tuple[float, float]:
+def _medians(stack: Stack, split: tuple[Tensor, Tensor], used: Tensor) -> tuple[float, float]:
     """Return the median log-densities of the members' own rows and of others; equal if there are none."""
-    medians = []
+    medians, (x, context) = [], split
     for mask in (used, ~used):
         count = min(COMPARED, int(mask.sum(dim=1).min()))
         if count == 0:
             return 0.0, 0.0
         some = torch.stack([_spread(own.nonzero()[:, 0], count) for own in mask])
-        medians.append(float(stack.log_prob(x[some], y[some], None).median(dim=1).values.mean()))
+        medians.append(float(stack.log_prob(x[some], context[some], None).median(dim=1).values.mean()))
     return medians[0], medians[1]
 
 
