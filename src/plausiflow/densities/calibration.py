@@ -33,11 +33,14 @@ STANDARD_ERRORS = 1.0
 EXCHANGE, EXCHANGE_ROWS = 2.0, 1.0
 """How much farther, relative to the distance without a margin, a margin and a move to real rows may go for an
 increase of the share. Settled on folds 0 and 1 of the paper's data sets; see docs/plausibility.md."""
-TRIES = 4
+TRIES = 3
 """Margins that are searched, besides none."""
-MARGINS, RESOLUTION, EDGE = 64, 1 / 16, 0.05
-"""Margins that are compared in a forecast; the part of the largest one up to which a smaller margin is not
-looked for; by how much an answer at the edge of its margin may score more."""
+MARGINS, EDGE, CAUTION = 64, 0.05, 0.5
+"""Margins that are compared in a forecast; by how much an answer at the edge of its margin may score more;
+the least that may be needed, relative to the first forecast."""
+RESOLUTION, NEAR = 1 / 16, 0.02
+"""A smaller margin is not looked for if it is smaller by this part of the largest one only, or if the share
+exceeds the confidence by this, which is about its standard error."""
 PARTS = (0.25, 0.5, 0.75, 1.0)
 """The parts of the way to a real row that are tried."""
 STEPS, ROWS, ROWS_OF_CLASS = 2 + TRIES, 400, 40
@@ -196,16 +199,17 @@ def _best_margin(price: _Price, most: Tensor, advance: Callable[[], None]) -> _O
     """Return the best margin of each class; the next one to try is a forecast, or the middle of the range."""
     best, open_ = price.first, price.missing(price.first)
     low, high, step = torch.zeros_like(most), most, RESOLUTION * most
-    tried = best
+    below, above = best.needed, CAUTION * best.needed
     for _ in range(TRIES):
         if bool(open_.any()):
-            guess = tried.needed.clamp_min(low + step)
-            inside = guess < high
-            tried = price.trial.outcome(torch.where(inside, guess, (low + high) / 2), open_)
+            guess = ((below + above) / 2).clamp_min(low + step)
+            tried = price.trial.outcome(torch.where(guess < high, guess, (low + high) / 2), open_)
             best = price.better(best, tried, open_, EXCHANGE)
             enough = ~price.missing(tried)
             low, high = torch.where(enough, low, tried.margin), torch.where(enough, tried.margin, high)
-            smallest = enough & (tried.needed >= tried.margin - step)
+            below, above = torch.where(enough, below, tried.needed), torch.where(enough, tried.needed, above)
+            close = tried.certain < price.confidence + NEAR
+            smallest = enough & (close | (tried.needed >= tried.margin - step))
             open_ = open_ & ~smallest & (high - low > step)
         advance()
     return best
