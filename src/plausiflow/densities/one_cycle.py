@@ -27,8 +27,8 @@ BETAS = (0.9, 0.99)
 SMALLEST_BATCH, BATCHES = 64, 8
 """Few rows are split into this many batches, but not into smaller ones."""
 SHORT, SMALL_GAP, DECAY_PER_GAP = 10, 0.02, 40.0
-"""Epochs of the first training, by how many nats per feature members may know their own rows better after it,
-and the weight decay for each nat more."""
+"""Epochs of the first training, at most; by how many nats per feature members may know their own rows better
+after it, and the weight decay for each nat more."""
 WHOLE, POSITIVE = ("epochs", "batch_size"), ("learning_rate", "max_gradient")
 COMPARED = 500
 """Rows of each member that are compared."""
@@ -64,7 +64,12 @@ class OneCycle:
     @property
     def all_epochs(self) -> int:
         """The epochs of both trainings: the short one that comes first, and the whole one."""
-        return SHORT + self.epochs if self.epochs > SHORT else self.epochs
+        return self.epochs if self.epochs <= SHORT else self.epochs + self.short_epochs
+
+    @property
+    def short_epochs(self) -> int:
+        """The epochs of the training that comes first: a quarter, at most ten; few epochs are all of it."""
+        return self.epochs if self.epochs <= SHORT else min(SHORT, -(-self.epochs // 4))
 
     def limited(self, training: Training) -> OneCycle:
         """Return the settings with the limits and the decay of a density's own training settings."""
@@ -136,7 +141,7 @@ def train_stack(
     rows = [own.nonzero()[:, 0] for own in used]
     smallest = max(SMALLEST_BATCH, min(map(len, rows)) // BATCHES)
     settings = replace(settings, batch_size=min(settings.batch_size, smallest))
-    short = min(SHORT, settings.epochs)
+    short = settings.short_epochs
     with progress_bar(label, settings.all_epochs) as advance:
         split = stack.split_columns(x, y)
         run = partial(_one_cycle, stack, (*split, noise), rows, random_state=random_state, label=label)
