@@ -17,12 +17,11 @@ import torch
 from torch import Tensor
 
 from plausiflow.core import Training, negative_log_likelihood
+from plausiflow.densities.adam import Adam, learning_rates
 from plausiflow.errors import TrainingError
 from plausiflow.progress import progress_bar
 from plausiflow.validation import is_whole, raise_unless, to_float
 
-WARM_UP, FIRST, LAST = 0.15, 0.1, 0.001
-"""Share of the steps in which the learning rate rises; its first and its last value, relative to the peak."""
 BETAS = (0.9, 0.99)
 SMALLEST_BATCH, BATCHES = 64, 8
 """Few rows are split into this many batches, but not into smaller ones."""
@@ -184,20 +183,10 @@ def _one_cycle(
     x, context, noise = given
     generator = torch.Generator(device=x.device).manual_seed(random_state)
     parameters = [parameter.requires_grad_() for parameter in stack.parameters()]
-    optimizer = torch.optim.AdamW(
-        parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay, betas=BETAS, fused=True
-    )
+    optimizer = Adam(parameters, BETAS, settings.weight_decay)
     least = min(map(len, rows))
     per_epoch = -(-least // settings.batch_size)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer,
-        settings.learning_rate,
-        total_steps=settings.epochs * per_epoch + 1,
-        pct_start=WARM_UP,
-        div_factor=1 / FIRST,
-        final_div_factor=FIRST / LAST,
-        cycle_momentum=False,
-    )
+    rate = iter(learning_rates(settings.learning_rate, settings.epochs * per_epoch))
     with torch.enable_grad():
         for _ in range(settings.epochs):
             orders = [torch.randperm(len(own), generator=generator, device=x.device)[:least] for own in rows]
@@ -209,11 +198,9 @@ def _one_cycle(
                     inputs = torch.addcmul(inputs, noise[batch], draws)
                 log_prob = stack.log_prob(inputs, context[batch], generator)
                 loss = negative_log_likelihood(log_prob).mean(dim=1)
-                optimizer.zero_grad(set_to_none=True)
-                loss.sum().backward()
-                _limit_gradients(parameters, settings.max_gradient)
-                optimizer.step()
-                schedule.step()
+                gradients = torch.autograd.grad(loss.sum(), parameters)
+                _limit_gradients(gradients, settings.max_gradient)
+                optimizer.step(gradients, next(rate))
             advance()
     if not bool(loss.isfinite().all()):
         raise TrainingError(
@@ -241,9 +228,8 @@ def _spread(rows: Tensor, count: int) -> Tensor:
 
 
 @torch.no_grad()
-def _limit_gradients(parameters: Sequence[Tensor], most: float) -> None:
+def _limit_gradients(gradients: Sequence[Tensor], most: float) -> None:
     """Scale the gradients of each member to a norm of at most ``most``; those that are not finite to zero."""
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     norm = torch.stack([gradient.flatten(1).square().sum(dim=1) for gradient in gradients]).sum(dim=0).sqrt()
     factor = torch.where(norm.isfinite(), (most / norm).clamp_max(1.0), 0.0)
     broken = not bool(norm.isfinite().all())
