@@ -38,8 +38,8 @@ class Adam:
         self.squares = [torch.zeros_like(parameter) for parameter in parameters]
 
     @torch.no_grad()
-    def step(self, gradients: Sequence[Tensor], learning_rate: float) -> None:
-        """Make one step."""
+    def step(self, gradients: Sequence[Tensor | None], learning_rate: float) -> None:
+        """Make one step; a parameter without a gradient stays as it is."""
         self.steps += 1
         slow, slower = self.betas
         size = learning_rate / (1 - slow**self.steps)
@@ -47,6 +47,8 @@ class Adam:
         for parameter, gradient, mean, square in zip(
             self.parameters, gradients, self.means, self.squares, strict=True
         ):
+            if gradient is None:
+                continue
             mean.lerp_(gradient, 1 - slow)
             square.mul_(slower).addcmul_(gradient, gradient, value=1 - slower)
             if self.weight_decay:

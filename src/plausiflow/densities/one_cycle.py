@@ -198,9 +198,11 @@ def _one_cycle(
                     inputs = torch.addcmul(inputs, noise[batch], draws)
                 log_prob = stack.log_prob(inputs, context[batch], generator)
                 loss = negative_log_likelihood(log_prob).mean(dim=1)
-                gradients = torch.autograd.grad(loss.sum(), parameters)
-                _limit_gradients(gradients, settings.max_gradient)
-                optimizer.step(gradients, next(rate))
+                for parameter in parameters:
+                    parameter.grad = None
+                loss.sum().backward()
+                _limit_gradients(parameters, settings.max_gradient)
+                optimizer.step([parameter.grad for parameter in parameters], next(rate))
             advance()
     if not bool(loss.isfinite().all()):
         raise TrainingError(
@@ -228,8 +230,9 @@ def _spread(rows: Tensor, count: int) -> Tensor:
 
 
 @torch.no_grad()
-def _limit_gradients(gradients: Sequence[Tensor], most: float) -> None:
+def _limit_gradients(parameters: Sequence[Tensor], most: float) -> None:
     """Scale the gradients of each member to a norm of at most ``most``; those that are not finite to zero."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     norm = torch.stack([gradient.flatten(1).square().sum(dim=1) for gradient in gradients]).sum(dim=0).sqrt()
     factor = torch.where(norm.isfinite(), (most / norm).clamp_max(1.0), 0.0)
     broken = not bool(norm.isfinite().all())
