@@ -42,7 +42,8 @@ def test_a_stack_gives_the_log_densities_of_its_members(d, given):
     stack = FlowStack(networks, flows[0].log_scale_bound)
     for flow, network in zip(flows, networks, strict=True):
         flow.adopt_network(network, x.shape[1], 2)
-    together = stack.log_prob(x.expand(3, -1, -1), y.expand(3, -1), None)
+    split = stack.split_columns(x, y)
+    together = stack.log_prob(*(part.expand(3, -1, -1) for part in split), None)
     alone = torch.stack([flow.log_prob(x, y) for flow in flows])
     # The stack leaves out the constant of the latent's density.
     latent = 0.5 * d * math.log(2 * math.pi)
@@ -53,7 +54,9 @@ def test_a_stack_of_levels_gives_their_log_probabilities():
     x, y = torch.cat([one_hot(3, n=40), one_hot(4, n=40), torch.rand(40, 1)], dim=1), torch.arange(40) % 2
     own = [ConditionalLevels(groups=((0, 3), (3, 7)), given=(7,), random_state=m) for m in range(2)]
     networks = [levels.build_network(2).to(x) for levels in own]
-    together = LevelsStack(networks).log_prob(x.expand(2, -1, -1), y.expand(2, -1), None)
+    stack = LevelsStack(networks)
+    split = stack.split_columns(x, y)
+    together = stack.log_prob(*(part.expand(2, -1, -1) for part in split), None)
     for levels, network in zip(own, networks, strict=True):
         levels.adopt_network(network, 8, 2)
     alone = torch.stack([levels.log_prob(x, y) for levels in own])

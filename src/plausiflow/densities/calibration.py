@@ -5,9 +5,13 @@ member rotates over the rows, so that one batched search serves all members. For
 takes the smallest margin at which a stated share of them passes, less the uncertainty of that share. A margin
 costs distance. Where a percentage point of the share costs too much of it, a smaller margin is taken.
 
+The answers of one margin tell about which one is needed: at another margin, an answer at its edge would score
+higher by the difference with all members, also with the one left out. That only chooses the margin that is
+searched next. Every margin that is taken was searched itself, from the start.
+
 If no margin is enough, because half of the rows of a class have almost the same density, answers may also be
 moved a part of the way to the nearest real row that is valid and plausible, which other densities know too.
-The work is bounded: at most ``STEPS`` searches of a few hundred rows.
+The work is bounded: at most ``STEPS`` searches of a few hundred rows; most classes need two or three.
 """
 
 from __future__ import annotations
@@ -29,11 +33,17 @@ STANDARD_ERRORS = 1.0
 EXCHANGE, EXCHANGE_ROWS = 2.0, 1.0
 """How much farther, relative to the distance without a margin, a margin and a move to real rows may go for an
 increase of the share. Settled on folds 0 and 1 of the paper's data sets; see docs/plausibility.md."""
-HALVINGS = 4
-"""How often the range of possible margins is halved."""
+TRIES = 3
+"""Margins that are searched, besides none."""
+MARGINS, EDGE, CAUTION = 64, 0.05, 0.5
+"""Margins that are compared in a forecast; by how much an answer at the edge of its margin may score more;
+the least that may be needed, relative to the first forecast."""
+RESOLUTION, NEAR = 1 / 16, 0.02
+"""A smaller margin is not looked for if it is smaller by this part of the largest one only, or if the share
+exceeds the confidence by this, which is about its standard error."""
 PARTS = (0.25, 0.5, 0.75, 1.0)
 """The parts of the way to a real row that are tried."""
-STEPS, ROWS, ROWS_OF_CLASS = 2 + HALVINGS, 400, 40
+STEPS, ROWS, ROWS_OF_CLASS = 2 + TRIES, 400, 40
 
 Validity = Callable[[Tensor, Tensor], Tensor]
 """``(x, y_target) -> (n,)``: at least zero where the model decides for the target."""
@@ -122,9 +132,9 @@ def calibrate(
     n_classes = len(ensemble.margin_)
     generator = torch.Generator().manual_seed(random_state)
     rows, y_target = _sample(y_predicted, n_classes, generator, ROWS if n_rows is None else n_rows)
-    trial = _Trial(ensemble, x.double(), rows, y_target, validity, search)
+    trial = _Trial(ensemble, x.double(), rows, y_target, validity, search, confidence)
     with progress_bar("Calibrating the margin", STEPS) as advance:
-        price = _Price(confidence, trial)
+        price = _Price(trial)
         advance(1, "")
         best = _best_margin(price, ensemble.max_margin_.double(), lambda: advance(1, ""))
         if move is not None:
@@ -153,6 +163,7 @@ class _Outcome:
     passed: Tensor
     certain: Tensor  # the share that passes less its uncertainty
     distance: Tensor
+    needed: Tensor  # the smallest margin that is expected to be enough; NaN if none is
 
     def replaced(self, other: _Outcome, where: Tensor) -> _Outcome:
         """Return the outcome with the values of another one in some classes."""
@@ -163,8 +174,8 @@ class _Outcome:
 class _Price:
     """What outcomes are worth, measured by the share and the distance without a margin."""
 
-    def __init__(self, confidence: float, trial: _Trial) -> None:
-        self.confidence, self.trial = confidence, trial
+    def __init__(self, trial: _Trial) -> None:
+        self.confidence, self.trial = trial.confidence, trial
         none = torch.zeros(trial.n_classes, dtype=torch.float64)
         self.first = trial.outcome(none, torch.ones_like(none, dtype=torch.bool))
         self.unit = self.first.distance.clamp_min(torch.finfo(none.dtype).tiny)
@@ -185,16 +196,21 @@ class _Price:
 
 
 def _best_margin(price: _Price, most: Tensor, advance: Callable[[], None]) -> _Outcome:
-    """Return the best margin of each class; the smallest one that is enough is looked for by halving."""
+    """Return the best margin of each class; the next one to try is a forecast, or the middle of the range."""
     best, open_ = price.first, price.missing(price.first)
-    low, high = torch.zeros_like(most), most
-    for _ in range(HALVINGS):
+    low, high, step = torch.zeros_like(most), most, RESOLUTION * most
+    below, above = best.needed, CAUTION * best.needed
+    for _ in range(TRIES):
         if bool(open_.any()):
-            middle = (low + high) / 2
-            tried = price.trial.outcome(middle, open_)
+            guess = ((below + above) / 2).clamp_min(low + step)
+            tried = price.trial.outcome(torch.where(guess < high, guess, (low + high) / 2), open_)
             best = price.better(best, tried, open_, EXCHANGE)
             enough = ~price.missing(tried)
-            low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
+            low, high = torch.where(enough, low, tried.margin), torch.where(enough, tried.margin, high)
+            below, above = torch.where(enough, below, tried.needed), torch.where(enough, tried.needed, above)
+            close = tried.certain < price.confidence + NEAR
+            smallest = enough & (close | (tried.needed >= tried.margin - step))
+            open_ = open_ & ~smallest & (high - low > step)
         advance()
     return best
 
@@ -214,9 +230,17 @@ class _Trial:
     """Searches of a fixed sample of training rows at a given margin."""
 
     def __init__(
-        self, ensemble: Calibratable, x: Tensor, rows: Tensor, y: Tensor, validity: Validity, search: Search
+        self,
+        ensemble: Calibratable,
+        x: Tensor,
+        rows: Tensor,
+        y: Tensor,
+        validity: Validity,
+        search: Search,
+        confidence: float,
     ) -> None:
         self.ensemble, self.search, self.n_classes = ensemble, search, len(ensemble.margin_)
+        self.confidence = confidence
         self.x, self.y_target = x[rows], y
         self.left_out = torch.arange(len(rows), device=x.device) % ensemble.members
         self.bank_x = torch.unique(x, dim=0)
@@ -242,23 +266,24 @@ class _Trial:
         if move is not None:
             parts = x.new_full((len(x),), part)
             x_cf = move(x, x_cf, y_target, parts, self._scores(margin, used), self._bank(margin))
-        has_answer = torch.isfinite(x_cf).all(dim=1)
-        chance = self._chances(x, torch.nan_to_num(x_cf).double(), y_target, self.left_out[used])
         distance = torch.linalg.vector_norm(x_cf.double() - x, dim=1)
-        values = torch.full((3, self.n_classes), torch.nan, dtype=torch.float64)
+        values = torch.full((4, self.n_classes), torch.nan, dtype=torch.float64)
+        judged = self._judged(x, x_cf, y_target, self.left_out[used])
         for k in of_classes.nonzero()[:, 0].tolist():
-            of_class = (y_target == k) & has_answer
-            if bool(of_class.any()):
-                share = chance[of_class].mean()
-                error = _error_between(chance[of_class], self.left_out[used][of_class])
-                values[:, k] = torch.stack(
-                    [share, share - STANDARD_ERRORS * error, distance[of_class].mean()]
-                )
-            elif bool((y_target == k).any()):
-                values[:, k] = torch.tensor([0.0, 0.0, torch.inf])
-        passed, certain, mean = values
+            of_class = y_target == k
+            own = judged.of(of_class & torch.isfinite(x_cf).all(dim=1))
+            if len(own.scores):
+                passed, certain = own.shares(own.scores[None])
+                needed = own.needed(float(margin[k]), float(self.ensemble.max_margin_[k]), self.confidence)
+                mean = distance[of_class].nanmean()
+                values[:, k] = torch.stack([passed[0], certain[0], mean, needed]).cpu()
+            elif bool(of_class.any()):
+                values[:3, k] = torch.tensor([0.0, 0.0, torch.inf])
+        passed, certain, mean, needed = values
         moved = torch.full_like(margin, part)
-        return _Outcome(margin=margin, part=moved, passed=passed, certain=certain, distance=mean)
+        return _Outcome(
+            margin=margin, part=moved, passed=passed, certain=certain, distance=mean, needed=needed
+        )
 
     def search_at(self, margin: Tensor, of_classes: Tensor) -> Tensor:
         """Return the counterfactuals of the rows that are searched for some classes."""
@@ -276,22 +301,61 @@ class _Trial:
         enough = [scores >= margin[k].to(scores) for k, scores in enumerate(self.bank_scores)]
         return {k: self.bank_x[self.bank_valid[k] & enough[k]] for k in range(self.n_classes)}
 
-    def _chances(self, x: Tensor, x_cf: Tensor, y_target: Tensor, left_out: Tensor) -> Tensor:
-        """Return the probability that a density like the left-out member accepts each counterfactual.
+    def _judged(self, x: Tensor, x_cf: Tensor, y_target: Tensor, left_out: Tensor) -> _Judged:
+        """Return the scores of answers by the member that was left out, and by the others."""
+        members = self.ensemble.member_scores(torch.nan_to_num(x_cf).double(), y_target)
+        members = members - self.ensemble.context_threshold(x, y_target)
+        scores = members.gather(0, left_out[None])[0]
+        others = (members.sum(dim=0) - scores) / (len(members) - 1)
+        return _Judged(scores, others, self.ensemble.errors_.to(x)[left_out, y_target], left_out)
 
-        The thresholds of such a density come from few rows, so each has a normal error.
+
+@dataclass(frozen=True, eq=False)
+class _Judged:
+    """Answers of one class before the members that were left out; all of shape ``(n,)``.
+
+    Attributes:
+        scores: The score of each answer by the member that was left out.
+        others: The mean score by the members that guided its search.
+        errors: The standard error of the threshold of the member that was left out.
+        members: The member that was left out.
+    """
+
+    scores: Tensor
+    others: Tensor
+    errors: Tensor
+    members: Tensor
+
+    def of(self, which: Tensor) -> _Judged:
+        """Select answers."""
+        return _Judged(*(getattr(self, f.name)[which] for f in fields(self)))
+
+    def shares(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the shares that pass for given scores, ``(g, n) -> (g,)``, and these less their uncertainty.
+
+        A density like the left-out member accepts an answer with some probability: its threshold comes from
+        few rows, so it has a normal error.
         """
-        scores = self.ensemble.member_scores(x_cf, y_target).gather(0, left_out[None])[0]
-        scores = scores - self.ensemble.context_threshold(x, y_target)
-        error = self.ensemble.errors_.to(x)[left_out, y_target]
-        certain = (scores >= 0).to(x)
-        return torch.where(error > 0, torch.special.ndtr(scores / error), certain)
+        chance = torch.where(
+            self.errors > 0, torch.special.ndtr(scores / self.errors), (scores >= 0).double()
+        )
+        share = chance.mean(dim=1)
+        return share, share - STANDARD_ERRORS * _error_between(chance, self.members)
+
+    def needed(self, margin: float, most: float, confidence: float) -> Tensor:
+        """Return the smallest margin expected to be enough, from answers at one margin; NaN if none is."""
+        margins = torch.linspace(0, most, MARGINS + 1, dtype=torch.float64, device=self.scores.device)
+        edge = (self.others <= margin + EDGE) & (margins[:, None] < margin)
+        others = torch.where(edge, margins[:, None], torch.maximum(self.others, margins[:, None]))
+        certain = self.shares(self.scores + others - self.others)[1]
+        enough = margins[certain >= confidence]
+        return enough[0] if len(enough) else margins.new_tensor(torch.nan)
 
 
 def _error_between(chance: Tensor, members: Tensor) -> Tensor:
-    """Return the standard error of a mean over rows that members judged, from its spread between them."""
-    shares = torch.stack([chance[members == m].mean() for m in members.unique()])
-    return shares.std() / math.sqrt(len(shares)) if len(shares) > 1 else chance.new_zeros(())
+    """Return the standard errors of means over rows that members judged, ``(g, n) -> (g,)``."""
+    shares = torch.stack([chance[:, members == m].mean(dim=1) for m in members.unique()])
+    return shares.std(dim=0) / math.sqrt(len(shares)) if len(shares) > 1 else torch.zeros_like(shares[0])
 
 
 def _sample(
@@ -301,7 +365,7 @@ def _sample(
     rows, targets = [], []
     for k in range(n_classes):
         others = (y_predicted != k).nonzero()[:, 0]
-        count = min(len(others), max(ROWS_OF_CLASS, n_rows // n_classes))
+        count = min(len(others), max(min(ROWS_OF_CLASS, n_rows // 2), n_rows // n_classes))
         chosen = others[torch.randperm(len(others), generator=generator)[:count].to(others.device)]
         rows.append(chosen)
         targets.append(torch.full_like(chosen, k))

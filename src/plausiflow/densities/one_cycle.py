@@ -17,18 +17,17 @@ import torch
 from torch import Tensor
 
 from plausiflow.core import Training, negative_log_likelihood
+from plausiflow.densities.adam import Adam, learning_rates
 from plausiflow.errors import TrainingError
 from plausiflow.progress import progress_bar
 from plausiflow.validation import is_whole, raise_unless, to_float
 
-WARM_UP, FIRST, LAST = 0.15, 0.1, 0.001
-"""Share of the steps in which the learning rate rises; its first and its last value, relative to the peak."""
 BETAS = (0.9, 0.99)
 SMALLEST_BATCH, BATCHES = 64, 8
 """Few rows are split into this many batches, but not into smaller ones."""
 SHORT, SMALL_GAP, DECAY_PER_GAP = 10, 0.02, 40.0
-"""Epochs of the first training, by how many nats per feature members may know their own rows better after it,
-and the weight decay for each nat more."""
+"""Epochs of the first training, at most; by how many nats per feature members may know their own rows better
+after it, and the weight decay for each nat more."""
 WHOLE, POSITIVE = ("epochs", "batch_size"), ("learning_rate", "max_gradient")
 COMPARED = 500
 """Rows of each member that are compared."""
@@ -64,7 +63,12 @@ class OneCycle:
     @property
     def all_epochs(self) -> int:
         """The epochs of both trainings: the short one that comes first, and the whole one."""
-        return SHORT + self.epochs if self.epochs > SHORT else self.epochs
+        return self.epochs if self.epochs <= SHORT else self.epochs + self.short_epochs
+
+    @property
+    def short_epochs(self) -> int:
+        """The epochs of the training that comes first: a quarter, at most ten; few epochs are all of it."""
+        return self.epochs if self.epochs <= SHORT else min(SHORT, -(-self.epochs // 4))
 
     def limited(self, training: Training) -> OneCycle:
         """Return the settings with the limits and the decay of a density's own training settings."""
@@ -86,8 +90,12 @@ class Stack(Protocol):
         """Return the parameters."""
         ...
 
-    def log_prob(self, x: Tensor, y: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Return the log-densities of each member's rows, ``(M, b, d), (M, b) -> (M, b)``.
+    def split_columns(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what is modelled of rows, ``(n, m)``, and their context with the class, ``(n, c)``."""
+        ...
+
+    def log_prob(self, x: Tensor, context: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Return the log-densities of each member's rows, ``(M, b, m), (M, b, c) -> (M, b)``.
 
         With a generator it is that of training, with dropout.
         """
@@ -98,8 +106,8 @@ class Stack(Protocol):
         ...
 
 
-Noise = Callable[[Tensor], Tensor]
-"""The standard deviation of the noise that each entry of a batch gets in training."""
+Rows = tuple[Tensor, Tensor, Tensor | None]
+"""What is modelled of rows, their context, and the standard deviations of the noise of what is modelled."""
 
 
 def train_stack(
@@ -108,7 +116,7 @@ def train_stack(
     y: Tensor,
     used: Tensor,
     settings: OneCycle,
-    noise: Noise | None,
+    noise: Tensor | None,
     *,
     random_state: int,
     label: str,
@@ -125,28 +133,29 @@ def train_stack(
         y: Their classes, shape ``(n,)``.
         used: Training rows of each member, booleans of shape ``(M, n)``.
         settings: Training settings.
-        noise: The noise of the training rows; None for none.
+        noise: Standard deviations of the noise of what is modelled of the rows, shape ``(n, m)``, or None.
         random_state: Seed of the order of the rows, the noise and dropout.
         label: Label of the progress bar.
     """
     rows = [own.nonzero()[:, 0] for own in used]
     smallest = max(SMALLEST_BATCH, min(map(len, rows)) // BATCHES)
     settings = replace(settings, batch_size=min(settings.batch_size, smallest))
-    short = min(SHORT, settings.epochs)
+    short = settings.short_epochs
     with progress_bar(label, settings.all_epochs) as advance:
-        run = partial(_one_cycle, stack, x, y, rows, noise=noise, random_state=random_state, label=label)
+        split = stack.split_columns(x, y)
+        run = partial(_one_cycle, stack, (*split, noise), rows, random_state=random_state, label=label)
         run = partial(run, advance=lambda: advance(1, ""))
         initial = _copies(stack)
         run(settings=replace(settings, epochs=short))
         if settings.epochs > short:
-            first, (own, others) = _copies(stack), _medians(stack, x, y, used)
+            first, (own, others) = _copies(stack), _medians(stack, split, used)
             gap = (own - others) / stack.n_modelled - SMALL_GAP
             if gap > 0:
                 decay = max(settings.weight_decay, DECAY_PER_GAP * gap)
                 settings = replace(settings, epochs=settings.epochs // 2, weight_decay=decay)
             _restore(stack, initial)
             run(settings=settings)
-            if _medians(stack, x, y, used)[1] < others:
+            if _medians(stack, split, used)[1] < others:
                 _restore(stack, first)
     stack.write_back()
 
@@ -163,32 +172,21 @@ def _restore(stack: Stack, values: Sequence[Tensor]) -> None:
 
 def _one_cycle(
     stack: Stack,
-    x: Tensor,
-    y: Tensor,
+    given: Rows,
     rows: Sequence[Tensor],
     *,
     settings: OneCycle,
-    noise: Noise | None,
     random_state: int,
     label: str,
     advance: Callable[[], None],
 ) -> None:
+    x, context, noise = given
     generator = torch.Generator(device=x.device).manual_seed(random_state)
     parameters = [parameter.requires_grad_() for parameter in stack.parameters()]
-    optimizer = torch.optim.AdamW(
-        parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay, betas=BETAS, fused=True
-    )
+    optimizer = Adam(parameters, BETAS, settings.weight_decay)
     least = min(map(len, rows))
     per_epoch = -(-least // settings.batch_size)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer,
-        settings.learning_rate,
-        total_steps=settings.epochs * per_epoch + 1,
-        pct_start=WARM_UP,
-        div_factor=1 / FIRST,
-        final_div_factor=FIRST / LAST,
-        cycle_momentum=False,
-    )
+    rate = iter(learning_rates(settings.learning_rate, settings.epochs * per_epoch))
     with torch.enable_grad():
         for _ in range(settings.epochs):
             orders = [torch.randperm(len(own), generator=generator, device=x.device)[:least] for own in rows]
@@ -197,14 +195,14 @@ def _one_cycle(
                 inputs = x[batch]
                 if noise is not None:
                     draws = torch.randn(inputs.shape, generator=generator, device=x.device, dtype=x.dtype)
-                    inputs = torch.addcmul(inputs, noise(inputs), draws)
-                log_prob = stack.log_prob(inputs, y[batch], generator)
+                    inputs = torch.addcmul(inputs, noise[batch], draws)
+                log_prob = stack.log_prob(inputs, context[batch], generator)
                 loss = negative_log_likelihood(log_prob).mean(dim=1)
-                optimizer.zero_grad(set_to_none=True)
+                for parameter in parameters:
+                    parameter.grad = None
                 loss.sum().backward()
                 _limit_gradients(parameters, settings.max_gradient)
-                optimizer.step()
-                schedule.step()
+                optimizer.step([parameter.grad for parameter in parameters], next(rate))
             advance()
     if not bool(loss.isfinite().all()):
         raise TrainingError(
@@ -214,15 +212,15 @@ def _one_cycle(
 
 
 @torch.no_grad()
-def _medians(stack: Stack, x: Tensor, y: Tensor, used: Tensor) -> tuple[float, float]:
+def _medians(stack: Stack, split: tuple[Tensor, Tensor], used: Tensor) -> tuple[float, float]:
     """Return the median log-densities of the members' own rows and of others; equal if there are none."""
-    medians = []
+    medians, (x, context) = [], split
     for mask in (used, ~used):
         count = min(COMPARED, int(mask.sum(dim=1).min()))
         if count == 0:
             return 0.0, 0.0
         some = torch.stack([_spread(own.nonzero()[:, 0], count) for own in mask])
-        medians.append(float(stack.log_prob(x[some], y[some], None).median(dim=1).values.mean()))
+        medians.append(float(stack.log_prob(x[some], context[some], None).median(dim=1).values.mean()))
     return medians[0], medians[1]
 
 

@@ -6,7 +6,7 @@ product; see :mod:`plausiflow.densities.one_cycle`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plausiflow.densities.levels import ConditionalLevels, LevelsNetwork, block_log_prob
-from plausiflow.densities.one_cycle import Noise, OneCycle, train_stack
+from plausiflow.densities.one_cycle import OneCycle, train_stack
 
 if TYPE_CHECKING:
     from plausiflow.densities.flows import ConditionalFlow, FlowNetwork
@@ -29,25 +29,26 @@ def fit_flows(
     n_classes: int,
     settings: OneCycle,
     label: str,
-    blur: Noise | None = None,
+    blur: Callable[[Tensor], Tensor] | None = None,
 ) -> None:
     """Fit flows with the same settings, in place, on their own rows, given as a mask of shape ``(M, n)``.
 
-    ``blur`` is noise that belongs to the rows, besides that of the training settings.
+    ``blur`` gives the noise that belongs to rows ``(n, d)``, besides that of the training settings.
     """
     training, n_features = flows[0].training, x.shape[1]
     networks = [flow.build_network(n_features, n_classes).to(x) for flow in flows]
-    noise = torch.tensor(training.noise, dtype=x.dtype, device=x.device).expand(n_features)
+    columns = networks[0].modelled
+    noise = torch.tensor(training.noise, dtype=x.dtype, device=x.device).expand(n_features)[columns]
+    own, blurred = x[:, columns], None if blur is None else blur(x)[:, columns]
     for flow, network, rows in zip(flows, networks, used, strict=True):
-        own, columns = x[rows], network.modelled
-        network.standardise(own[:, columns], flow.sd_floor, None if blur is None else blur(own)[:, columns])
+        network.standardise(own[rows], flow.sd_floor, None if blurred is None else blurred[rows])
     train_stack(
         FlowStack(networks, flows[0].log_scale_bound),
         x,
         y,
         used,
         settings.limited(training),
-        lambda rows: noise if blur is None else torch.hypot(noise, blur(rows)),
+        noise.expand_as(own) if blurred is None else torch.hypot(noise, blurred),
         random_state=flows[0].random_state,
         label=label,
     )
@@ -107,20 +108,29 @@ class FlowStack:
         """Return weights ``(M, T, inputs, outputs)`` and biases ``(M, T, 1, outputs)`` of each layer."""
         return [*self.weights, *self.biases]
 
-    def log_prob(self, x: Tensor, y: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Return the log-densities of each member's rows, ``(M, b, d), (M, b) -> (M, b)``."""
-        context = F.one_hot(y, self.n_classes).to(x)
-        if self.given:
-            x, context = x[..., self.modelled], torch.cat([context, x[..., self.given]], dim=2)
+    def split_columns(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the modelled columns of rows, and their context: one-hot class and given columns."""
+        context = torch.cat([F.one_hot(y, self.n_classes).to(x), x[:, self.given]], dim=1)
+        return x[:, self.modelled], context
+
+    def log_prob(self, x: Tensor, context: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Return the log-densities of each member's rows, ``(M, b, m), (M, b, c) -> (M, b)``."""
         u, total = (x - self.mean) / self.sd, -self.sd.log()
-        layers = [(weight * mask).unbind(1) for weight, mask in zip(self.weights, self.masks, strict=True)]
-        biases = [bias.unbind(1) for bias in self.biases]
-        for t in range(self.weights[0].shape[1]):
-            # A single number depends on no other: its network has the context as its only input.
-            hidden = context if u.shape[2] == 1 else torch.cat([u, context], dim=2)
-            for weight, bias in zip(layers[:-1], biases[:-1], strict=True):
-                hidden = torch.tanh(torch.baddbmm(bias[t], hidden, weight[t]))
-            output = torch.baddbmm(biases[-1][t], hidden, layers[-1][t])
+        masked = [weight * mask for weight, mask in zip(self.weights, self.masks, strict=True)]
+        # A single number depends on no other: its network has the context as its only input.
+        n_inputs = masked[0].shape[2] - context.shape[2]
+        inputs = masked[0][:, :, :n_inputs].unbind(1)
+        # What the context adds to the first layers of all transforms is one product.
+        by_context = torch.baddbmm(
+            self.biases[0].transpose(1, 2).flatten(2),
+            context,
+            masked[0][:, :, n_inputs:].transpose(1, 2).flatten(2),
+        ).split(masked[0].shape[3], dim=2)
+        layers, biases = [weight.unbind(1) for weight in masked[1:]], [b.unbind(1) for b in self.biases[1:]]
+        for t, first in enumerate(by_context):
+            output = torch.baddbmm(first, u, inputs[t]) if n_inputs else first
+            for weight, bias in zip(layers, biases, strict=True):
+                output = torch.baddbmm(bias[t], torch.tanh(output), weight[t])
             shift, raw = output.view(*u.shape, 2).unbind(-1)
             log_scale = raw / (1 + raw.abs() / self.bound)
             u, total = torch.addcmul(shift, u, log_scale.exp()), total + log_scale
@@ -154,21 +164,26 @@ class LevelsStack:
         """Return the stacked parameters of the networks."""
         return list(self.stacked.values())
 
-    def log_prob(self, x: Tensor, y: Tensor, generator: torch.Generator | None) -> Tensor:
+    def split_columns(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the levels of rows, and their context: one-hot class and given columns."""
+        own = self.first_network
+        context = torch.cat([F.one_hot(y, own.n_classes).to(x), x[:, own.given]], dim=1)
+        return x[:, own.modelled], context
+
+    def log_prob(self, x: Tensor, context: Tensor, generator: torch.Generator | None) -> Tensor:
         """Return the log-probabilities of each member's rows; in training, levels drop out."""
-        own, p = self.first_network, self.stacked
-        one_hot, context = x[..., own.modelled], F.one_hot(y, own.n_classes).to(x)
-        context = torch.cat([context, x[..., own.given]], dim=2)
-        seen = one_hot
+        own, p, seen = self.first_network, self.stacked, x
         if generator is not None:
-            kept = torch.rand(one_hot.shape, generator=generator, device=x.device) >= own.dropout
-            seen = one_hot * kept
-        hidden = torch.baddbmm(p["first.bias"][:, None], seen, (p["first.weight"] * own.hidden_mask).mT)
-        hidden = torch.tanh(torch.baddbmm(hidden, context, p["first_context.weight"].mT))
-        logits = torch.baddbmm(p["second.bias"][:, None], hidden, (p["second.weight"] * own.output_mask).mT)
-        logits = torch.baddbmm(logits, seen, (p["skip.weight"] * own.skip_mask).mT)
-        logits = torch.baddbmm(logits, context, p["skip_context.weight"].mT)
-        return block_log_prob(logits, one_hot, own.sizes)
+            seen = x * (torch.rand(x.shape, generator=generator, device=x.device) >= own.dropout)
+        # Hidden units and logits have the same inputs: one product for both.
+        by_level = torch.cat([p["first.weight"] * own.hidden_mask, p["skip.weight"] * own.skip_mask], dim=1)
+        by_context = torch.cat([p["first_context.weight"], p["skip_context.weight"]], dim=1)
+        weights = torch.cat([by_level, by_context], dim=2).mT
+        bias = torch.cat([p["first.bias"], p["second.bias"]], dim=1)[:, None]
+        both = torch.baddbmm(bias, torch.cat([seen, context], dim=2), weights)
+        hidden, logits = both.split([len(own.hidden_mask), x.shape[2]], dim=2)
+        logits = torch.baddbmm(logits, torch.tanh(hidden), (p["second.weight"] * own.output_mask).mT)
+        return block_log_prob(logits, x, own.sizes)
 
     @torch.no_grad()
     def write_back(self) -> None:

@@ -20,7 +20,7 @@ class Effort:
 
 
 EFFORTS: dict[EffortName, Effort] = {
-    "quick": Effort(OneCycle(epochs=10), 60),
+    "quick": Effort(OneCycle(epochs=10), 40),
     "standard": Effort(OneCycle(epochs=40), 120),
     "thorough": Effort(OneCycle(epochs=160), 400),
 }

@@ -36,6 +36,7 @@ from plausiflow.errors import InvalidInputError
 from plausiflow.exact import is_installed
 from plausiflow.models import BlackBox, TableModel
 from plausiflow.search.bank import Bank
+from plausiflow.search.beam import Beam
 from plausiflow.search.black_box import COLD, CORNERS, HOT, PROMISE, REACH, BlackBoxSearch
 from plausiflow.search.costs import CostModel
 from plausiflow.search.effort import EFFORTS, EffortName
@@ -48,6 +49,9 @@ from plausiflow.search.true_model import TrueModel
 from plausiflow.solvers import SQP
 from plausiflow.tables import Encoder
 
+LIGHT, LIGHT_BANK_ROWS = Beam(depth=3, width=2, evaluated=8, kept=1), 2
+"""The beam and the bank rows of the searches that calibrate. Their answers cost a little more; of training
+rows, members that were left out accept as many of them as with the full beam."""
 MakeMethod = Callable[..., Any]
 """A Method class, or a function of ``classifier`` and ``plausibility`` that returns a Method."""
 
@@ -289,7 +293,9 @@ def _calibrate(
     """Raise the margins; a model without gradients is represented by its surrogate."""
     assert settings.confidence is not None
     effort = EFFORTS[settings.effort]
-    light = MixedSearch(max_extra_cost=settings.max_extra_cost, finalists=1)
+    light = MixedSearch(
+        max_extra_cost=settings.max_extra_cost, finalists=1, bank_rows=LIGHT_BANK_ROWS, beam=LIGHT
+    )
 
     def search(x: Tensor, y_target: Tensor, scores: RowScores, bank: dict[int, Tensor]) -> Tensor:
         task = engine.task(x, engine.validity.criterion.of_class(y_target), scores=scores)

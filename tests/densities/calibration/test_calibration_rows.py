@@ -147,4 +147,4 @@ def test_a_margin_that_costs_too_much_distance_is_not_taken(monkeypatch):
     monkeypatch.setattr(calibration, "EXCHANGE", 2.0)
     far, near = straight(0.999, error=2.0), straight(0.999, start=-10.0, error=2.0)
     assert not far.margin.any()  # Phi rises by less than a half of the distance
-    assert (near.margin == 0.9375).all()  # the largest that halving four times reaches
+    assert (near.margin == 0.875).all()  # the largest that halving three times reaches
