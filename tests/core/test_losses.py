@@ -116,7 +116,7 @@ PUBLIC = {
 
 
 @pytest.fixture(params=list(CASES))
-def case(request, seed):
+def case(request, clean_state):
     return CASES[request.param]()
 
 

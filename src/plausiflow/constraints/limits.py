@@ -67,7 +67,7 @@ class FactualRows:
         block = next((block for block in self.layout.blocks if block.name == name), None)
         if self.frame is None:
             return self._known(name, block)
-        cells = torch.tensor(read_numbers(self._columns[name])[0], device=self.x.device)
+        cells = torch.tensor(read_numbers(self._columns[name])[0].copy(), device=self.x.device)
         if block is None or not bool(cells.isnan().any()):
             return cells
         # The encoder may have imputed a missing number.

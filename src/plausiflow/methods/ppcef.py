@@ -273,7 +273,8 @@ class PPCEF(Method):
     def _feasible(self, x: Tensor, y_target: Tensor, rows: Tensor | None = None) -> Tensor:
         feasible = self._validity(x, y_target) >= 0
         valid = feasible.nonzero()[:, 0]  # only their density is computed, which takes longer
-        feasible[valid] = self.fitted_plausibility().score(x[valid], y_target[valid]) >= 0
+        if len(valid):
+            feasible[valid] = self.fitted_plausibility().score(x[valid], y_target[valid]) >= 0
         return feasible
 
     def _starts(self, x: Tensor, y_target: Tensor, bank: Bank, feasible: Feasible | None = None) -> Starts:

@@ -167,10 +167,6 @@ class MixedSearch:
         else:
             final, beyond = self._limited(task, bank, rows, keep)
         missing = rows[~torch.isin(rows, final.rows)]
-        if len(missing) and task.allowance.max_changes is None:
-            real = task.check(bank.verified(task, missing, keep, among=MORE)).feasible
-            final = Candidates.concat(final, real)
-            missing = missing[~torch.isin(missing, real.rows)]
         if len(missing):
             final = Candidates.concat(final, bank.scan(task, missing, keep))
         return Candidates.concat(final.unique().cheapest(keep), beyond)
@@ -178,9 +174,17 @@ class MixedSearch:
     def _answers(
         self, task: SearchTask, bank: Bank, rows: Tensor, keep: int
     ) -> tuple[Candidates, Candidates]:
-        """Return answers with any number of changes, off the grid and on it."""
+        """Return answers with any number of changes, off the grid and on it.
+
+        A row that has none on the grid gets real rows.
+        """
         pool = self.dense(task, bank, rows)
-        return pool, self._sparse(task, pool, max(self.finalists, keep))
+        answers = self._sparse(task, pool, max(self.finalists, keep))
+        missing = rows[~torch.isin(rows, answers.rows)]
+        if len(missing):
+            real = task.check(bank.verified(task, missing, keep, among=MORE)).feasible
+            answers = Candidates.concat(answers, real)
+        return pool, answers
 
     def _limited(
         self, task: SearchTask, bank: Bank, rows: Tensor, keep: int
