@@ -80,7 +80,8 @@ class ProductBench:
                 yield named | self._measure(table, kind)
 
     def _measure(self, table: Table, kind: str) -> Row:
-        train, test = table.split(self.plan.product_train, self.plan.product_rows)
+        n_test = min(self.plan.product_rows, len(table.x) // 3)
+        train, test = table.split(min(self.plan.product_train, len(table.x) - n_test), n_test)
         model = untrained_model(kind, self.seed)
         model_seconds = self._seconds(partial(model.fit, train.x, train.y))
         explainer = Explainer(
