@@ -186,6 +186,7 @@ class Careless:
 
     answer: torch.Tensor
     finalists: int = 1
+    relaxes: bool = False
 
     def lighter(self):
         return self

@@ -69,16 +69,18 @@ class LocalModel:
         free = 1 - held
         return kept * free[:, :, None] * free[:, None]
 
-    def eliminate(self, removable: Tensor, limit: Tensor) -> Elimination:
+    def eliminate(self, removable: Tensor, limit: Tensor, ease: Tensor | None = None) -> Elimination:
         """Reset one removable feature ``(n, d)`` after another, the one that costs least first.
 
-        It goes on while some cost stays within its limit ``(n,)``, and for one feature at least.
+        It goes on while some cost stays within its limit ``(n,)``, and for one feature at least. ``ease``,
+        shape ``(n, d)``, divides what a reset costs in the comparison with others.
         """
         x, left, along = self.x, removable & (self.x != self.factual), self._along_constraints()
         rows, order, costs, points = torch.arange(len(x), device=x.device), [], [], []
         for _ in range(int(left.sum(dim=1).max()) if len(x) else 0):
             spread = along.diagonal(dim1=1, dim2=2).clamp_min(TINY)
-            price = torch.where(left, (self.factual - x) ** 2 / spread, torch.inf)
+            price = (self.factual - x) ** 2 / (spread if ease is None else spread * ease)
+            price = torch.where(left, price, torch.inf)
             # Single precision: of features that cost the same, rounding in a batch must not choose.
             least, feature = price.float().min(dim=1)
             some = torch.isfinite(least)
@@ -99,15 +101,23 @@ class LocalModel:
         return Elimination(torch.stack(order, 1), torch.stack(costs, 1), torch.stack(points, 1))
 
     def resets(
-        self, removable: Tensor, limit: Tensor, most: Tensor, alone: int, *, highest: Tensor
+        self,
+        removable: Tensor,
+        limit: Tensor,
+        most: Tensor,
+        alone: int,
+        *,
+        highest: Tensor,
+        ease: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return sets of features to reset, each with its program, and the points then.
 
         They are as many features as stay within the limit ``(n,)``, at most ``most`` ``(n,)``, and half as
         many; or one, and the next best ones alone, ``alone`` in all, if they cost at most ``highest``
-        ``(n,)``: the model is optimistic, so a reset that costs more even there is not tried.
+        ``(n,)``: the model is optimistic, so a reset that costs more even there is not tried. For ``ease``
+        see :meth:`eliminate`.
         """
-        path = self.eliminate(removable, limit)
+        path = self.eliminate(removable, limit, ease)
         fits = ((path.cost <= limit[:, None]) & (path.order >= 0)).long().cumprod(dim=1).sum(dim=1)
         most = torch.minimum(most, (path.order >= 0).sum(dim=1))
         count = torch.minimum(fits.clamp_min(1), most)
@@ -115,7 +125,7 @@ class LocalModel:
         parts = [(several, *path[several].first(number)) for number in (count[several], count[several] // 2)]
         removable = removable.clone()
         for _ in range(alone):
-            step = self[one].eliminate(removable[one], torch.full_like(limit[one], -torch.inf))
+            step = self[one].eliminate(removable[one], torch.full_like(limit[one], -torch.inf), ease[one])
             if step.order.shape[1] == 0:
                 break
             some = ((step.order[:, 0] >= 0) & (step.cost[:, 0] <= highest[one])).nonzero()[:, 0]

@@ -168,15 +168,24 @@ class Bank:
         return Candidates.concat(*parts)
 
     def scan(
-        self, task: SearchTask, rows: Tensor, count: int, *, oracle_rows: int = ORACLE_ROWS
+        self,
+        task: SearchTask,
+        rows: Tensor,
+        count: int,
+        *,
+        oracle_rows: int = ORACLE_ROWS,
+        checked: int = 0,
     ) -> Candidates:
         """Return the cheapest ``count`` feasible bank rows for each of some rows, among all bank rows.
 
-        An oracle is asked about the cheapest ``oracle_rows`` of them that are plausible.
+        An oracle is asked about the cheapest ``oracle_rows`` of them that are plausible. If no more than
+        ``checked`` rows are in the bank, none of them is feasible: they were checked before.
         """
         first, kept = task.without_oracle, [task.candidates(rows[:0], task.x[:0])]
         for y in task.y_target[rows].unique().tolist():
             bank = self.rows.get(y, task.x[:0]).to(task.x)
+            if len(bank) <= checked:
+                continue
             for some in rows[task.y_target[rows] == y].split(max(1, PAIRS // max(1, len(bank)))):
                 own, real = self._few_changes(task, y, bank, some).nonzero(as_tuple=True)
                 owners, moved = some[own], transplant(task, bank[real], some[own])

@@ -8,7 +8,7 @@ constraints are from being satisfied.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -46,25 +46,26 @@ class Beam:
             return task.candidates(rows[:0], task.x[:0])
         values = task.constraint_values(moves.x, moves.rows)
         alone = values - _own_values(task, rows)[moves.rows]
-        states = _States(moves.rows, moves.x, values, moves.keys, moves.kinds).best(task)
+        sums = task.cost_sums(moves.x, moves.rows)
+        states = _States(moves.rows, moves.x, values, moves.keys, moves.kinds, sums).best(task)
         kept = [states.first(self.kept), states.satisfied.first(self.feasible)]
         states = states.first(self.width)
         for _ in range(depth - 1):
             state, move = moves.extensions(task, states)
             if len(state) == 0:
                 break
-            added = _States(
-                states.rows[state],
-                moves.applied(task, states.x[state], move),
-                states.values[state] + alone[move],
-                states.keys[state] + moves.keys[move],
-                states.kinds[state] + moves.kinds[move],
-            )
+            # What a combination costs and satisfies is estimated from its parts; few rows are made of it.
+            keys, of = states.keys[state] + moves.keys[move], states.rows[state]
+            merit = _merit(task, states.values[state] + alone[move], states.sums[state] + sums[move])
             # Moves in another order are the same combination.
-            added = added.select(_first_occurrences(added.rows, added.keys))
-            added = added.select(cheapest(added.rows, added.merit(task), self.evaluated))
-            added = replace(added, x=task.repaired(added.x, added.rows))
-            added = replace(added, values=task.constraint_values(added.x, added.rows)).best(task)
+            chosen = _first_occurrences(of, keys)
+            chosen = chosen[cheapest(of[chosen], merit[chosen], self.evaluated)]
+            state, move = state[chosen], move[chosen]
+            x = task.repaired(moves.applied(task, states.x[state], move), of[chosen])
+            kinds = states.kinds[state] + moves.kinds[move]
+            values = task.constraint_values(x, of[chosen])
+            parts = (of[chosen], x, values, keys[chosen], kinds, task.cost_sums(x, of[chosen]))
+            added = _States(*parts).best(task)
             kept += [added.first(self.kept), added.satisfied.first(self.feasible)]
             states = added.first(self.width)
         return task.repair(Candidates.concat(*(task.candidates(own.rows, own.x) for own in kept)).unique())
@@ -128,26 +129,26 @@ class Moves:
 
 @dataclass(frozen=True, eq=False)
 class _States:
-    """Combinations of moves, and the values of their constraints ``(p, m)``, at least zero if satisfied."""
+    """Combinations of moves.
+
+    ``values`` are those of their constraints ``(p, m)``, at least zero if satisfied; ``sums`` are what their
+    cost is made of ``(p, 2)``.
+    """
 
     rows: Tensor
     x: Tensor
     values: Tensor
     keys: Tensor
     kinds: Tensor
+    sums: Tensor
 
     def select(self, which: Tensor) -> _States:
-        return _States(
-            self.rows[which], self.x[which], self.values[which], self.keys[which], self.kinds[which]
-        )
-
-    def merit(self, task: SearchTask) -> Tensor:
-        violation = (-self.values).clamp_min(0).sum(dim=1)
-        return task.costs(self.x, self.rows) + VIOLATION * violation
+        return _States(*(getattr(self, f.name)[which] for f in fields(self)))
 
     def best(self, task: SearchTask) -> _States:
         """Return the best values of every changed set of numbers, by row, the best combinations first."""
-        ordered = self.select(cheapest(self.rows, self.merit(task), len(self.rows)))
+        merit = _merit(task, self.values, self.sums)
+        ordered = self.select(cheapest(self.rows, merit, len(self.rows)))
         return ordered.select(_first_occurrences(ordered.rows, ordered.kinds))
 
     @property
@@ -158,6 +159,11 @@ class _States:
     def first(self, count: int) -> _States:
         """Return the first few of each row."""
         return self.select(cheapest(self.rows, torch.zeros_like(self.x[:, 0]), count))
+
+
+def _merit(task: SearchTask, values: Tensor, sums: Tensor) -> Tensor:
+    """Return the cost plus how far the constraints are from being satisfied, shape ``(p,)``."""
+    return task.cost_model.of_sums(sums) + VIOLATION * (-values).clamp_min(0).sum(dim=1)
 
 
 def _first_occurrences(rows: Tensor, keys: Tensor) -> Tensor:

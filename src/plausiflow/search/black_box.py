@@ -83,6 +83,11 @@ class BlackBoxSearch:
         """Answers of each row that are kept in case one does not hold when decoded."""
         return self.base.finalists
 
+    @property
+    def relaxes(self) -> bool:
+        """Whether a run also searches without the margin: no, it is run once more."""
+        return False
+
     def lighter(self) -> Self:
         """Return a strategy that only finds out whether there is an answer."""
         return replace(self, base=self.base.lighter(), evolution=None, any_answer=True)

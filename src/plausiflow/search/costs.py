@@ -77,11 +77,24 @@ class CostModel:
 
     def __call__(self, before: EncodedRows, after: EncodedRows) -> Tensor:
         """Return the cost of changing rows into others, shape ``(p,)``."""
+        return self.of_sums(self.sums(before, after))
+
+    def sums(self, before: EncodedRows, after: EncodedRows) -> Tensor:
+        """Return the two sums that the cost of changes is made of, shape ``(p, 2)``; see :meth:`of_sums`.
+
+        Changes of different features add up: the sums of both together are the sum of those of each.
+        """
         numbers, steps, flat = self._parts(before, after)
         if self.distance == "l2":
-            squared = (numbers * numbers).sum(dim=1) + (steps * steps * self._graded_squares).sum(dim=1)
-            return squared.sqrt() + flat.sum(dim=1)
-        return numbers.abs().sum(dim=1) + (steps.abs() * self._graded).sum(dim=1) + flat.sum(dim=1)
+            graded = (numbers * numbers).sum(dim=1) + (steps * steps * self._graded_squares).sum(dim=1)
+        else:
+            graded = numbers.abs().sum(dim=1) + (steps.abs() * self._graded).sum(dim=1)
+        return torch.stack([graded, flat.sum(dim=1)], dim=1)
+
+    def of_sums(self, sums: Tensor) -> Tensor:
+        """Return the cost of changes with these sums ``(p, 2)``, shape ``(p,)``."""
+        graded, flat = sums.unbind(dim=1)
+        return (graded.sqrt() if self.distance == "l2" else graded) + flat
 
     def room_for_numbers(self, before: EncodedRows, after: EncodedRows, limit: Tensor) -> Tensor:
         """Return the squared distance of numbers at which a change costs ``limit`` ``(p,)``, for ``l2``."""

@@ -39,6 +39,11 @@ class MethodSearch:
     method: RowSearch
     finalists: int = 1
 
+    @property
+    def relaxes(self) -> bool:
+        """Whether a run also searches without the margin: no, a method has no margin."""
+        return False
+
     def lighter(self) -> Self:
         """Return the strategy itself."""
         return self

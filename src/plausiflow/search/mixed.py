@@ -6,6 +6,8 @@
 3. The best few answers of each row are made sparse (:mod:`plausiflow.search.sparsify`),
 4. put on the grids of their columns and checked there (:mod:`plausiflow.search.rounding`),
 5. and a row without an answer gets its cheapest verified bank row.
+
+A row that has no answer inside the calibrated margin is searched again without it.
 """
 
 from __future__ import annotations
@@ -60,6 +62,11 @@ class SearchStrategy(Protocol):
 
         A row may also get candidates of infinite cost that only change more features than allowed.
         """
+        ...
+
+    @property
+    def relaxes(self) -> bool:
+        """Whether a run also searches without the margin for rows that have no answer inside it."""
         ...
 
     def lighter(self) -> Self:
@@ -119,6 +126,11 @@ class MixedSearch:
     few_only: bool = False
     all_numbers: bool = False
 
+    @property
+    def relaxes(self) -> bool:
+        """Whether a run also searches without the margin: yes, if the task says how."""
+        return True
+
     def lighter(self) -> Self:
         """Return a strategy that only finds out whether there is an answer."""
         return replace(self, bank_rows=4, max_extra_cost=0.0, finalists=1, sparse=False, few_only=True)
@@ -161,15 +173,30 @@ class MixedSearch:
         return search_in_batches(task, search)
 
     def _search(self, task: SearchTask, bank: Bank, rows: Tensor, keep: int) -> Candidates:
+        found, beyond = self._found(task, bank, rows, keep)
+        missing = rows[~torch.isin(rows, found.rows)]
+        if task.fallback is not None and task.allowance.max_changes is None and len(missing):
+            missing = missing[task.scores.margin[missing] > 0]
+            relaxed = task.without_margin(task.fallback)
+            more, _ = self._found(relaxed, task.fallback.bank, missing, keep)
+            found = Candidates.concat(found, more)
+        return Candidates.concat(found, beyond)
+
+    def _found(self, task: SearchTask, bank: Bank, rows: Tensor, keep: int) -> tuple[Candidates, Candidates]:
+        """Return up to ``keep`` answers of each row, and ones with too many changes, not feasible."""
         beyond = task.candidates(rows[:0], task.x[:0])
         if task.allowance.max_changes is None:
             final = preferred(task, self._answers(task, bank, rows, keep)[1], self.max_extra_cost, keep)
         else:
             final, beyond = self._limited(task, bank, rows, keep)
         missing = rows[~torch.isin(rows, final.rows)]
-        if len(missing):
+        if len(missing) and task.allowance.max_changes is None:
+            final = Candidates.concat(final, bank.scan(task, missing, keep, checked=MORE))
+        elif len(missing):
+            if task.fallback is not None:
+                task, bank = task.without_margin(task.fallback), task.fallback.bank
             final = Candidates.concat(final, bank.scan(task, missing, keep))
-        return Candidates.concat(final.unique().cheapest(keep), beyond)
+        return final.unique().cheapest(keep), beyond
 
     def _answers(
         self, task: SearchTask, bank: Bank, rows: Tensor, keep: int
@@ -208,24 +235,20 @@ class MixedSearch:
             return final, beyond
         known = known[torch.isin(known.rows, rows) & _within(task, known)]
         share = max(2, LIMITED_COPIED // max(1, len(task.numbers)))
-        sources = [bank.verified(task, rows, min(NEAR_ROWS, share))]
+        relaxed = task if task.fallback is None else task.without_margin(task.fallback)
+        wider = bank if task.fallback is None else task.fallback.bank
+        few = _combinations(task, rows, wider.verified(relaxed, rows, min(NEAR_ROWS, share)), bank.typical)
         if self.all_numbers:
-            sources.append(bank.quantiles(task, rows, min(QUANTILES, share)))
-        # One after the other: together they would crowd each other out.
-        few = Candidates.concat(
-            *(
-                THOROUGH.run(
-                    task, rows, Moves.of(task, rows, numbers, bank.typical), task.allowance.max_changes
-                )
-                for numbers in sources
-            )
-        ).unique()
-        changed = task.layout.changed(few.x, task.x[few.rows])
-        solved = task.solve(
-            few, frozen=~changed, max_without_answer=MAX_WITHOUT_ANSWER, answers=LIMITED
-        ).feasible
-        solved = Candidates.concat(known, solved[_within(task, solved)]).unique().cheapest(LIMITED)
-        return Candidates.concat(final, put_on_grid(task, solved).feasible.cheapest(keep)), beyond
+            copied = bank.quantiles(task, rows, min(QUANTILES, share))
+            few = Candidates.concat(few, _combinations(task, rows, copied, bank.typical)).unique()
+        final = Candidates.concat(final, _few_changes(task, few, known, keep))
+        rows = rows[~torch.isin(rows, final.rows)]
+        if task.fallback is not None and len(rows):
+            copied = wider.quantiles(relaxed, rows, min(QUANTILES, share))
+            more = _combinations(relaxed, rows, copied, wider.typical)
+            few = Candidates.concat(few[torch.isin(few.rows, rows)], more).unique()
+            final = Candidates.concat(final, _few_changes(relaxed, few, known[:0], keep))
+        return final, beyond
 
     def _sparse(self, task: SearchTask, pool: Candidates, count: int) -> Candidates:
         """Return answers on the grid: the cheapest ones, and ones with fewer changes."""
@@ -281,6 +304,24 @@ def _least_level_price(task: SearchTask, rows: Tensor) -> Tensor:
     price = task.costs(task.with_levels_of(task.candidates(moves.rows, moves.x)), moves.rows)
     least = task.x.new_full((len(task),), torch.inf)
     return least.scatter_reduce(0, moves.rows, price, "amin")[rows]
+
+
+def _combinations(
+    task: SearchTask, rows: Tensor, source: Candidates, typical: dict[int, float]
+) -> Candidates:
+    """Return the most promising combinations of at most as many changes as the rules allow.
+
+    Numbers are those of the rows ``source``. Numbers of different kinds of rows would crowd each other out.
+    """
+    return THOROUGH.run(task, rows, Moves.of(task, rows, source, typical), task.allowance.max_changes)
+
+
+def _few_changes(task: SearchTask, few: Candidates, known: Candidates, keep: int) -> Candidates:
+    """Return answers on the grid that combinations of few changes lead to, with the ones that are known."""
+    changed = task.layout.changed(few.x, task.x[few.rows])
+    solved = task.solve(few, frozen=~changed, max_without_answer=MAX_WITHOUT_ANSWER, answers=LIMITED).feasible
+    solved = Candidates.concat(known, solved[_within(task, solved)]).unique().cheapest(LIMITED)
+    return put_on_grid(task, solved).feasible.cheapest(keep)
 
 
 def _within(task: SearchTask, answers: Candidates) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ from plausiflow.search.diagnose import describe_lack, diagnose_rows, find_misses
 from plausiflow.search.engine import Engine
 from plausiflow.search.request import SearchRequest
 from plausiflow.search.roles import ChangeRoles, settle_changes
+from plausiflow.search.task import Fallback
 from plausiflow.tables import Encoded, Encoder
 
 NOT_LASTING = "no counterfactual was found that retrained models decide as wanted, too; this one may not last"
@@ -164,27 +166,28 @@ def search_rows(
             left = some[torch.from_numpy(status[some.numpy()] != "found")]
             asked = replace(request, targets=targets)
             lasting = partial(_search, own, encoder, asked, margin=request.second_opinion)
-            for _, (found, _) in request.search_in_time(left, lasting):
-                status[found.of.numpy()], reason[found.of.numpy()] = "found", lacking
-                parts.append(found)
+            for _, part in request.search_in_time(left, lasting):
+                of = part.answers.of.numpy()
+                status[of], reason[of] = "found", lacking
+                parts.append(part.answers)
         rows = rows[torch.from_numpy(status[rows.numpy()] != "found")]
-    for some, (found, limited) in request.search_in_time(
-        rows, partial(search, margin=request.second_opinion)
-    ):
-        beyond |= limited
+    relaxes = request.second_opinion and request.k == 1 and engine.strategy.relaxes
+    ordinary = partial(search, margin=request.second_opinion, relax=relaxes)
+    for some, part in request.search_in_time(rows, ordinary):
+        beyond |= part.beyond
         status[some.numpy()] = "infeasible"
-        status[found.of.numpy()] = "found"
+        status[part.answers.of.numpy()] = "found"
         if engine.durability is not None:
-            reason[found.of.numpy()] = NOT_LASTING
-        parts.append(found)
+            reason[part.answers.of.numpy()] = NOT_LASTING
+        reason[part.without_margin.numpy()] = WITHOUT_MARGIN
+        parts.append(part.answers)
     reason[status == "not_reached"] = "the time limit was over before this row was searched"
     searched = torch.from_numpy(np.isin(status, ("found", "infeasible")).nonzero()[0])
     answers = Answers.concat(encoder, request.frame, parts)
     short = searched[torch.bincount(answers.of, minlength=n)[searched] < request.k]
-    again = short if request.second_opinion else short[:0]
-    more = [
-        found for _, (found, _) in request.search_in_time(again, partial(search, margin=False, quick=True))
-    ]
+    again = short if request.second_opinion and not relaxes else short[:0]
+    quick = partial(search, margin=False, quick=True)
+    more = [part.answers for _, part in request.search_in_time(again, quick)]
     if more:
         both = Answers.concat(encoder, request.frame, [answers, *more]).unique(request.pool)
         gained = torch.bincount(both.of, minlength=n) > torch.bincount(answers.of, minlength=n)
@@ -227,6 +230,20 @@ def search_rows(
     )
 
 
+class _SearchedRows(NamedTuple):
+    """What a search of some rows found.
+
+    Attributes:
+        answers: Verified answers.
+        beyond: The number of the limit on changes that alone blocks a row, by row of the request.
+        without_margin: Rows of the request whose answers are only plausible without the margin.
+    """
+
+    answers: Answers
+    beyond: dict[int, int]
+    without_margin: Tensor
+
+
 def _search(
     engine: Engine,
     encoder: Encoder,
@@ -234,34 +251,46 @@ def _search(
     rows: Tensor,
     *,
     margin: bool,
+    relax: bool = False,
     quick: bool = False,
-) -> tuple[Answers, dict[int, int]]:
-    """Return the answers of some rows, and the limit on changes that alone blocks a row, by its number.
+) -> _SearchedRows:
+    """Search some rows; with ``relax``, rows without an answer inside the margin also without it.
 
-    The proof is an answer that breaks this limit and nothing else. Changes of such an answer that nothing
-    needs are undone first: it may then keep the limit.
+    The proof that a limit on changes blocks is an answer that breaks this limit and nothing else. Changes of
+    such an answer that nothing needs are undone first: it may then keep the limit.
     """
     limits = {str(rule): i for i, rule in enumerate(engine.rules.constraints) if isinstance(rule, MaxChanges)}
     x, targets, frame, locked = request.part(rows)
-    scores = None if margin else row_scores(engine.plausibility, x, targets.y, with_margin=False)
-    task = engine.task(x, targets, frame=frame, locked=locked, scores=scores)
+    plain = None if margin and not relax else row_scores(engine.plausibility, x, targets.y, with_margin=False)
+    task = engine.task(x, targets, frame=frame, locked=locked, scores=None if margin else plain)
+    if relax and plain is not None:
+        task = replace(task, fallback=Fallback(plain, engine.wider_bank or engine.bank))
     found = engine.search(task, request.k, count=request.pool, wider=not margin, quick=quick)
     verified = verify_candidates(engine, encoder, request, found, rows, frozenset(limits))
     answers, place = verified.answers, torch.searchsorted(rows, verified.answers.of)
-    plausible = answers.score >= task.scores.margin[place]
     broken = torch.from_numpy(verified.broken.to_numpy(bool, copy=True))
-    holds = (plausible & ~broken.any(dim=1)).nonzero()[:, 0]
-    alone = (plausible & (broken.sum(dim=1) == 1)).nonzero()[:, 0]
+    inside = answers.score >= task.scores.margin[place]
+    holds = inside & ~broken.any(dim=1)
+    if relax:
+        outside = (answers.score >= 0) & ~broken.any(dim=1)
+        holds |= outside & ~torch.isin(answers.of, answers.of[holds])
+    alone = (inside & (broken.sum(dim=1) == 1)).nonzero()[:, 0]
     names = [limits[str(name)] for name in verified.broken.columns]
     beyond = {int(answers.of[i]): names[int(broken[i].long().argmax())] for i in alone.tolist()}
-    own = answers.select(holds[cheapest(answers.of[holds], answers.cost[holds], request.pool)])
+    kept = holds.nonzero()[:, 0]
+    kept = kept[cheapest(answers.of[kept], answers.cost[kept], request.pool)]
+    own, relaxed = answers.select(kept), answers.of[kept[~inside[kept]]]
     if len(alone) == 0 or request.late:
-        return own, beyond
+        return _SearchedRows(own, beyond, relaxed)
     settled = settle_changes(engine, encoder, request, answers.select(alone)).answers
     changes = engine.rules.layout.changed(settled.x_cf, request.encoded.x[settled.of]).sum(dim=1)
     few = changes <= min(rule.limit for rule in engine.rules.constraints if isinstance(rule, MaxChanges))
     gained = settled.select(few.nonzero()[:, 0])
-    return Answers.concat(encoder, request.frame, [own, gained]).unique(request.pool), beyond
+    # Answers inside the margin replace others.
+    replaced = torch.isin(own.of, relaxed) & torch.isin(own.of, gained.of)
+    own, relaxed = own.select((~replaced).nonzero()[:, 0]), relaxed[~torch.isin(relaxed, gained.of)]
+    both = Answers.concat(encoder, request.frame, [own, gained]).unique(request.pool)
+    return _SearchedRows(both, beyond, relaxed)
 
 
 def _without_reasons(

@@ -30,6 +30,8 @@ AT_ONCE = 3
 """Single resets of an answer that are tried at once."""
 LESS = 1e-9
 """By how much a target must be missed more for a change to be adverse."""
+ADVERSE = 10.0
+"""How much more the reset of an adverse change may cost than that of another which comes after it."""
 MAX_FAILURES = 8
 """Numbers of an answer whose reset may fail before the others are left as they are."""
 
@@ -39,7 +41,7 @@ def sparsify(
 ) -> Candidates:
     """Return answers with fewer changes for the ones given, each at most as expensive as its limit ``(p,)``.
 
-    Adverse changes are reset first, then any. If a rule limits the number of changes, features are reset at
+    If a rule limits the number of changes, features are reset at
     any cost until it is satisfied. With ``categories=False`` changed categories stay, because their resets
     were tried before (:mod:`plausiflow.search.levels`).
     """
@@ -47,8 +49,8 @@ def sparsify(
         return candidates
     state = _State.begin(task, candidates, limits)
     state.categories = categories
-    for adverse in (True, False):
-        state.run(task, adverse=adverse)
+    while len((attempts := state.attempts(task)).of):
+        state.take(task, attempts, *attempts.solved(task))
     return state.candidates
 
 
@@ -105,7 +107,6 @@ class _State:
         needed: Features whose reset has failed, shape ``(p, blocks)``.
         most: How many numbers the next attempt may reset, shape ``(p,)``.
         failures: Numbers whose reset alone has failed, shape ``(p,)``.
-        adverse: Whether only adverse changes are reset.
         categories: Whether changed categories are reset.
     """
 
@@ -116,7 +117,6 @@ class _State:
     needed: Tensor
     most: Tensor
     failures: Tensor
-    adverse: bool = False
     categories: bool = True
 
     @classmethod
@@ -135,26 +135,17 @@ class _State:
             failures=torch.zeros_like(count),
         )
 
-    def run(self, task: SearchTask, *, adverse: bool) -> None:
-        """Reset changes, all or only adverse ones, round by round; what failed alone is not tried again."""
-        self.adverse = adverse
-        self.most = torch.full_like(self.most, self.changed.shape[1])
-        self.failures = torch.zeros_like(self.failures)
-        while True:
-            attempts = self.attempts(task)
-            if len(attempts.of) == 0:
-                return
-            self.take(task, attempts, *attempts.solved(task))
-
     def attempts(self, task: SearchTask) -> _Attempts:
         """Return the next attempts of each candidate: single categories, and numbers."""
         codes, before = task.codes_of(self.candidates.x), task.codes[self.candidates.rows]
         moved = torch.zeros_like(self.changed)
         moved[:, [j for j, block in enumerate(task.layout.blocks) if len(block.levels)]] = codes != before
         left = self.changed & ~self.needed & (self.changed.sum(dim=1) > 1)[:, None]
-        if self.adverse:
-            left = adverse_changes(task, self.candidates, left)
-        parts = [self._categories(task, left & moved & self.categories), self._numbers(task, left & ~moved)]
+        adverse = adverse_changes(task, self.candidates, left)
+        parts = [
+            self._categories(task, left & moved & self.categories, adverse),
+            self._numbers(task, left & ~moved, adverse),
+        ]
         of, reset, x = (torch.cat(part) for part in zip(*parts, strict=True))
         kept = self.changed[of] & ~reset
         x = with_factual(task, Candidates(rows=self.candidates.rows[of], x=x, cost=x[:, 0]), reset)
@@ -163,16 +154,19 @@ class _State:
         numbers = torch.arange(len(of), device=of.device) >= len(parts[0][0])
         return _Attempts(of, reset, kept, start, self.limits[of], model, numbers)
 
-    def _categories(self, task: SearchTask, category: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _categories(
+        self, task: SearchTask, category: Tensor, adverse: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return attempts that reset one changed category each, the most expensive few of a candidate."""
         rows, x = self.candidates.rows, self.candidates.x
         before, after = (task.x[rows], task.codes[rows]), (x, task.codes_of(x))
-        price = task.cost_model.by_feature(before, after).masked_fill(~category, -1.0)
+        price = task.cost_model.by_feature(before, after)
+        price = torch.where(adverse, ADVERSE * price, price).masked_fill(~category, -1.0)
         rank = price.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
         of, feature = (category & (rank < AT_ONCE)).nonzero(as_tuple=True)
         return of, torch.nn.functional.one_hot(feature, category.shape[1]).bool(), x[of]
 
-    def _numbers(self, task: SearchTask, left: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _numbers(self, task: SearchTask, left: Tensor, adverse: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return attempts that reset some of the numbers ``left`` ``(p, blocks)``.
 
         As many as the model allows, and half as many; or one, and the next best ones alone.
@@ -183,9 +177,10 @@ class _State:
             return of[:0], left[:0], self.candidates.x[:0]
         model, removable = self.model[of], left[of][:, places]
         room = _number_limit(task, self.candidates[of], self.limits[of], model)
+        ease = torch.where(adverse[of][:, places], ADVERSE, torch.ones_like(room)[:, None])
         most = torch.minimum(self.most[of], self.changed[of].sum(dim=1) - 1)
         which, chosen, point = model.resets(
-            removable, model.cost.lerp(room, TRUST), most, AT_ONCE, highest=room
+            removable, model.cost.lerp(room, TRUST), most, AT_ONCE, highest=room, ease=ease
         )
         of = of[which]
         reset = torch.zeros_like(left[of])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -28,6 +29,9 @@ from plausiflow.search.reweighted import SolveSettings
 from plausiflow.search.true_model import Oracle
 from plausiflow.tables import Block, Layout
 
+if TYPE_CHECKING:
+    from plausiflow.search.bank import Bank
+
 
 def _in_blocks(check: Callable[[Tensor, Tensor], Tensor], x: Tensor, rows: Tensor, size: int) -> Tensor:
     parts = [torch.zeros(0, dtype=torch.bool, device=x.device)]
@@ -37,6 +41,19 @@ def _in_blocks(check: Callable[[Tensor, Tensor], Tensor], x: Tensor, rows: Tenso
         if len(some):
             parts.append(check(some, chosen))
     return torch.cat(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Fallback:
+    """What a row without an answer inside the margin is searched with.
+
+    Attributes:
+        scores: How plausible a candidate is, without the margin.
+        bank: Training rows that are feasible without the margin.
+    """
+
+    scores: RowScores
+    bank: Bank
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,6 +74,7 @@ class SearchTask:
         partners: The most common levels of rows at each level; see :func:`~plausiflow.constraints.repair`.
         oracle: The user's own model, if ``validity`` is that of a surrogate.
         any_outcome: Whether every candidate counts as valid; for checks before the oracle is asked.
+        fallback: How rows are searched that have no answer inside the margin; None if they are not.
     """
 
     layout: Layout
@@ -72,6 +90,7 @@ class SearchTask:
     partners: Tensor | None = None
     oracle: Oracle | None = None
     any_outcome: bool = False
+    fallback: Fallback | None = None
 
     def __len__(self) -> int:
         return len(self.x)
@@ -88,6 +107,7 @@ class SearchTask:
             allowance=self.allowance.to(device),
             cost_model=self.cost_model.to(device),
             partners=None if self.partners is None else self.partners.to(device),
+            fallback=self.fallback and replace(self.fallback, scores=self.fallback.scores.to(device)),
         )
 
     def at(self, rows: Tensor, targets: Targets | None = None) -> SearchTask:
@@ -102,7 +122,12 @@ class SearchTask:
             scores=self.scores.at(rows),
             allowance=self.allowance.at(rows),
             oracle=None,
+            fallback=None,
         )
+
+    def without_margin(self, fallback: Fallback) -> SearchTask:
+        """Return the task of rows that have no answer inside the margin."""
+        return replace(self, scores=fallback.scores, fallback=None)
 
     @property
     def without_oracle(self) -> SearchTask:
@@ -203,6 +228,10 @@ class SearchTask:
         """Return the cost of candidates ``(p, width)`` with levels ``codes``, shape ``(p,)``."""
         codes = self.codes_of(x_cf) if codes is None else codes
         return self.cost_model((self.x[rows], self.codes[rows]), (x_cf, codes))
+
+    def cost_sums(self, x_cf: Tensor, rows: Tensor) -> Tensor:
+        """Return the sums that the cost of candidates is made of, ``(p, 2)``; see :class:`CostModel`."""
+        return self.cost_model.sums((self.x[rows], self.codes[rows]), (x_cf, self.codes_of(x_cf)))
 
     @torch.no_grad()
     def constraint_values(self, x_cf: Tensor, rows: Tensor) -> Tensor:
