@@ -193,8 +193,8 @@ class MixedSearch:
         if len(missing) and task.allowance.max_changes is None:
             final = Candidates.concat(final, bank.scan(task, missing, keep, checked=MORE))
         elif len(missing):
-            if task.fallback is not None:
-                task, bank = task.without_margin(task.fallback), task.fallback.bank
+            if (fallback := task.fallback) is not None:
+                task, bank = task.without_margin(fallback), fallback.bank
             final = Candidates.concat(final, bank.scan(task, missing, keep))
         return final.unique().cheapest(keep), beyond
 
@@ -247,7 +247,7 @@ class MixedSearch:
             copied = wider.quantiles(relaxed, rows, min(QUANTILES, share))
             more = _combinations(relaxed, rows, copied, wider.typical)
             few = Candidates.concat(few[torch.isin(few.rows, rows)], more).unique()
-            final = Candidates.concat(final, _few_changes(relaxed, few, known[:0], keep))
+            final = Candidates.concat(final, _few_changes(relaxed, few, known[rows[:0]], keep))
         return final, beyond
 
     def _sparse(self, task: SearchTask, pool: Candidates, count: int) -> Candidates:
