@@ -18,7 +18,7 @@ import pandas as pd
 
 from plausiflow.constraints.linear import ROUNDING, Relation
 from plausiflow.constraints.violations import RowChanges
-from plausiflow.tables import CellValue, Feature, FloatArray, Mask, float_dtype
+from plausiflow.tables import MISSING, CellValue, Feature, FloatArray, Mask, float_dtype
 
 State: TypeAlias = CellValue | None
 """A level of a category, a special value of a number, ``FREE`` for its other values, None for missing."""
@@ -142,7 +142,7 @@ def _states(changes: RowChanges, name: str, before: bool, column: pd.Series) -> 
     feature = changes.features[name]
     if not feature.is_number:
         codes = changes.codes_before(name) if before else changes.codes_after(name)
-        return np.where(codes >= 0, codes, np.where(column.isna(), len(feature.levels), -1))
+        return np.where(codes >= 0, codes, np.where(codes == MISSING, len(feature.levels), -1))
     values = changes.numbers_before(name) if before else changes.numbers_after(name)
     codes = np.zeros(len(values), dtype=np.int64)
     dtype, special = float_dtype(column.dtype), special_values(feature)

@@ -251,19 +251,17 @@ def _allowance(
 ) -> Allowance:
     """Return what the rules allow the counterfactuals of rows to be; some clauses bind no row."""
     x, limits = rows.x, _all_limits(rows, rules)
-    lower, upper, levels = x.clone(), x.clone(), torch.zeros_like(x, dtype=torch.bool)
+    lower, upper, levels = _open_choices(rows, limits)
     possible = _constants_fit(rows, limits)
     forced = torch.zeros(len(x), dtype=torch.long, device=x.device)
-    for block in rows.layout.blocks:
+    for block in (block for block in rows.layout.blocks if limits[block.name].narrowed):
         low, high, choices, has_choice, must_change = _feature_choices(rows, block, limits[block.name])
         if block.number is not None:
             lower[:, block.number], upper[:, block.number] = low, high
-        only = choices.sum(dim=1, keepdim=True) == 1
-        lower[:, block.level_slice] = (choices & only).to(x)
-        upper[:, block.level_slice] = choices.to(x)
         levels[:, block.level_slice] = choices
         possible &= has_choice
         forced += must_change
+    _bound_levels(rows, lower, upper, levels)
     if pairs is not None:
         _drop_unsupported(rows, pairs.to(x.device), lower, upper, levels)
     max_changes = min((rule.max_changes for rule in rules if rule.max_changes is not None), default=None)
@@ -292,13 +290,38 @@ def _drop_unsupported(
     rows: FactualRows, pairs: StatePairs, lower: Tensor, upper: Tensor, levels: Tensor
 ) -> None:
     """Drop the levels that no allowed level of another feature can occur with, in place."""
-    columns = [column for block in rows.layout.with_levels for column in block.levels]
+    columns = rows.layout.index(rows.x.device).columns
     levels[:, columns] = pairs.supported(levels[:, columns], rows.x[:, columns] == 1)
-    for block in rows.layout.with_levels:
-        choices = levels[:, block.level_slice]
-        only = choices.sum(dim=1, keepdim=True) == 1
-        lower[:, block.level_slice] = (choices & only).to(lower)
-        upper[:, block.level_slice] = choices.to(upper)
+    _bound_levels(rows, lower, upper, levels)
+
+
+def _bound_levels(rows: FactualRows, lower: Tensor, upper: Tensor, levels: Tensor) -> None:
+    """Set the bounds of all levels from the choices, in place: the only choice of a feature is fixed."""
+    index = rows.layout.index(rows.x.device)
+    choices = levels[:, index.columns]
+    count = choices.new_zeros(len(choices), len(index.starts), dtype=torch.long)
+    only = count.index_add_(1, index.block_of, choices.long())[:, index.block_of] == 1
+    lower[:, index.columns], upper[:, index.columns] = (choices & only).to(lower), choices.to(upper)
+
+
+def _open_choices(rows: FactualRows, limits: Mapping[str, Limits]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the bounds of numbers and the levels of all features if no rule narrows them, ``(n, width)``.
+
+    A feature that is fixed, locked or missing keeps its value. There is always a choice, and no need to
+    change: :func:`_feature_choices` treats the features that rules narrow further.
+    """
+    x, blocks, index = rows.x, rows.layout.blocks, rows.layout.index(rows.x.device)
+    codes = index.codes(x)
+    fixed = rows.locked[:, [rows.place[block.name] for block in blocks]]
+    fixed = fixed | torch.tensor([limits[block.name].fixed for block in blocks], device=x.device).bool()
+    fixed[:, index.with_levels] |= index.closed[codes + index.starts]
+    kept = fixed[:, index.column_block]
+    lower, upper = x.clamp_max(0.0), x.clamp_min(1.0)
+    lower = torch.where(kept, torch.maximum(lower, x), lower)
+    upper = torch.where(kept, torch.minimum(upper, x), upper)
+    levels, own = torch.zeros_like(kept), codes[:, index.block_of] == index.level_of
+    levels[:, index.columns] = torch.where(kept[:, index.columns], own, ~index.closed)
+    return lower, upper, levels
 
 
 def _feature_choices(rows: FactualRows, block: Block, limits: Limits) -> tuple[Tensor, ...]:

@@ -113,6 +113,12 @@ class Limits:
     must_move: bool = False
 
     @property
+    def narrowed(self) -> bool:
+        """Whether a rule leaves some values only, other than the row's own."""
+        open_range = _is_at(self.lo, -math.inf) and _is_at(self.hi, math.inf)
+        return self.rising or self.falling or not open_range or self.moves is not None
+
+    @property
     def values(self) -> Tensor:
         """The rows' own values in original units, double, shape ``(n,)``; NaN if missing."""
         return self.rows.numbers(self.feature.name)

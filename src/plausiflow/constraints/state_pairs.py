@@ -69,6 +69,14 @@ class StatePairs:
         """The tables ``strict`` and ``lenient`` as numbers, for matrix products."""
         return self.strict.to(torch.float32), self.lenient.to(torch.float32)
 
+    @cached_property
+    def _parts(self) -> list[tuple[slice, Tensor]]:
+        """The levels of each block with a forbidden pair, and what each of them excludes."""
+        apart = (self.strict | self.lenient).to(torch.float32)
+        ends = [*self.starts.tolist(), len(self.strict)]
+        parts = [slice(ends[j], ends[j + 1]) for j in self.blocks.flatten().unique().tolist()]
+        return [(part, apart[part]) for part in parts]
+
     def marked(self, codes: Tensor, which: Tensor) -> Tensor:
         """Return one-hot levels of some features ``which`` ``(k, blocks)`` of points, ``(k, levels)``."""
         marks = torch.zeros(len(codes), len(self.strict), dtype=torch.float32, device=codes.device)
@@ -95,15 +103,12 @@ class StatePairs:
             levels: Allowed levels of each row, counted over the blocks with levels, shape ``(n, levels)``.
             own: The rows' own levels, one-hot, of the same shape; a row may keep them.
         """
-        sizes = torch.diff(self.starts, append=self.starts.new_tensor([levels.shape[1]]))
-        apart = (self.strict | self.lenient).to(torch.float32)
         kept = levels
         for _ in range(2):
-            allowed = kept
-            for j in self.blocks.flatten().unique().tolist():
-                part = slice(int(self.starts[j]), int(self.starts[j] + sizes[j]))
-                options = kept[:, part].to(torch.float32)
-                conflicts = options @ apart[part]
+            allowed, marks = kept, kept.to(torch.float32)
+            for part, apart in self._parts:
+                options = marks[:, part]
+                conflicts = options @ apart
                 left = options.sum(dim=1, keepdim=True) - conflicts > 0
                 left[:, part] = True
                 allowed = allowed & (left | own)

@@ -47,7 +47,8 @@ class Answers:
         of = torch.cat([part.of for part in parts])
         order = torch.argsort(torch.cat([part.cost for part in parts]), stable=True)
         order = order[torch.argsort(of[order], stable=True)]
-        decoded = pd.concat([part.decoded for part in parts], ignore_index=True)
+        frames = [part.decoded for part in parts]
+        decoded = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
         return cls(
             of[order],
             torch.cat([part.x_cf for part in parts])[order],

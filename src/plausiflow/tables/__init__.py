@@ -1,6 +1,7 @@
 """Tables: their schema, and the encoding of their rows."""
 
 from plausiflow.tables.cells import (
+    MISSING,
     UNKNOWN,
     IntArray,
     Mask,
@@ -24,7 +25,8 @@ from plausiflow.tables.schema import Schema, SchemaWarning, frame_problems
 from plausiflow.tables.text import parse_column, parse_column_as, text_column
 
 __all__ = [
-    "EXCEPTIONS", "FAMILY_ERROR", "FEWEST_ROWS", "KINDS", "MAX_DECIMALS", "UNKNOWN", "Block", "CellValue",
+    "EXCEPTIONS", "FAMILY_ERROR", "FEWEST_ROWS", "KINDS", "MAX_DECIMALS", "MISSING", "UNKNOWN", "Block",
+    "CellValue",
     "Dtype",
     "Encoded", "Encoder", "Evidence", "Feature", "FloatArray", "IntArray", "Kind", "Layout", "LevelIndex",
     "Mask", "ObjectArray", "Scale", "Schema", "SchemaWarning", "column_from_values", "decode_log",

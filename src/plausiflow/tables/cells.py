@@ -8,6 +8,7 @@ widen it if not.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
 from numbers import Real
@@ -34,6 +35,7 @@ from plausiflow.tables.grids import FloatArray, float_dtype
 MISSING = -1
 UNKNOWN = -2
 INCOMPARABLE = object()
+_FEW_CELLS = 32
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -47,7 +49,7 @@ def level_key(value: Any) -> Any:  # noqa: ANN401
 
 def is_missing(column: pd.Series) -> Mask:
     """Return which cells are missing: None, NaN, NaT or NA."""
-    missing = column.isna().to_numpy(dtype=bool)
+    missing = np.asarray(pd.isna(column.array), dtype=bool)
     if not isinstance(column.dtype, np.dtype) and is_float_dtype(column.dtype):
         missing = missing | np.isnan(column.to_numpy(dtype=np.float64, na_value=np.nan))
     return missing
@@ -87,10 +89,22 @@ def read_level_codes(column: pd.Series, levels: Sequence[CellValue]) -> IntArray
     """Return the level code of each cell, or ``MISSING``, or ``UNKNOWN``."""
     types = tuple(map(type, levels))
     known = _codes_by_key(tuple(levels), types, float_dtype(column.dtype))
-    codes, uniques = factorize(column)
     as_numbers = all(each in (int, float) for each in types)
+    if len(column) <= _FEW_CELLS:
+        with suppress(TypeError):  # a cell that is not hashable
+            return _codes_of_few(column.tolist(), known, as_numbers)
+    codes, uniques = factorize(column)
     found = [_look_up(value, known, as_numbers) for value in uniques]
     return np.array([*found, MISSING], dtype=np.int64)[codes]
+
+
+def _codes_of_few(cells: list[Any], known: Mapping[Any, int], as_numbers: bool) -> IntArray:
+    """Return the codes of cells, each looked up by itself: for a few cells faster than to factorize them."""
+    codes = np.array([_look_up(cell, known, as_numbers) for cell in cells], dtype=np.int64)
+    for j in np.flatnonzero(codes == UNKNOWN):
+        if pd.isna(cells[j]):
+            codes[j] = MISSING
+    return codes
 
 
 @lru_cache(maxsize=1024)
@@ -149,7 +163,8 @@ def replace_cells(
         new = _cast(values, dtype)
         fits = dtype == column.dtype or _cast(column[~where].to_numpy(object), dtype, exact=True) is not None
         if new is not None and fits:
-            cells = column.astype(dtype).array.copy()
+            same = dtype == column.dtype
+            cells = column.array.copy() if same else column.astype(dtype).array.copy()
             cells[where] = new
             break
     else:
@@ -200,9 +215,13 @@ def _with_categories(
     return pd.CategoricalDtype(wider, ordered=dtype.ordered)
 
 
-def _cast(values: FloatArray | ObjectArray, dtype: Dtype, *, exact: bool = False) -> ExtensionArray | None:
+def _cast(
+    values: FloatArray | ObjectArray, dtype: Dtype, *, exact: bool = False
+) -> ExtensionArray | npt.NDArray[Any] | None:
     """Return the values in a dtype, or None if they do not fit; floats may be rounded unless ``exact``."""
     into: Any = dtype
+    if isinstance(dtype, np.dtype) and dtype.kind in "iuf" and values.dtype.kind == "f":
+        return _cast_floats(values, dtype, exact=exact)
     if is_string_dtype(dtype):
         text: Any = _as_objects(values, np.full(len(values), "", dtype=object))
         return cast(ExtensionArray, pd.array(text, dtype=into))
@@ -218,6 +237,20 @@ def _cast(values: FloatArray | ObjectArray, dtype: Dtype, *, exact: bool = False
     if is_float_dtype(dtype) and not exact:
         return new if np.isfinite(stored.astype(np.float64)).all() else None
     return new if (stored == values[~missing]).all() else None
+
+
+def _cast_floats(
+    values: FloatArray | ObjectArray, dtype: np.dtype[Any], *, exact: bool
+) -> npt.NDArray[Any] | None:
+    """Return floats in a dtype of numbers of NumPy; see :func:`_cast`."""
+    missing = np.isnan(values)
+    if dtype.kind != "f" and missing.any():
+        return None
+    with np.errstate(all="ignore"):
+        new = values.astype(dtype)
+    rounded = dtype.kind == "f" and not exact
+    fits = np.isfinite(new[~missing]) if rounded else new[~missing] == values[~missing]
+    return new if fits.all() else None
 
 
 def _as_objects(values: FloatArray | ObjectArray, old: ObjectArray | None = None) -> ObjectArray:

@@ -148,19 +148,25 @@ class LevelCodec:
             closed=tuple(code >= n for code in range(len(self.level_names))),
         )
 
-    def encode(self, column: pd.Series) -> tuple[Tensor, list[Fault]]:
-        """Return the encoded columns, shape ``(n, columns)``, and the faults."""
+    def encode(self, column: pd.Series) -> tuple[IntArray, list[Fault]]:
+        """Return the column of an encoded row that is one, shape ``(n,)``, and the faults."""
         levels = self.feature.levels
         codes = read_level_codes(column, levels)
         missing, unknown = codes == MISSING, codes == UNKNOWN
         filling = levels.index(self.feature.filling)
         codes[missing] = len(levels) if self._has_missing else filling
         codes[unknown] = filling
-        known = ", ".join(map(repr, levels[:5])) + (f" and {len(levels) - 5} more" if len(levels) > 5 else "")
-        faults = [(unknown, f"a level that no training row has (known: {known})")]
-        if self.keep_missing and not self.feature.can_miss:
+        return self.start + codes, self._faults(unknown, missing)
+
+    def _faults(self, unknown: Mask, missing: Mask) -> list[Fault]:
+        levels, faults = self.feature.levels, []
+        if unknown.any():
+            more = f" and {len(levels) - 5} more" if len(levels) > 5 else ""
+            known = ", ".join(map(repr, levels[:5])) + more
+            faults.append((unknown, f"a level that no training row has (known: {known})"))
+        if self.keep_missing and not self.feature.can_miss and missing.any():
             faults.append((missing, missing_text(self.feature)))
-        return one_hot(codes, len(self.level_names)), faults
+        return faults
 
     def decode(self, x: Tensor) -> ObjectArray:
         """Return the levels in their most common spelling, shape ``(n,)``; NaN if missing."""
@@ -174,11 +180,3 @@ def missing_text(feature: Feature) -> str:
     if isinstance(filling, float) and filling.is_integer():
         filling = int(filling)
     return f'but no training row has a missing value; missing="impute" fills it with {filling!r}'
-
-
-def one_hot(codes: IntArray, n: int) -> Tensor:
-    """Return a column for each of ``n`` levels, one at the row's level."""
-    x = torch.zeros(len(codes), n, dtype=torch.float64)
-    if n:
-        x[torch.arange(len(codes)), torch.from_numpy(codes)] = 1.0
-    return x

@@ -109,9 +109,13 @@ class Encoder:
         problems = np.full(len(frame), None, dtype=object)
         columns = {str(name): column for name, column in frame.items()}
         faults = self._number_codecs.encode(columns, x)
+        levels = []
         for name, codec in self._codecs.items():
             if isinstance(codec, LevelCodec):
-                x[:, _columns(codec)], faults[name] = codec.encode(columns[name])
+                column, faults[name] = codec.encode(columns[name])
+                levels.append(column)
+        if levels:
+            x.scatter_(1, torch.from_numpy(np.stack(levels, axis=1)), 1.0)
         for name in (name for name in self._codecs if name in faults):
             for where, why in faults[name]:
                 if not where.any():
@@ -140,13 +144,12 @@ class Encoder:
             return self._decode_new(x)
         before = (self.encode(like).x if encoded is None else encoded).to(x.dtype)
         result = like.copy()
-        for name, codec in self._codecs.items():
-            encoded_cells = x[:, _columns(codec)]
-            changed = (encoded_cells != before[:, _columns(codec)]).any(dim=1).numpy()
+        differ = self.layout.changed(x, before).numpy()
+        for (name, codec), changed in zip(self._codecs.items(), differ.T, strict=True):
             if self.missing == "impute":
-                changed |= is_missing(like[name])
+                changed = changed | is_missing(like[name])
             if changed.any():
-                values = codec.decode(encoded_cells[torch.from_numpy(changed)])
+                values = codec.decode(x[torch.from_numpy(changed), _columns(codec)])
                 result[name] = replace_cells(like[name], changed, values, codec.feature.levels)
         return result
 

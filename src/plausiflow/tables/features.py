@@ -94,7 +94,7 @@ class Feature:
             return self.minimum, self.maximum
         return min(self.level_numbers), max(self.level_numbers)
 
-    @property
+    @cached_property
     def scale(self) -> Scale:
         """The scale of its number; on a grid, the ends are multiples of the step."""
         low, high = self.minimum, self.maximum

@@ -37,6 +37,9 @@ class LevelIndex:
         free: Levels that leave the number of their feature free, shape ``(levels,)`` bool.
         pins: The number at each level, zero if it is free or there is none, shape ``(levels,)``.
         apart: Levels whose value is not on the scale of the feature's number, shape ``(levels,)`` bool.
+        closed: Levels that rows can neither enter nor leave, shape ``(levels,)`` bool.
+        with_levels: The place of each feature with levels among all blocks, of the shape of ``starts``.
+        column_block: The block of each column, shape ``(width,)``.
         number_columns: Which columns hold numbers, shape ``(width,)`` bool.
         block_columns: Which columns belong to each block, shape ``(width, blocks)``, in single precision.
     """
@@ -62,6 +65,9 @@ class LevelIndex:
         self.free = torch.tensor([pin is None for pin in pinned], dtype=torch.bool, device=device)
         self.pins = torch.tensor([pin or 0.0 for pin in pinned], dtype=torch.float64, device=device)
         self.apart = torch.tensor(apart, dtype=torch.bool, device=device)
+        closed = [flag for block in with_levels for flag in (block.closed or [False] * len(block.levels))]
+        self.closed = torch.tensor(closed, dtype=torch.bool, device=device)
+        self.with_levels = whole([j for j, block in enumerate(blocks) if len(block.levels)])
         number_columns = torch.zeros(width, dtype=torch.bool)
         number_columns[[block.number for block in blocks if block.number is not None]] = True
         self.number_columns = number_columns.to(device)
@@ -69,6 +75,9 @@ class LevelIndex:
         for j, block in enumerate(blocks):
             block_columns[block.columns, j] = 1.0
         self.block_columns = block_columns.to(device)
+        self.column_block = whole(
+            [j for _, j in sorted((c, j) for j, b in enumerate(blocks) for c in b.columns)]
+        )
         self._groups = _groups(with_levels, sizes, device)
 
     def codes(self, x: Tensor) -> Tensor:
