@@ -4,7 +4,7 @@ The command line of plausiflow loads this group through the entry point ``benchm
 ``plausiflow.commands``.
 """
 
-from plausiflow_bench.commands import batch, groups, numeric, paper, soak, tables
+from plausiflow_bench.commands import batch, groups, numeric, paper, soak, tables, versions
 from plausiflow_bench.commands.options import benchmark
 
-__all__ = ["batch", "benchmark", "groups", "numeric", "paper", "soak", "tables"]
+__all__ = ["batch", "benchmark", "groups", "numeric", "paper", "soak", "tables", "versions"]

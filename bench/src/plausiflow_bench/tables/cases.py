@@ -19,11 +19,18 @@ from torch import Tensor
 from plausiflow.constraints import CompiledRules, Immutable, Increasing, Rule
 from plausiflow.core import Plausibility
 from plausiflow.datasets import Table, load_table, table_names
-from plausiflow.densities import Judges
+from plausiflow.densities import ContextThreshold, Judges, MixedDensity, OneCycle
 from plausiflow.errors import InvalidInputError
 from plausiflow.explainer import Explainer
 from plausiflow.models import EncodedModel, MLPClassifier
-from plausiflow.search import Engine, FitSettings, TrainingRows, learn_plausibility, target_classes
+from plausiflow.search import (
+    Engine,
+    FitSettings,
+    TrainingRows,
+    learn_plausibility,
+    monotone_features,
+    target_classes,
+)
 from plausiflow.tables import Encoder
 from plausiflow_bench.harness.rows import Row, cpu_seconds, environment
 from plausiflow_bench.harness.selection import ignore_plausibility_warnings
@@ -225,6 +232,31 @@ def learn_default_plausibility(
     )
     rows = TrainingRows(frame=frame, x=encoder.encode(frame).x, classes=classes, n_classes=n_classes)
     return learn_plausibility(rows, rules=rules, encoder=encoder, settings=settings)
+
+
+def fit_judges(
+    case: Case,
+    *,
+    count: int = Judges.count,
+    seed: int = Judges.random_state,
+    training: OneCycle | None = None,
+) -> Judges:
+    """Return judges that know all training rows of a case and their labels.
+
+    Args:
+        case: The case; its density and its own judges are not used.
+        count: The number of judges.
+        seed: Seed of the first judge; the others count up.
+        training: Settings of the training; None means those of :class:`~plausiflow.densities.Judges`.
+    """
+    rules, layout = case.engine.rules, case.encoder.layout
+    rising, falling = monotone_features(rules)
+    context = ContextThreshold.from_layout(layout, immutable=rules.immutable, rising=rising, falling=falling)
+    base = MixedDensity.from_layout(layout, rules.immutable)
+    judges = Judges(
+        count=count, base=base, context=context, training=training or OneCycle(), random_state=seed
+    )
+    return judges.fit(case.encoder.encode(case.train.x).x.float(), case.class_indices(case.train.y))
 
 
 def table_rules(table: Table) -> list[Rule]:

@@ -19,11 +19,10 @@ import torch
 from plausiflow.constraints import CompiledRules
 from plausiflow.core import Density, Plausibility, Training
 from plausiflow.datasets import Table, load_table
-from plausiflow.densities import ContextThreshold, Judges, MixedDensity
+from plausiflow.densities import Judges
 from plausiflow.errors import InvalidInputError
 from plausiflow.explainer import Explainer
 from plausiflow.models import MLPClassifier, encode_labels
-from plausiflow.search import monotone_features
 from plausiflow.tables import Encoder, Schema
 from plausiflow_bench.harness.pages import describe_runs, write_section
 from plausiflow_bench.harness.printing import markdown
@@ -32,6 +31,7 @@ from plausiflow_bench.tables.cases import (
     Case,
     TableSelection,
     first_rows,
+    fit_judges,
     learn_default_plausibility,
     mean,
     table_rules,
@@ -79,7 +79,7 @@ def run(selection: LabelSelection) -> Iterator[Row]:
         judges: Judges | None = None
         for source in DENSITY_SOURCES:
             case = _fit_case(source, model, train, test, selection)
-            judges = judges or _fit_judges(case)
+            judges = judges or fit_judges(case)
             case.explainer.judges_ = judges
             yield case.with_provenance(_measure(source, case, selection), selection.seed)
 
@@ -117,15 +117,6 @@ def _learn_from(labelled: Table, train: Table, seed: int) -> Plausibility:
     rules = CompiledRules(table_rules(train), encoder.schema, encoder.layout)
     known = classes[: len(labelled.x)]
     return learn_default_plausibility(labelled.x, known, len(labels), encoder, rules, judges=0, seed=seed)[0]
-
-
-def _fit_judges(case: Case) -> Judges:
-    """Return judges that know all rows and their true labels, the same for all densities."""
-    rules, layout = case.engine.rules, case.encoder.layout
-    rising, falling = monotone_features(rules)
-    context = ContextThreshold.from_layout(layout, immutable=rules.immutable, rising=rising, falling=falling)
-    judges = Judges(base=MixedDensity.from_layout(layout, rules.immutable), context=context)
-    return judges.fit(case.encoder.encode(case.train.x).x.float(), case.class_indices(case.train.y))
 
 
 def _measure(source: str, case: Case, selection: LabelSelection) -> Row:

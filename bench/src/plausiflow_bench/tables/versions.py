@@ -1,0 +1,327 @@
+"""``plausiflow benchmark versions``: this version of plausiflow beside an older one, on the same rows.
+
+One pipeline of scikit-learn is trained for each table: scaled numbers, categories as indicators, a perceptron
+with two hidden layers of 64 units. Both versions explain this model with their default settings, and get the
+same training rows, test rows, rules and targets: the most probable other class. The old version runs with the
+interpreter of its own environment (:mod:`plausiflow_bench.tables.version_process`).
+
+The counterfactuals of both versions are rows of the table, and are measured alike: by the model itself, by
+this version's rules and cost, and by six judges with seeds that nothing else uses. ``rules_broken`` is about
+the rules that were given and those of every table, ``learned_broken`` about rules that this version learned
+from the table. ``cost_ratio`` is the ratio of mean costs, now to before, over the rows that both versions
+answer, and ``judged_difference`` the difference of ``judged``.
+
+A task is one table and one version, so both versions of all tables can run at once. Finished tasks are
+stored, and a run that was stopped continues.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pickle
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from plausiflow.atomic import write_atomically
+from plausiflow.datasets import Table, table_names
+from plausiflow.densities import KDE
+from plausiflow.errors import InvalidInputError, ModelError
+from plausiflow.explainer import Explainer
+from plausiflow.explanations import find_changes
+from plausiflow.search import EFFORTS
+from plausiflow.tables import FloatArray, IntArray
+from plausiflow_bench.harness.pages import describe_runs, write_section
+from plausiflow_bench.harness.printing import markdown
+from plausiflow_bench.harness.rows import Row, environment
+from plausiflow_bench.harness.runner import StudyTask
+from plausiflow_bench.realism.measures import RealismCase
+from plausiflow_bench.speed.product import untrained_model
+from plausiflow_bench.tables import version_process
+from plausiflow_bench.tables.cases import (
+    SCIKIT_LEARN,
+    Case,
+    TableSelection,
+    first_rows,
+    fit_judges,
+    mean,
+    study_table,
+    table_rules,
+)
+
+TABLES = ("adult", "german_credit", "heloc", "breast_cancer", "wine", "loans", "law")
+NOW, BEFORE = "now", "before"
+ROWS, JUDGES, JUDGE_SEED, CHECK_SECONDS = 200, 6, 41_521_000, 300.0
+MEASURES = ("validity", "rules_broken", "learned_broken", "changes", "cost", "judged")
+COLUMNS = (
+    "dataset", "method", "version", "rows", "accuracy", "found", "validity", "rules_broken",
+    "learned_broken", "changes", "cost", "cost_ratio", "judged", "judged_difference",
+)  # fmt: skip
+MARK = "<!-- written by `plausiflow benchmark versions --page` -->"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OldVersion:
+    """An environment that has an older version of plausiflow.
+
+    Attributes:
+        python: The interpreter of the environment.
+        name: Name of the version in tables, such as a commit; empty: the version that the package states.
+        script: The script that the interpreter runs.
+    """
+
+    python: Path
+    name: str = ""
+    script: Path = Path(version_process.__file__)
+
+    def describe(self) -> dict[str, str]:
+        """Return the version and a hash of its source code.
+
+        Raises:
+            InvalidInputError: If the interpreter has no plausiflow, or the one that runs here.
+        """
+        found: dict[str, str] = json.loads(self._call(["--check"], seconds=CHECK_SECONDS))
+        if found["code"] == version_process.describe()["code"]:
+            raise InvalidInputError(
+                f"`old-python` must have another version of plausiflow than this one; {self.python} has the "
+                "same code. Install the older version in an environment of its own (docs/tables.md)."
+            )
+        return found
+
+    def explain(self, task: Path) -> dict[str, Any]:
+        """Return the counterfactuals of the old version for the task in a file."""
+        with tempfile.TemporaryDirectory() as folder:
+            answers = Path(folder) / "answers.pickle"
+            self._call([str(task), str(answers)])
+            found: dict[str, Any] = pickle.loads(answers.read_bytes())
+        return found
+
+    def _call(self, arguments: Sequence[str], *, seconds: float | None = None) -> str:
+        """Run the script, and return what it prints.
+
+        ``PYTHONPATH`` and the folder of the script would let it find the modules of this version.
+        """
+        command = [str(self.python), "-P", str(self.script), *arguments]
+        own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        own["OMP_NUM_THREADS"] = "1"
+        try:
+            done = subprocess.run(
+                command, env=own, capture_output=True, text=True, timeout=seconds, check=False
+            )
+        except OSError as error:
+            raise InvalidInputError(
+                f"`old-python` must be a Python interpreter; got {self.python}, which does not start: "
+                f"{error}."
+            ) from error
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or ["no error message"])[-1]
+            raise ModelError(f"The old version failed in {self.python}: {last}")
+        return done.stdout
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionSelection(TableSelection):
+    """The tables of the study; those of scikit-learn are known too."""
+
+    tables: tuple[str, ...] = TABLES
+    rows: int | None = ROWS
+
+    @staticmethod
+    def known_tables() -> tuple[str, ...]:
+        """Return the names of the catalogue and those of scikit-learn's tables."""
+        return (*table_names(), *SCIKIT_LEARN)
+
+    def tasks(self) -> list[StudyTask]:
+        """Return one task for each table and version."""
+        return [
+            StudyTask(study="versions", dataset=name, classifier="mlp", method=method, fold=0, seed=self.seed)
+            for name in self.tables
+            for method in (NOW, BEFORE)
+        ]
+
+    def split(self, name: str) -> tuple[Table, Table]:
+        """Return the training and test rows of a table."""
+        train, test = study_table(name).study_split()
+        return first_rows(train, self.train), first_rows(test, self.rows)
+
+    def input_file(self, folder: Path, name: str) -> Path:
+        """Return the file with the task of a table."""
+        return folder / "inputs" / f"{name}-{self.train}-{self.rows}-{self.seed}.pickle"
+
+
+def write_inputs(selection: VersionSelection, folder: Path, *, fresh: bool = False) -> None:
+    """Train the model of each table, and write what both versions get; files that exist are kept."""
+    for name in selection.tables:
+        path = selection.input_file(folder, name)
+        if fresh or not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, pickle.dumps(make_task(*selection.split(name), selection.seed)))
+
+
+def make_task(train: Table, test: Table, seed: int) -> dict[str, Any]:
+    """Train a model, and return it with rows, rules and targets, in types that all versions know."""
+    model = untrained_model("mlp", seed).fit(train.x, train.y)
+    proba = model.predict_proba(test.x)
+    labels = model.classes_.tolist()
+    return {
+        "model": model,
+        "x": train.x,
+        "y": train.y,
+        "rows": test.x,
+        "proba": proba,
+        "targets": [labels[k] for k in proba.argsort(axis=1)[:, -2].tolist()],
+        "rules": describe_rules(train),
+        "orders": {name: tuple(levels) for name, levels in train.orders.items()},
+        "seed": seed,
+    }
+
+
+def describe_rules(table: Table) -> list[tuple[str, tuple[str, ...]]]:
+    """Return the rules of a table, as names of classes with their arguments.
+
+    Example:
+        >>> from plausiflow.datasets import loans_table
+        >>> describe_rules(loans_table(n=50))
+        [('Immutable', ('age', 'sex')), ('Increasing', ('education',))]
+    """
+    immutable = [("Immutable", table.immutable)] if table.immutable else []
+    return [*immutable, *(("Increasing", (name,)) for name in table.increasing)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionWork:
+    """Computes the row of a task.
+
+    Attributes:
+        selection: The selection that the task belongs to.
+        old: The environment of the old version.
+        old_name: Its name in tables.
+        folder: Where the inputs were written.
+    """
+
+    selection: VersionSelection
+    old: OldVersion
+    old_name: str
+    folder: Path
+
+    def __call__(self, task: StudyTask) -> Row:
+        """Return the row of a task."""
+        path = self.selection.input_file(self.folder, task.dataset)
+        given = pickle.loads(path.read_bytes())
+        found = version_process.explain(given) if task.method == NOW else self.old.explain(path)
+        case = _fit_case(path, self.selection, task.dataset)
+        row: Row = {
+            "dataset": task.dataset,
+            "method": task.method,
+            "version": environment()["commit"] if task.method == NOW else self.old_name,
+            "rows": len(case.test.x),
+            "accuracy": float(given["model"].score(case.test.x, case.test.y)),
+        }
+        sizes: Row = {"training_rows": len(case.train.x), "seed": task.seed}
+        return row | measure(case, given, found["answers"], found["of"]) | sizes | environment()
+
+
+@lru_cache(maxsize=2)
+def _fit_case(path: Path, selection: VersionSelection, name: str) -> Case:
+    """Return what measures the counterfactuals of a table: encoder, rules and cost of this version, judges.
+
+    Its density is a kernel density, which is fitted fast, because it searches nothing.
+    """
+    task = pickle.loads(path.read_bytes())
+    train, test = selection.split(name)
+    explainer = Explainer(
+        task["model"],
+        constraints=table_rules(train),
+        orders=train.orders,
+        density=KDE(),
+        confidence=None,
+        judges=0,
+        random_state=selection.seed,
+    )
+    case = Case.fit(explainer, train, test)
+    training = EFFORTS["standard"].training  # that of an explainer's own judges
+    explainer.judges_ = fit_judges(case, count=JUDGES, seed=JUDGE_SEED, training=training)
+    return case
+
+
+@torch.no_grad()
+def measure(case: Case, task: dict[str, Any], answers: pd.DataFrame, of: IntArray) -> Row:
+    """Measure counterfactuals, at most one per test row.
+
+    Args:
+        case: The case, with judges.
+        task: What the version got.
+        answers: Counterfactuals as rows of the table.
+        of: Position of the test row of each counterfactual.
+
+    Returns:
+        Means over the counterfactuals, and ``row_costs``: the cost of each test row as text, or ``nan``.
+    """
+    costs = np.full(len(case.test.x), np.nan)
+    if not len(of):
+        nothing: Row = dict.fromkeys(MEASURES, math.nan)
+        return nothing | {"found": 0.0, "row_costs": _as_text(costs)}
+    targets, judges = pd.Series(task["targets"]).iloc[of], case.explainer.judges_
+    assert judges is not None
+    x, again = case.x[torch.from_numpy(of)], case.encoder.encode(answers).x
+    layout = case.encoder.layout
+    costs[of] = case.engine.cost_model((x, layout.codes(x)), (again, layout.codes(again))).numpy()
+    decided = task["model"].predict(answers) == targets.to_numpy()
+    rules = RealismCase(train=case.train, test=case.test, explainer=case.explainer)
+    given, learned = rules.violations(case.test.x.iloc[of], answers)
+    changes = find_changes(case.test.x, answers, of)
+    return {
+        "found": len(of) / len(case.test.x),
+        "validity": mean(torch.from_numpy(decided)),
+        "rules_broken": mean(torch.from_numpy(given)),
+        "learned_broken": mean(torch.from_numpy(learned)),
+        "changes": len(changes.answer) / len(of),
+        "cost": float(costs[of].mean()),
+        "judged": mean(judges.passes(again, case.class_indices(targets), x)),
+        "row_costs": _as_text(costs),
+    }
+
+
+def compare(rows: Sequence[Row]) -> list[Row]:
+    """Add the comparison with the old version to the rows of this version, table by table."""
+    before = {row["dataset"]: row for row in rows if row["method"] == BEFORE}
+    return [
+        row | _differences(row, before[row["dataset"]])
+        if row["method"] == NOW and row["dataset"] in before
+        else row
+        for row in rows
+    ]
+
+
+def _differences(now: Row, before: Row) -> Row:
+    costs, old_costs = _row_costs(now), _row_costs(before)
+    both = np.isfinite(costs) & np.isfinite(old_costs)
+    ratio = float(costs[both].mean() / old_costs[both].mean()) if both.any() else math.nan
+    return {
+        "cost_ratio": ratio,
+        "judged_difference": float(now["judged"]) - float(before["judged"]),
+        "both_answered": int(both.sum()),
+    }
+
+
+def _as_text(costs: FloatArray) -> str:
+    return " ".join(f"{cost:.7g}" for cost in costs)
+
+
+def _row_costs(row: Row) -> FloatArray:
+    return np.array(str(row["row_costs"]).split(), dtype=np.float64)
+
+
+def write_page(rows: list[Row], path: Path) -> None:
+    """Write the table into its section of a page."""
+    write_section(path, MARK, f"{markdown(rows, COLUMNS)}\n\n{describe_runs(rows)}")
