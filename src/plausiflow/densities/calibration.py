@@ -196,17 +196,26 @@ class _Price:
 
 
 def _best_margin(price: _Price, most: Tensor, advance: Callable[[], None]) -> _Outcome:
-    """Return the best margin of each class; the next one to try is a forecast, or the middle of the range."""
+    """Return the best margin of each class.
+
+    The next one to try is a forecast. If that is beyond a margin that was enough, it is where the share would
+    reach the confidence on a line between two margins that were searched; or the middle of the range.
+    """
     best, open_ = price.first, price.missing(price.first)
     low, high, step = torch.zeros_like(most), most, RESOLUTION * most
+    share_low, share_high = best.certain, torch.full_like(most, torch.nan)
     below, above = best.needed, CAUTION * best.needed
     for _ in range(TRIES):
         if bool(open_.any()):
             guess = ((below + above) / 2).clamp_min(low + step)
-            tried = price.trial.outcome(torch.where(guess < high, guess, (low + high) / 2), open_)
+            part = (price.confidence - share_low) / (share_high - share_low)
+            between = low + (high - low) * part.nan_to_num(0.5).clamp(RESOLUTION, 1 - RESOLUTION)
+            tried = price.trial.outcome(torch.where(guess < high, guess, between), open_)
             best = price.better(best, tried, open_, EXCHANGE)
             enough = ~price.missing(tried)
             low, high = torch.where(enough, low, tried.margin), torch.where(enough, tried.margin, high)
+            share_low = torch.where(enough, share_low, tried.certain)
+            share_high = torch.where(enough, tried.certain, share_high)
             below, above = torch.where(enough, below, tried.needed), torch.where(enough, tried.needed, above)
             close = tried.certain < price.confidence + NEAR
             smallest = enough & (close | (tried.needed >= tried.margin - step))

@@ -36,8 +36,8 @@ def describe() -> dict[str, str]:
     return {"version": plausiflow.__version__, "code": digest.hexdigest()[:CODE_LENGTH]}
 
 
-def explain(task: dict[str, Any]) -> dict[str, Any]:
-    """Fit an explainer with default settings to the training rows of a task, and explain its rows.
+def explain(task: dict[str, Any], confidence: float = 0.95) -> dict[str, Any]:
+    """Fit an explainer to the training rows of a task, and explain its rows; other settings are the default.
 
     There are no judges, because these never guide a search.
     """
@@ -51,6 +51,7 @@ def explain(task: dict[str, Any]) -> dict[str, Any]:
         task["model"],
         constraints=[getattr(plausiflow, kind)(*names) for kind, names in task["rules"]],
         orders=task["orders"],
+        confidence=confidence,
         judges=0,
         random_state=task["seed"],
     )
