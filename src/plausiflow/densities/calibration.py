@@ -217,8 +217,10 @@ def _best_margin(price: _Price, most: Tensor, advance: Callable[[], None]) -> _O
             share_low = torch.where(enough, share_low, tried.certain)
             share_high = torch.where(enough, tried.certain, share_high)
             below, above = torch.where(enough, below, tried.needed), torch.where(enough, tried.needed, above)
-            close = tried.certain < price.confidence + NEAR
-            smallest = enough & (close | (tried.needed >= tried.margin - step))
+            close = tried.certain < price.confidence + min(NEAR, (1 - price.confidence) / 2)
+            # One that costs too much is not the last one: a smaller margin may be worth it.
+            smallest = (best.margin == tried.margin) & (close | (tried.needed >= tried.margin - step))
+            smallest &= enough
             open_ = open_ & ~smallest & (high - low > step)
         advance()
     return best
