@@ -199,7 +199,8 @@ def _best_margin(price: _Price, most: Tensor, advance: Callable[[], None]) -> _O
     """Return the best margin of each class.
 
     The next one to try is a forecast. If that is beyond a margin that was enough, it is where the share would
-    reach the confidence on a line between two margins that were searched; or the middle of the range.
+    reach the confidence on a line between two margins that were searched. Below a margin that costs more than
+    it is worth, it is the middle of what is left.
     """
     best, open_ = price.first, price.missing(price.first)
     low, high, step = torch.zeros_like(most), most, RESOLUTION * most
@@ -211,16 +212,19 @@ def _best_margin(price: _Price, most: Tensor, advance: Callable[[], None]) -> _O
             part = (price.confidence - share_low) / (share_high - share_low)
             between = low + (high - low) * part.nan_to_num(0.5).clamp(RESOLUTION, 1 - RESOLUTION)
             tried = price.trial.outcome(torch.where(guess < high, guess, between), open_)
-            best = price.better(best, tried, open_, EXCHANGE)
-            enough = ~price.missing(tried)
-            low, high = torch.where(enough, low, tried.margin), torch.where(enough, tried.margin, high)
-            share_low = torch.where(enough, share_low, tried.certain)
-            share_high = torch.where(enough, tried.certain, share_high)
-            below, above = torch.where(enough, below, tried.needed), torch.where(enough, tried.needed, above)
+            best, before = price.better(best, tried, open_, EXCHANGE), best
+            taken = best.margin == tried.margin
+            enough = taken & ~price.missing(tried)
+            # A margin that is not taken although more answers pass, or that nothing reaches, is too large.
+            too_large = ~taken & ((tried.certain > before.certain) | tried.distance.isinf())
+            down = enough | too_large
+            low, high = torch.where(down, low, tried.margin), torch.where(down, tried.margin, high)
+            share_low = torch.where(down, share_low, tried.certain)
+            share_high = torch.where(enough, tried.certain, torch.where(down, torch.nan, share_high))
+            below = torch.where(too_large, torch.nan, torch.where(enough, below, tried.needed))
+            above = torch.where(enough, tried.needed, above)
             close = tried.certain < price.confidence + min(NEAR, (1 - price.confidence) / 2)
-            # One that costs too much is not the last one: a smaller margin may be worth it.
-            smallest = (best.margin == tried.margin) & (close | (tried.needed >= tried.margin - step))
-            smallest &= enough
+            smallest = enough & (close | (tried.needed >= tried.margin - step))
             open_ = open_ & ~smallest & (high - low > step)
         advance()
     return best
