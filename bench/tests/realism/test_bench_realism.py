@@ -45,6 +45,17 @@ def test_matched_rows_are_plausible_real_rows_as_narrowly_decided(case):
     assert certain["compared"] < 60
 
 
+def test_outliers_of_immutable_values_are_those_of_real_rows_that_get_them(case):
+    rows, outcomes = case.test.x.iloc[:20], case.classes(case.test.y)[:20]
+    share = measures.outliers_of_immutable(case, rows, outcomes)
+    one_by_one = []
+    for i, outcome in enumerate(outcomes):
+        real = case.train.x[case.classes(case.train.y) == outcome]
+        moved = real.assign(**{name: rows.iloc[i][name] for name in case.train.immutable})
+        one_by_one.append(case.judge.outliers(moved, np.full(len(moved), outcome)).mean())
+    assert share == pytest.approx(np.mean(one_by_one), abs=0.05)
+
+
 def test_rows_that_break_a_truth_or_a_grid_are_counted(case):
     before = case.test.x.iloc[:50]
     after = before.assign(total=before["total"] + 1.0)

@@ -24,6 +24,7 @@ from plausiflow_bench.harness import runner
 from plausiflow_bench.harness.printing import print_table
 from plausiflow_bench.harness.rows import write_json
 from plausiflow_bench.models import trees as models
+from plausiflow_bench.realism import exact as exact_density
 from plausiflow_bench.realism import study as realism
 from plausiflow_bench.serving import study as serving
 from plausiflow_bench.tables import durable, exact, labels, mixed, peers, sparsity
@@ -224,6 +225,24 @@ def benchmark_peers(
     run_study(
         peers.run(selection, setting), peers.COLUMNS, "Peers",
         json=json, reuse=reuse, page=page, write_page=peers.write_page,
+    )  # fmt: skip
+
+
+@benchmark.command("realism-exact")
+def benchmark_realism_exact(
+    seed: Seed = 0,
+    rows: Annotated[int, typer.Option("--rows", help="Rows that are explained.")] = exact_density.ROWS,
+    json: Json = None,
+    page: Page = None,
+    reuse: Reuse = None,
+) -> None:
+    """The two-sample test of realism where the true density is a formula: what do perfect answers get?
+
+    Example: plausiflow benchmark realism-exact --rows 50
+    """
+    run_study(
+        exact_density.run(seed, rows=rows), exact_density.COLUMNS, "Perfect answers",
+        json=json, reuse=reuse, page=page, write_page=exact_density.write_page,
     )  # fmt: skip
 
 

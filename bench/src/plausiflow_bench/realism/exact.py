@@ -1,4 +1,6 @@
-"""The two-sample test where the true density is known: how well are perfect counterfactuals recognised?
+"""``plausiflow benchmark realism-exact``: the two-sample test where the true density is known.
+
+How well are perfect counterfactuals recognised?
 
 Two classes are normal with one covariance, so their density is a formula, and a logistic regression decides
 between them. ``exact_density`` are the answers that PPCEF finds with the true density: the closest rows that
@@ -34,7 +36,7 @@ from plausiflow_bench.realism.measures import AUC_SEEDS
 
 WIDTHS, TRAINING_ROWS, ROWS, QUANTILE = (3, 6, 12), 4000, 200, 0.5
 COLUMNS = ("dataset", "method", "rows", "found", "l2", "auc", "auc_spread")
-MARK = "<!-- written by `plausiflow benchmark realism --exact --page` -->"
+MARK = "<!-- written by `plausiflow benchmark realism-exact --page` -->"
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,9 +105,9 @@ class Logistic:
         return torch.stack([torch.zeros_like(value), value], dim=1)
 
 
-def run(seed: int, widths: tuple[int, ...] = WIDTHS, *, rows: int = ROWS) -> Iterator[Row]:
+def run(seed: int, *, rows: int = ROWS) -> Iterator[Row]:
     """Yield one row for each number of columns and method."""
-    for d in widths:
+    for d in WIDTHS:
         for row in _measure(NormalClasses.draw(d, seed), rows, seed):
             sizes: Row = {"dataset": f"normal_{d}", "training_rows": TRAINING_ROWS, "seed": seed}
             yield sizes | row | environment()
@@ -130,7 +132,12 @@ def _measure(classes: NormalClasses, rows: int, seed: int) -> Iterator[Row]:
 
 
 def _explained(
-    classifier: Classifier, plausibility: Plausibility, x: Tensor, y: Tensor, factual: Tensor, judge: RealismJudge
+    classifier: Classifier,
+    plausibility: Plausibility,
+    x: Tensor,
+    y: Tensor,
+    factual: Tensor,
+    judge: RealismJudge,
 ) -> Row:
     method = PPCEF(classifier=classifier, plausibility=plausibility)
     with ignore_plausibility_warnings():

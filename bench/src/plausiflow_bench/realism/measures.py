@@ -22,7 +22,7 @@ from plausiflow_bench.tables.cases import table_rules
 AUC_SEEDS = (0, 1, 2)
 BROKEN_ROWS, RECOVERED = 200, 0.95
 """Rows that break a truth; the share of them that must be rejected if the truth was recovered."""
-GRID_SHARE = 0.99
+GRID_SHARE, REAL_ROWS = 0.99, 200
 _IMPLICIT = ("locked", "training range", "known levels", "missing values", "constants and identifiers")
 
 
@@ -104,6 +104,25 @@ def judge(case: RealismCase, frame: pd.DataFrame, outcomes: IntArray) -> Row:
         "outliers": _mean(case.judge.outliers(frame, outcomes)),
         "compared": len(frame),
     }
+
+
+def outliers_of_immutable(case: RealismCase, frame: pd.DataFrame, outcomes: IntArray) -> float:
+    """Return the share of outliers that the immutable values of rows give to real rows.
+
+    For each row it is the share of the real rows of its outcome, at most ``REAL_ROWS`` at random, that are
+    outliers once they have the row's immutable values: what no counterfactual can change.
+    """
+    names = [*case.train.immutable]
+    classes, generator = case.classes(case.train.y), np.random.default_rng(0)
+    total = 0.0
+    keys = frame[names].assign(outcome=outcomes)
+    for _, same in keys.groupby([*names, "outcome"], dropna=False, observed=True):
+        outcome, values = int(same["outcome"].iloc[0]), same.iloc[0]
+        real = np.flatnonzero(classes == outcome)
+        real = generator.choice(real, min(REAL_ROWS, len(real)), replace=False)
+        moved = case.train.x.iloc[real].assign(**{name: values[name] for name in names})
+        total += len(same) * _mean(case.judge.outliers(moved, np.full(len(moved), outcome)))
+    return total / max(1, len(frame))
 
 
 def judge_matched_rows(case: RealismCase, probability: FloatArray, outcomes: IntArray) -> Row:

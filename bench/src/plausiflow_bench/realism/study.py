@@ -41,6 +41,7 @@ from plausiflow_bench.realism.measures import (
     judge,
     judge_matched_rows,
     measure,
+    outliers_of_immutable,
     recovered_truths,
     rules_on_noise,
 )
@@ -51,8 +52,8 @@ TABLES = ("adult", "german_credit", "law", "loans", "contacts", "orders")
 MODELS, PEERS, ROWS = ("mlp", "hgb"), ("nice_sparsity", "dice_genetic"), 200
 COLUMNS = (
     "dataset", "classifier", "method", "rows", "found", "changes", "rules_broken", "learned_broken",
-    "truths_broken", "grid_broken", "auc", "auc_spread", "auc_ours", "outliers", "compared",
-    "truths_recovered", "rules_on_noise",
+    "truths_broken", "grid_broken", "auc", "auc_spread", "auc_ours", "outliers", "outliers_immutable",
+    "compared", "truths_recovered", "rules_on_noise",
 )  # fmt: skip
 MARK = "<!-- written by `plausiflow benchmark realism --page` -->"
 
@@ -162,10 +163,12 @@ def _measure_ours(case: RealismCase) -> Row:
     result = _explain(case)
     best = result.best[result.is_found]
     of = result.of[best]
-    row = measure(case, result.answers.iloc[best], of, _targets(result)[of])
+    answers, targets = result.answers.iloc[best], _targets(result)[of]
+    row = measure(case, answers, of, targets)
     needed = max(1, int(result.is_needed.sum()))
     extra: Row = {
         "found": float(result.is_found.sum()) / needed,
+        "outliers_immutable": outliers_of_immutable(case, answers, targets),
         "rules_on_noise": rules_on_noise(case),
     }
     if case.train.truths:
