@@ -37,6 +37,49 @@ def test_a_product_or_ratio_is_learned_in_its_closed_form(columns, rule):
     assert learned(pd.DataFrame({**columns, "other": RNG.normal(0, 1, N)})) == [rule]
 
 
+AGE, WAGE = RNG.integers(18, 70, N), np.exp(RNG.normal(3, 0.5, N))
+
+
+@pytest.mark.parametrize(
+    ("columns", "rule"),
+    [
+        ({"a": AGE, "t": AGE**2}, 'Computed("t", "a ** 2")'),
+        ({"a": DEBT - 4000, "t": (DEBT - 4000) ** 2}, 'Computed("t", "a ** 2")'),
+        ({"a": AGE, "t": AGE**2 / 100}, 'Computed("t", "0.01 * a ** 2")'),
+        ({"a": WAGE, "t": np.log(WAGE)}, 'Computed("t", "log(a)")'),
+        ({"a": AGE, "t": np.log(AGE).round(3)}, 'Computed("t", "log(a)")'),
+        ({"a": WAGE, "t": np.log(WAGE).astype(np.float32)}, 'Computed("t", "log(a)")'),
+        ({"a": AGE - 18, "t": np.log1p(AGE - 18.0)}, 'Computed("t", "log1p(a)")'),
+    ],
+)
+def test_a_square_or_logarithm_is_learned(columns, rule):
+    assert learned(pd.DataFrame({**columns, "other": RNG.normal(0, 1, N)})) == [rule]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_noise_and_shuffled_columns_show_no_function(seed):
+    rng = np.random.default_rng(seed)
+    assert learned(pd.DataFrame({"a": AGE, "t": rng.permutation(AGE**2)})) == []
+    assert learned(pd.DataFrame({"a": WAGE, "t": np.log(WAGE) + rng.normal(0, 0.001, N)})) == []
+    assert learned(pd.DataFrame({"a": AGE % 2, "t": AGE % 2, "b": AGE % 3})) == []
+
+
+def test_answers_compute_functions_again(tmp_path):
+    x = pd.DataFrame({"age": AGE, "age2": AGE**2, "wage": WAGE.round(2)})
+    x["lwage"] = np.log(x["wage"])
+    y = np.where(x["lwage"] - 3 + (x["age2"] - 2000) / 3000 + RNG.normal(0, 0.2, N) > 0, "yes", "no")
+    explainer = Explainer(LinearClassifier(), density=KDE(), confidence=None, judges=0).fit(x, y)
+    result = explainer.explain(x.iloc[:40])
+    assert result.status["status"].isin(["found", "already"]).mean() >= 0.95
+    after = result.best_answers
+    assert (after["age2"] == after["age"] ** 2).all()
+    np.testing.assert_allclose(after["lwage"], np.log(after["wage"]), atol=1e-6)
+    assert {"age", "age2", "wage", "lwage"} <= set(result.changes["feature"])
+    explainer.save(tmp_path / "saved")
+    again = Explainer.load(tmp_path / "saved")
+    pd.testing.assert_frame_equal(again.explain(x.iloc[:3]).counterfactuals, result.counterfactuals.iloc[:3])
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_noise_and_shuffled_columns_show_no_product(seed):
     rng = np.random.default_rng(seed)
@@ -65,7 +108,7 @@ def test_the_check_on_tables_and_on_encoded_rows_is_that_of_the_definition():
 def test_a_rule_is_saved_as_json_and_damaged_ones_are_refused():
     rule = Computed("t", "a", "/", "b", factor=100.0, tolerance=0.05)
     assert rule_from_dict(json.loads(json.dumps(rule.to_dict()))) == rule
-    for wrong in ({"operation": "+"}, {"factor": 0}, {"tolerance": -1}, {"first": 3}):
+    for wrong in ({"operation": "log"}, {"operation": "+"}, {"factor": 0}, {"tolerance": -1}, {"first": 3}):
         with pytest.raises(InvalidInputError):
             rule_from_dict(rule.to_dict() | wrong)
 

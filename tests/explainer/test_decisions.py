@@ -8,11 +8,12 @@ import pytest
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier, RandomForestRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, TunedThresholdClassifierCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 
 from plausiflow import Explainer
@@ -333,3 +334,32 @@ def test_trees_with_a_cutoff_are_their_own_surrogate(table):
     explainer = fitted(FixedThresholdClassifier(trees, threshold=0.3).fit(x, y), x, y)
     assert "its own 10 trees" in repr(explainer)
     assert "a cut-off of 0.3" in repr(explainer)
+
+
+@pytest.mark.parametrize("kind", ["converted", "trees", "regressor", "scores"])
+def test_a_row_that_cannot_be_encoded_is_predicted_by_the_model_itself(table, kind):
+    x, y = table
+    numbers = x.a + 0.5 * x.b + 0.3 * x.c
+    model = {
+        "converted": lambda: LogisticRegression().fit(x, y),
+        "trees": lambda: RandomForestClassifier(10, random_state=0).fit(x, y),
+        "regressor": lambda: RandomForestRegressor(10, random_state=0).fit(x, numbers),
+        "scores": lambda: svc(x, y),
+    }[kind]()
+    explainer = Explainer(model, density=KDE(), **FAST).fit(x, numbers if kind == "regressor" else y)
+    rows = x.iloc[:6].copy()
+    rows.loc[rows.index[[1, 4]], "c"] = 9  # a count that no training row has
+    result = explainer.explain(rows, (0.0, None) if kind == "regressor" else "yes")
+    assert (result.status["status"] == "invalid_input").to_numpy().nonzero()[0].tolist() == [1, 4]
+    expected, predicted = model.predict(rows).tolist(), explainer.predict(rows).tolist()
+    assert predicted == (pytest.approx(expected) if kind == "regressor" else expected)
+
+
+def test_a_row_that_the_model_cannot_read_has_no_prediction(table):
+    x, y = table
+    x = x.assign(job=np.where(x.b > 0, "clerk", "cook"))
+    columns = make_column_transformer((OneHotEncoder(), ["job"]), remainder="passthrough")
+    model = make_pipeline(columns, LogisticRegression()).fit(x, y)
+    explainer = Explainer(model, density=KDE(), **FAST).fit(x, y)
+    rows = x.iloc[:4].assign(job=["clerk", "king", "cook", "king"])
+    assert explainer.predict(rows).isna().tolist() == [False, True, False, True]

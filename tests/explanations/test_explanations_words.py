@@ -33,6 +33,8 @@ PHRASES = {
     "counts": (levels("ordered", 0, 1, 2, 3, 4), 4, 3, "open_lines: 4 → 3"),
     "counts as floats": (levels("ordered", 0.0, 1.0, 2.0), 2.0, 1.0, "open_lines: 2 → 1"),
     "halves": (levels("ordered", 0.5, 1.0, 1.5), 0.5, 1.0, "open_lines: 0.5 → 1.0"),
+    "a mean among counts": (levels("ordered", 1.0, 1.7210084, 2.0, 3.0), 1.0, 3.0, "open_lines: 1 → 3"),
+    "from a mean": (levels("ordered", 1.0, 1.7210084, 2.0, 3.0), 1.7210084, 3.0, "open_lines: 1.721008 → 3"),
     "a missing count": (levels("ordered", 0.0, 1.0), np.nan, 1.0, "open_lines: missing → 1"),
     "ordered text": (levels("ordered", "S", "M", "L"), "S", "L", "open_lines: S → L"),
     "booleans": (levels("boolean", False, True), False, True, "open_lines: no → yes"),

@@ -123,3 +123,28 @@ def test_columns_of_one_family_have_one_kind():
 def test_a_family_with_a_column_without_a_grid_stays_as_it_is():
     frame = pd.DataFrame({"s_1": np.tile([1 / 3, *range(1, 10)], 5), "s_2": np.arange(50) % 11})
     assert [feature.kind for feature in Schema.infer(frame).features] == ["ordered", "integer"]
+
+
+def test_whole_numbers_with_a_few_tenths_are_multiples_of_a_tenth_and_not_of_two():
+    tenths = RNG.integers(500, 700, 80) / 10
+    values = np.append(RNG.integers(50, 70, 3920).astype(float), tenths)
+    assert 0.005 < (np.rint(tenths * 10) % 2 == 1).sum() / len(values) < 0.01  # few enough for a step of 0.2
+    assert feature_of(values).step == 0.1
+
+
+def test_numbers_with_many_decimals_keep_them():
+    frame = pd.DataFrame({"a": RNG.uniform(0, 1, 400).round(4)})
+    encoder = Encoder(Schema.infer(frame))
+    assert encoder.schema.feature("a").step == 0.0001
+    changed = encoder.decode(encoder.layout.snap(encoder.encode(frame).x * 0.93), like=frame)["a"]
+    assert (changed == changed.round(4)).all()
+
+
+@pytest.mark.parametrize("digits", [15, 17])
+def test_the_noise_of_single_precision_hides_no_grid(digits):
+    values = np.array(
+        [float(f"{v:.{digits}g}") for v in RNG.integers(100, 900, 400).astype(np.float32) / 1000]
+    )
+    values = np.array([float(f"{float(np.float32(round(v, 3))):.{digits}g}") for v in values])
+    assert (values != values.round(3)).mean() > 0.9
+    assert feature_of(values).step == 0.001

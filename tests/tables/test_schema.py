@@ -53,7 +53,7 @@ KINDS = {
     "cents": (np.round(RNG.uniform(0, 1000, N), 2), "integer"),
     "single precision": (np.round(RNG.uniform(0, 100, N), 1).astype(np.float32), "integer"),
     "five decimals, repeated": (np.round(RNG.uniform(0, 0.0002, N), 5), "integer"),
-    "five decimals, all different": (np.round(RNG.uniform(0, 1, N), 5), "continuous"),
+    "five decimals, all different": (np.round(RNG.uniform(0, 1, N), 5), "integer"),
     "floats": (RNG.normal(size=N), "continuous"),
     "single floats": (RNG.normal(size=N).astype(np.float32), "continuous"),
     "large single floats": (RNG.uniform(1e6, 1e7, N).astype(np.float32), "continuous"),

@@ -210,11 +210,11 @@ class _Builder:
         return LinearPiece(terms, scale, statement.tolerance if statement.equal else None)
 
     def _product(self, statement: Multiplied) -> Piece:
-        names = (statement.feature, statement.first, statement.second)
-        first, second, third = (Term.of(1.0, self.blocks[name], self.features[name]) for name in names)
+        names = statement.feature_names
+        terms = tuple(Term.of(1.0, self.blocks[name], self.features[name]) for name in names)
         low, high = self.features[statement.feature].extent
-        parts = statement.factor, statement.divided, statement.sign
-        return ProductPiece((first, second, third), *parts, scale=(high - low) or 1.0)
+        parts = statement.factor, statement.operation, statement.sign
+        return ProductPiece(terms, *parts, scale=(high - low) or 1.0)
 
     def _states(self, statement: InStates) -> Piece:
         feature, block = self.features[statement.feature], self.blocks.get(statement.feature)

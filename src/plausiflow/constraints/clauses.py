@@ -16,6 +16,7 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 
+from plausiflow.constraints.formulas import Operation, computed
 from plausiflow.constraints.linear import ROUNDING, Relation
 from plausiflow.constraints.violations import RowChanges
 from plausiflow.tables import MISSING, CellValue, Feature, FloatArray, Mask, float_dtype
@@ -79,14 +80,14 @@ class Kept:
 
 @dataclass(frozen=True)
 class Multiplied:
-    r"""One side of a product or ratio of changed values: :math:`s (t - c\,a b) \ge -\text{tolerance}`.
+    r"""One side of a computed changed value: :math:`s (t - c\,f(a, b)) \ge -\text{tolerance}`.
 
     Attributes:
         feature: The t.
         first: The a.
-        second: The b; a is divided by it if ``divided``.
+        second: The b; the same as the a for a function of one number.
         factor: The c.
-        divided: Whether it is a ratio.
+        operation: The f: a product, a ratio, or a function of one number.
         tolerance: By how much it may be missed.
         sign: The s, 1 or -1.
     """
@@ -95,7 +96,7 @@ class Multiplied:
     first: str
     second: str
     factor: float
-    divided: bool
+    operation: Operation
     tolerance: float
     sign: float
 
@@ -203,7 +204,7 @@ def _product_true(statement: Multiplied, changes: RowChanges) -> Mask:
     names = (statement.feature, statement.first, statement.second)
     total, first, second = (changes.numbers_after(name) for name in names)
     with np.errstate(all="ignore"):
-        product = statement.factor * (first / second if statement.divided else first * second)
+        product = statement.factor * computed(statement.operation, first, second)
         eps = max(changes.precision(name) for name in names)
         slack = statement.tolerance + 4 * (ROUNDING + eps) * np.maximum(np.abs(total), np.abs(product))
         # Comparisons with NaN are false: the statement does not bind a row with a missing value.

@@ -237,7 +237,9 @@ def _with_steps(layout: Layout, limits: Mapping[str, Limits]) -> Layout:
     for block in layout.blocks:
         own = limits[block.name]
         if block.scale is not None and (block.scale.step, block.scale.offset) != (own.step, own.offset):
-            block = replace(block, scale=replace(block.scale, step=own.step, offset=own.offset))
+            # A step of the user comes before the known values.
+            known = block.scale.known if own.step == own.feature.grid[0] else ()
+            block = replace(block, scale=replace(block.scale, step=own.step, offset=own.offset, known=known))
         blocks.append(block)
     return layout if tuple(blocks) == layout.blocks else Layout(tuple(blocks))
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from plausiflow.constraints.clauses import Clause, Holds, InStates, Multiplied, feature_states
+from plausiflow.constraints.formulas import Operation, computed_tensor, solved_first, solved_second
 from plausiflow.constraints.rule import Rule
 from plausiflow.constraints.terms import Term
 from plausiflow.tables import Block, Feature, Layout
@@ -47,35 +48,32 @@ class LinearPiece:
 
 @dataclass(frozen=True, eq=False)
 class ProductPiece:
-    """One side of a product or a ratio: terms of the result and of both factors."""
+    """One side of a computed number: terms of the result and of the numbers that it is computed from."""
 
-    terms: tuple[Term, Term, Term]
+    terms: tuple[Term, ...]
     factor: float
-    divided: bool
+    operation: Operation
     sign: float
     scale: float
 
     def value(self, x: Tensor, own: Tensor, offset: Tensor) -> Tensor:
         """Return the value of points ``(k, width)`` of rows ``own``, shape ``(k,)``; keeps the graph."""
-        total, first, second = (term.value(x) for term in self.terms)
-        product = self.factor * (first / _not_zero(second) if self.divided else first * second)
-        return (self.sign * (total - product) + offset.to(x)) / self.scale
+        total, first, second = self._numbers(x)
+        result = self.factor * computed_tensor(self.operation, first, second)
+        return (self.sign * (total - result) + offset.to(x)) / self.scale
 
     def solved(self, x: Tensor, offset: Tensor, term: Term) -> Tensor:
-        """Return the number of a term that the two others ask for, shape ``(k,)``."""
-        total, first, second = (each.value(x) for each in self.terms)
+        """Return the number of a term that the others ask for, shape ``(k,)``."""
+        total, first, second = self._numbers(x)
         if term is self.terms[0]:
-            return self.factor * (first / _not_zero(second) if self.divided else first * second)
+            return self.factor * computed_tensor(self.operation, first, second)
         if term is self.terms[1]:
-            return total / self.factor * second if self.divided else total / _not_zero(self.factor * second)
-        return (
-            self.factor * first / _not_zero(total) if self.divided else total / _not_zero(self.factor * first)
-        )
+            return solved_first(self.operation, total / self.factor, first, second)
+        return solved_second(self.operation, total / self.factor, first)
 
-
-def _not_zero(values: Tensor) -> Tensor:
-    """Return values that can be divided by; zero becomes tiny, so that the result is out of any range."""
-    return torch.where(values.abs() < 1e-12, 1e-12, values)
+    def _numbers(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        values = [term.value(x) for term in self.terms]
+        return values[0], values[1], values[-1]
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,10 @@ A pair of states that no row has is *unseen* even if it is no rule. If the colum
 are tried from the largest e on, which the counts of each column settle, as long as these probabilities add up
 to at most :math:`\alpha = 0.05`: this is Bonferroni's correction, so the chance of any pair that is unseen by
 chance alone is at most 5 %. With one pair, e must be at least 3; with a thousand of about equal size, 10.
+
+Columns that depend on each other make pairs rare without making them impossible. By Good and Turing, the
+share of further rows with an unseen pair is about that of the rows with a pair that occurs once. So the pairs
+end where more than one row in a thousand has a pair that occurs once or twice.
 """
 
 from __future__ import annotations
@@ -31,6 +35,8 @@ from plausiflow.constraints.rule import Rule
 from plausiflow.tables import FAMILY_ERROR, Evidence, Feature, FloatArray, IntArray, Layout, Mask
 
 MOST_STATES = 2000
+RARELY, SELDOM = 2, 1 / 1000
+"""How often a rare pair occurs, and the share of rows that may have one as likely as those called unseen."""
 SAMPLED, LIKELY = 1000, 0.005
 """Pairs of rows of one level that are compared first, and how many may differ in the other feature."""
 _PLAIN_NAME = re.compile(r"[^\W\d][\w.]*")
@@ -229,6 +235,10 @@ class StateMiner:
         expected = np.triu(self.totals[:, None] * self.totals[None] / self.n) * self.apart
         sizes = np.sort(expected[expected > 0])[::-1]
         least = sizes[np.cumsum(np.exp(-sizes)) <= FAMILY_ERROR].min(initial=np.inf)
+        rare = (self.counts > 0) & (self.counts <= RARELY) & (expected >= least) & ~self.covered
+        rare_sizes, allowed = np.sort(expected[rare])[::-1], int(SELDOM * self.n)
+        if len(rare_sizes) > allowed:
+            least = np.nextafter(rare_sizes[allowed], np.inf)
         unseen = (self.counts == 0) & (expected >= least) & ~self.covered
         pairs = tuple(self._pair(a, b) for a, b in np.argwhere(unseen).tolist())
         if pairs:

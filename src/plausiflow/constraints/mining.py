@@ -10,6 +10,7 @@ from torch import Tensor
 
 from plausiflow.constraints.learned import LearnedRules
 from plausiflow.constraints.mined_bands import learn_bands
+from plausiflow.constraints.mined_functions import learn_functions
 from plausiflow.constraints.mined_numbers import NumberMiner
 from plausiflow.constraints.mined_products import learn_products
 from plausiflow.constraints.mined_states import StateMiner
@@ -46,6 +47,7 @@ def learn_rules(
         rules += learn_bands(layout, features, layout.codes(x).numpy(), numbers, evidence)
     values = np.stack(list(numbers.values()), axis=1) if numeric else np.zeros((0, 0))
     rules += NumberMiner(features, values, numeric, evidence, random_state).run()
+    rules += learn_functions(features, values, numeric, evidence, random_state)
     rules += learn_products(features, values, numeric, evidence, random_state)
     known = {str(rule) for rule in given}
     new = [rule for rule in rules if str(rule) not in known]

@@ -65,7 +65,7 @@ from plausiflow.search import (
     parse_target,
     parse_tolerance,
     plausibility_scores,
-    predicted_labels,
+    predict_rows,
     prepare_request,
     read_rows,
     search_targets,
@@ -327,9 +327,7 @@ class Explainer:
         It is ``model.predict``, if the model has it, else by ``decision_threshold`` or largest probability.
         """
         encoder, model, _ = self._fitted()
-        read = read_rows(encoder, model, rows)
-        predicted = predicted_labels(read.outputs, read.decided, model.labels, read.encoded.usable)
-        return pd.Series(predicted, index=rows.index, name=self.outcome_)
+        return pd.Series(predict_rows(encoder, model, rows), index=rows.index, name=self.outcome_)
 
     def score(self, rows: pd.DataFrame, target: Target) -> npt.NDArray[Any]:
         """Return the plausibility score of rows for their target outcomes, shape ``(n,)``.

@@ -112,7 +112,9 @@ class FeatureFormatter:
     def _decimals(self) -> int:
         feature = self.feature
         if feature.has_levels:
-            return max((_required_decimals(float(level), 0, 0.0) for level in feature.levels), default=0)
+            # One odd level, such as a mean that was filled in, does not give all others its decimals.
+            needed = sorted(_required_decimals(float(level), 0, 0.0) for level in feature.levels)
+            return needed[len(needed) // 2] if needed else 0
         span = feature.maximum - feature.minimum
         if feature.step or not 0 < span < math.inf:
             return feature.decimals
@@ -130,6 +132,8 @@ class FeatureFormatter:
         decimals = self._decimals
         if value in self.feature.special:
             decimals = _required_decimals(value, 0, 0.0)
+        elif self.feature.has_levels:
+            decimals = _required_decimals(value, decimals, 0.0)
         elif self.feature.step:
             decimals = _required_decimals(value, decimals, 1e-3 * self.feature.step)
         if abs(value) >= _MAX_PLAIN_NUMBER or decimals > 8:

@@ -31,6 +31,7 @@ from plausiflow.search.request import (
     ReadRows,
     SearchRequest,
     check_settings,
+    predict_rows,
     prepare_request,
     read_rows,
 )
@@ -113,6 +114,7 @@ __all__ = [
     "parse_target",
     "parse_tolerance",
     "plausibility_scores",
+    "predict_rows",
     "predicted_labels",
     "preferred",
     "prepare_request",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ from plausiflow.core import (
 from plausiflow.errors import InvalidInputError
 from plausiflow.models import TableModel, is_decision_threshold
 from plausiflow.search.costs import DISTANCES
-from plausiflow.search.targets import Target, parse_target
+from plausiflow.search.targets import Target, parse_target, predicted_labels
 from plausiflow.tables import Encoded, Encoder, Mask
 from plausiflow.validation import is_whole, raise_unless, to_float
 
@@ -292,6 +293,29 @@ def read_rows(encoder: Encoder, model: TableModel, rows: pd.DataFrame) -> ReadRo
     """Return encoded rows and the model's predictions; a row without a prediction gets a problem."""
     with suitable_threads(rows):
         return _read(encoder, model, rows)
+
+
+def predict_rows(encoder: Encoder, model: TableModel, rows: pd.DataFrame) -> npt.NDArray[Any]:
+    """Return what the model predicts for rows, outcomes or numbers, missing where it predicts nothing.
+
+    A row that cannot be encoded, such as one with a larger count than any training row, is passed to the
+    user's own model as it is, if there is one that takes rows of the table.
+    """
+    read = read_rows(encoder, model, rows)
+    usable = read.encoded.usable
+    predicted = predicted_labels(read.outputs, read.decided, model.labels, usable)
+    left = rows[~usable]
+    ask = model.decision.predict.outputs if model.decision.predict is not None else model.true_outputs
+    if ask is None or not len(left):
+        return predicted
+    outputs = ask(left)
+    known = (outputs.isnan() if outputs.ndim == 1 else outputs.isnan().any(dim=1)).logical_not()
+    decided = None
+    if model.labels:
+        own = model.decision.predict is not None
+        decided = outputs.argmax(dim=1) if own else model.decision.classes(outputs, None)
+    predicted[~usable] = predicted_labels(outputs, decided, model.labels, known.numpy())
+    return predicted
 
 
 def _read(encoder: Encoder, model: TableModel, rows: pd.DataFrame) -> ReadRows:

@@ -81,11 +81,22 @@ class NumberCodec:
             clipped = np.clip(self._round(values), feature.minimum, feature.maximum)
             values = np.where((encoded > 0) & (encoded < 1), clipped, values)
             values = np.select([encoded == 0, encoded == 1], [feature.minimum, feature.maximum], values)
+        values = self._restored(values, number)
         if self.level_names:
             codes = x[:, 1:].argmax(dim=1).numpy()
             for code, value in list(enumerate(self.block.special))[1:]:
                 values[codes == code] = np.nan if value is None else value
         return values
+
+    def _restored(self, values: FloatArray, number: Tensor) -> FloatArray:
+        """Return numbers in which each that is encoded like a known value is that value, to the last bit."""
+        known = self.feature.scale.known
+        if not known:
+            return values
+        encoded = self._scale(np.array(known)).numpy()
+        place = np.searchsorted(encoded, number.numpy() - 1e-12).clip(max=len(known) - 1)
+        there = np.abs(encoded[place] - number.numpy()) <= 1e-12
+        return np.where(there, np.array(self.feature.known)[place], values)
 
     @property
     def filling(self) -> float:

@@ -19,6 +19,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 CellValue: TypeAlias = str | bool | int | float
 LEVELS_SHOWN = 8
+_LISTS = ("levels", "special", "known")
 Dtype: TypeAlias = np.dtype[Any] | ExtensionDtype
 
 
@@ -43,6 +44,8 @@ class Feature:
         offset: That offset, such as 5; smaller than the spacing.
         decimals: Number of decimals of a number on the grid.
         log: Whether the number has a heavy tail and is scaled by ``log1p``.
+        known: The values of a number, ascending, if at least 99 % of further rows would have one of them, and
+            others would be on the grid: an answer that changes the number has one of these. Empty otherwise.
         special: Special values of a number, ascending: each is a state of its own, such as -1 for "never" or
             0 in a column of amounts.
         can_miss: Whether some training row has a missing value.
@@ -62,6 +65,7 @@ class Feature:
     offset: float = 0.0
     decimals: int = 0
     log: bool = False
+    known: tuple[float, ...] = ()
     special: tuple[float, ...] = ()
     can_miss: bool = False
     filling: CellValue | None = None
@@ -100,7 +104,16 @@ class Feature:
         low, high = self.minimum, self.maximum
         if self.step:
             low, high = round(low / self.step) * self.step, round(high / self.step) * self.step
-        return Scale(minimum=low, maximum=high, step=self.step, log=self.log)
+        return Scale(minimum=low, maximum=high, step=self.step, log=self.log, known=self._known_multiples)
+
+    @property
+    def _known_multiples(self) -> tuple[float, ...]:
+        """The known values, those on the grid as exact multiples of the step."""
+        known = np.array(self.known, dtype=np.float64)
+        if self.step:
+            places = np.rint(known / self.step)
+            known = np.where(np.round(places * self.step, self.decimals) == known, places * self.step, known)
+        return tuple((known + 0.0).tolist())
 
     @cached_property
     def grid(self) -> tuple[float, float]:
@@ -120,6 +133,7 @@ class Feature:
             text += f", {self.minimum:,.10g} to {self.maximum:,.10g}"
             text += f" in steps of {self.grid[0]:g}" if self.step else ""
             text += f" from {self.offset:g}" if self.offset else ""
+            text += f", {len(self.known)} known values" if self.known else ""
             special = ", ".join(f"{value:g}" for value in self.special)
             text += f"; special values: {special}" if special else ""
         elif self.levels:
@@ -135,13 +149,13 @@ class Feature:
         One dtype is not kept: an identifier with categories such as intervals becomes a column of objects.
         """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        lists = {"levels": list(self.levels), "special": list(self.special)}
+        lists = {name: list(getattr(self, name)) for name in _LISTS}
         return values | {"dtype": _dtype_to_json(self.dtype)} | lists
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Feature:
         """Return the feature that ``to_dict`` wrote."""
-        lists = {name: tuple(values[name]) for name in ("levels", "special")}
+        lists = {name: tuple(values.get(name, ())) for name in _LISTS}
         return cls(**{**values, **lists, "dtype": _dtype_from_json(values["dtype"])})
 
 

@@ -20,6 +20,7 @@ MAX_DECIMALS = 6
 KEPT, FEW = 0.99, 10
 DRAWS, DRAWN = 64, 8
 RARELY = 0.001
+MOST_KNOWN = 5000
 
 
 def float_dtype(dtype: Dtype) -> np.dtype[Any]:
@@ -36,6 +37,24 @@ def round_to_grid(values: FloatArray, step: float | FloatArray, decimals: int) -
         array([0.3, 0. ])
     """
     return np.round(np.rint(values / step) * step, decimals) + 0.0
+
+
+def without_single_precision(values: FloatArray) -> FloatArray:
+    """Return numbers that were stored in single precision as their shortest decimals; others unchanged.
+
+    Many statistics programs store so: 3.1 is then read as 3.0999999, with 15 digits.
+
+    Example:
+        >>> without_single_precision(np.array([3.0999999046325684, 0.221000000834465, 0.35]))
+        array([3.1  , 0.221, 0.35 ])
+    """
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32)
+    stored = np.isclose(values, single.astype(np.float64), rtol=1e-14, atol=0)
+    decimals = [float(str(value)) for value in single[stored]]
+    values = values.copy()
+    values[stored] = decimals
+    return values
 
 
 def find_common_grid(
@@ -71,9 +90,24 @@ def find_common_grid(
     finest = 2.0 ** min(np.finfo(dtype).nmant - 3, 45)
     for step in sorted(set(np.gcd.reduce(whole[drawn], axis=1).tolist()), reverse=True):
         kept = written & (whole % step == 0)
-        if kept.sum() > FEW and counts[kept].sum() >= needed and whole.max() <= finest * step:
+        enough = kept.sum() > FEW and counts[kept].sum() >= needed and whole.max() <= finest * step
+        if enough and _beyond_chance(whole[written], step):
             return (step / factor, decimals) if exact is None or step / factor > exact[0] else exact
     return exact
+
+
+def _beyond_chance(whole: npt.NDArray[np.int64], step: int) -> bool:
+    """Return whether multiples of a step are more of the distinct values than on a finer grid by chance.
+
+    Multiples of the next power of ten do not count: they are multiples of the step, too.
+    """
+    power = 10 ** int(np.floor(np.log10(step)))
+    finer, coarser = int(np.gcd(step, power)), 10 * power
+    rest = whole[(whole % finer == 0) & (whole % coarser != 0)]
+    if step == power or coarser % step or not len(rest):
+        return True
+    chance = 1 - (coarser // step - 1) / (coarser // finer - 1)
+    return bool(binom.cdf((rest % step != 0).sum(), len(rest), chance) <= RARELY)
 
 
 def find_spacing(
@@ -103,6 +137,24 @@ def find_spacing(
         if first and kept.sum() > FEW and share[kept].sum() >= KEPT and by_chance <= RARELY:
             return round(gap * step, decimals), round(first * step, decimals)
     return None
+
+
+def find_known(values: FloatArray, counts: npt.NDArray[np.int64]) -> FloatArray:
+    """Return the distinct values, ascending, if (nearly) all further rows would have one of them; else none.
+
+    The share of further rows with a value that no row has is estimated by Good and Turing: the share of rows
+    whose value occurs once. It must be below 1 %, also with one such row more.
+
+    Example:
+        >>> find_known(np.array([340.0, 80.0, 120.0]), np.array([90, 50, 200]))
+        array([ 80., 120., 340.])
+        >>> find_known(np.arange(5.0), np.ones(5, dtype=np.int64))
+        array([], dtype=float64)
+    """
+    once = int((counts == 1).sum())
+    if len(values) > MOST_KNOWN or once + 1 > (1 - KEPT) * counts.sum():
+        return np.empty(0)
+    return np.sort(values)
 
 
 def decimals_of(step: float) -> int | None:

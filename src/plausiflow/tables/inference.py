@@ -10,7 +10,7 @@ The rules, in this order:
    at most 30 distinct values, each in at least 5 rows, of which less than a third of the possible ones occur.
 5. Integers that are too large for a float, or that are distinct in at least 50 rows and sorted, consecutive
    or named like an id: identifier.
-6. Numbers on a grid of at most two decimals (six if at most half of the values are distinct): integer.
+6. Numbers on a grid of at most six decimals: integer.
 7. Other numbers: continuous.
 
 Numbers may have special values, which :mod:`plausiflow.tables.special` finds. Range, grid and tail are those
@@ -21,34 +21,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from plausiflow.errors import InvalidInputError
-from plausiflow.tables.cells import Mask, factorize, is_missing, level_key
+from plausiflow.tables.cells import is_missing, level_key
+from plausiflow.tables.distinct import ROWS_PER_LEVEL, Column
 from plausiflow.tables.features import CellValue, Feature, Kind
 from plausiflow.tables.grids import (
     MAX_DECIMALS,
-    FloatArray,
-    decimals_of,
-    find_common_grid,
     find_grid,
-    find_spacing,
+    find_known,
     float_dtype,
     round_to_grid,
 )
-from plausiflow.tables.special import find_special
 
-FEW_LEVELS, ROWS_PER_LEVEL = 10, 5
+FEW_LEVELS = 10
 IDENTIFIER_ROWS, IDENTIFIER_SHARE = 50, 0.95
-FEW_DECIMALS = 2
-MOST_CODES = 30
 HEAVY_TAIL = 10
-
-Family: TypeAlias = Literal["boolean", "number", "text"]
 
 _ID = re.compile(r"(?i:(^|[\W_])(id|uuid|guid)$)|[a-z]I[dD]$")
 
@@ -71,7 +62,7 @@ def describe(
     warning = note = None
     if kind == "identifier":
         return Feature(name=name, kind=kind, dtype=cells.dtype, can_miss=can_miss), None, None
-    column = _Column(cells, special, step, revealed)
+    column = Column(cells, special, step, revealed)
     if kind is None:
         kind, warning = ("ordered", None) if order is not None else _guess(column)
         if step is not None and kind in ("ordered", "continuous") and column.family == "number":
@@ -93,157 +84,7 @@ def describe(
     return Feature(name=name, kind=kind, dtype=cells.dtype, can_miss=can_miss, **details), warning, note
 
 
-class _Column:
-    """The distinct values of a column, their counts and their type."""
-
-    def __init__(
-        self,
-        cells: pd.Series,
-        special: Sequence[float] | None = None,
-        step: float | None = None,
-        revealed: Sequence[float] = (),
-    ) -> None:
-        self.cells, self._declared, self._step, self._revealed = cells, special, step, revealed
-        codes, self.values = factorize(cells)
-        self.counts = np.bincount(codes[codes >= 0], minlength=len(self.values))
-        self.present = int(self.counts.sum())
-        if not self.present:
-            raise self.problem("has no values. Drop it, or keep it as an 'identifier' with `kinds`")
-        self.family = self._family()
-        if np.inf in self.values or -np.inf in self.values:
-            raise self.problem("has infinite values. Replace or drop them")
-
-    def _family(self) -> Family:
-        dtype = self.cells.dtype
-        categories = dtype.categories.tolist() if isinstance(dtype, pd.CategoricalDtype) else []
-        types = set(map(type, [*self.values, *categories]))
-        if not types <= {str, bool, int, float} or isinstance(dtype, pd.SparseDtype):
-            names = ", ".join(sorted({type(value).__name__ for value in self.cells.dropna()}))
-            raise self.problem(
-                f"has dtype {dtype} with values of type {names}; expected numbers, booleans, text or "
-                "categories of these. Convert it (dates to days since a date, intervals to text, a sparse "
-                "column to a dense one), or keep it unchanged with the kind 'identifier'"
-            )
-        if types == {bool}:
-            return "boolean"
-        return "number" if types <= {int, float} and not categories else "text"
-
-    def problem(self, text: str) -> InvalidInputError:
-        """Return an error about this column."""
-        return InvalidInputError(f"`{self.cells.name}` {text}.")
-
-    @cached_property
-    def spellings(self) -> dict[Any, tuple[CellValue, int]]:
-        """For each level, by its key: its most common spelling, and its count over all spellings."""
-        found: dict[Any, list[tuple[int, Any]]] = {}
-        for value, count in zip(self.values, self.counts.tolist(), strict=True):
-            found.setdefault(level_key(value), []).append((-count, value))
-        common = {k: min(spelt, key=lambda s: (s[0], str(s[1])))[1] for k, spelt in found.items()}
-        if self.family == "number" and not self.whole:
-            grid = find_grid(self.numbers, float_dtype(self.cells.dtype))
-            if grid is not None:
-                common = {k: round_to_grid(np.array(k, dtype=np.float64), *grid).item() for k in common}
-        return {level_key(common[k]): (common[k], -sum(n for n, _ in spelt)) for k, spelt in found.items()}
-
-    @cached_property
-    def distinct(self) -> int:
-        """Number of distinct values; spaces around text do not count."""
-        return len(set(map(level_key, self.values))) if self.family == "text" else len(self.values)
-
-    @cached_property
-    def whole(self) -> bool:
-        """Whether all values are of type int."""
-        return set(map(type, self.values)) == {int}
-
-    @cached_property
-    def numbers(self) -> FloatArray:
-        """The distinct values as floats."""
-        try:
-            return np.array(self.values, dtype=np.float64)
-        except OverflowError:
-            raise self.problem("has integers too large for a float. Use the kind 'identifier'") from None
-
-    @cached_property
-    def special(self) -> tuple[float, ...]:
-        """The special values of its numbers: those that the user declared and some row has, else found."""
-        if self._declared is None:
-            return tuple(sorted({*find_special(self.numbers, self.counts), *self._revealed}))
-        dtype = float_dtype(self.cells.dtype)
-        declared = {float(dtype.type(value)) for value in self._declared}
-        return tuple(sorted(declared & set(self.numbers.tolist())))
-
-    @cached_property
-    def ordinary(self) -> Mask:
-        """Which of its distinct numbers are not special."""
-        ordinary = ~np.isin(self.numbers, self.special)
-        if not ordinary.any():
-            raise self.problem("has only special values. Name fewer in `special`, or use the kind 'category'")
-        return ordinary
-
-    @cached_property
-    def grid(self) -> tuple[float, int] | None:
-        """The step of its ordinary numbers and their decimals, or None without a grid."""
-        if self._step is not None:
-            return self._step, decimals_of(self._step) or 0
-        dtype, own = float_dtype(self.cells.dtype), self.ordinary
-        return find_common_grid(self.numbers[own], self.counts[own], dtype)
-
-    @cached_property
-    def kept(self) -> Mask:
-        """Which of its ordinary numbers are on the grid."""
-        assert self.grid is not None
-        values = self.numbers[self.ordinary]
-        with np.errstate(over="ignore"):
-            rounded = round_to_grid(values, *self.grid).astype(float_dtype(self.cells.dtype))
-        return np.asarray(rounded == values)
-
-    @cached_property
-    def spacing(self) -> tuple[float, float]:
-        """Spacing and offset of its ordinary numbers; zeros if there is none, or if the step was declared."""
-        if self.grid is None or self._step is not None:
-            return 0.0, 0.0
-        values, counts = self.numbers[self.ordinary], self.counts[self.ordinary]
-        return find_spacing(values[self.kept], counts[self.kept], *self.grid) or (0.0, 0.0)
-
-    @cached_property
-    def is_code(self) -> bool:
-        """Whether its numbers are codes: few known values with gaps between them.
-
-        Every value has at least five rows, so that values that were never seen are rare, and less than a
-        third of the points of the grid between the smallest and the largest value occur.
-        """
-        grid = find_grid(self.numbers, float_dtype(self.cells.dtype))
-        if grid is None or self.distinct > MOST_CODES or self.counts.min() < ROWS_PER_LEVEL:
-            return False
-        spaced = find_spacing(self.numbers, self.counts, *grid)
-        return bool(3 * self.distinct < np.ptp(self.numbers) / (spaced or grid)[0] + 1)
-
-    def continued(self, minimum: float, maximum: float, step: float) -> tuple[float, float]:
-        """Return a range with the special values that continue it, such as 0 in a column of counts.
-
-        They were found and not declared, are one step from the end, and are no negative sentinel of numbers
-        that are not negative. The two next points of the grid have at least five rows each.
-        """
-        common = set(np.rint(self.numbers[self.ordinary & (self.counts >= ROWS_PER_LEVEL)] / step).tolist())
-        first, last = round(minimum / step), round(maximum / step)
-        for value in self.special if self._declared is None else ():
-            place = round(value / step)
-            if abs(value - place * step) > 1e-9 * step:
-                continue
-            if place == first - 1 and {first, first + 1} <= common and (value >= 0 or minimum < 0):
-                minimum = value
-            elif place == last + 1 and {last, last - 1} <= common:
-                maximum = value
-        return minimum, maximum
-
-    def median(self, among: Mask) -> float:
-        """Return the lower median of some of the distinct values, weighted by their counts."""
-        order = np.argsort(self.numbers[among])
-        reached = np.cumsum(self.counts[among][order])
-        return float(self.numbers[among][order][np.searchsorted(reached, (reached[-1] - 1) // 2, "right")])
-
-
-def _guess(column: _Column) -> tuple[Kind, str | None]:
+def _guess(column: Column) -> tuple[Kind, str | None]:
     """Return a kind by the rules of this module, and a warning if it is an identifier."""
     if column.distinct == 1:
         return "constant", None
@@ -272,13 +113,10 @@ def _guess(column: _Column) -> tuple[Kind, str | None]:
             f"`{name}` is treated as an identifier and never changed: its integers are too large for floats. "
             f"Make them smaller, or set its kind: kinds={{{name!r}: 'category'}}."
         )
-    repeated = 2 * column.ordinary.sum() <= column.counts[column.ordinary].sum()
-    if column.grid is not None and (column.whole or column.grid[1] <= FEW_DECIMALS or repeated):
-        return "integer", None
-    return "continuous", None
+    return ("continuous" if column.grid is None else "integer"), None
 
 
-def _is_identifier(column: _Column) -> bool:
+def _is_identifier(column: Column) -> bool:
     if column.present < IDENTIFIER_ROWS or isinstance(column.cells.dtype, pd.CategoricalDtype):
         return False
     if column.family == "text":
@@ -292,7 +130,7 @@ def _is_identifier(column: _Column) -> bool:
     return ascending or descending or consecutive or bool(_ID.search(str(column.cells.name)))
 
 
-def _objection(column: _Column, kind: Kind, order: Sequence[CellValue] | None) -> str | None:
+def _objection(column: Column, kind: Kind, order: Sequence[CellValue] | None) -> str | None:
     """Return why a column cannot be of the kind that the user chose, or None."""
     n, dtype = column.distinct, column.cells.dtype
     if kind in ("continuous", "integer") and column.family != "number":
@@ -311,7 +149,7 @@ def _objection(column: _Column, kind: Kind, order: Sequence[CellValue] | None) -
     return None
 
 
-def _ordered_levels(column: _Column, order: Sequence[CellValue] | None) -> list[CellValue]:
+def _ordered_levels(column: Column, order: Sequence[CellValue] | None) -> list[CellValue]:
     """Return the levels in the order of the user, else of the dtype, else sorted."""
     seen = [level for level, _ in column.spellings.values()]
     dtype = column.cells.dtype
@@ -333,7 +171,7 @@ def _no_number(kind: Kind, setting: str) -> str:
     return f"its kind is {kind!r}. Leave it out of `{setting}`, or set its kind to 'integer'"
 
 
-def _number(column: _Column, *, on_grid: bool) -> dict[str, Any]:
+def _number(column: Column, *, on_grid: bool) -> dict[str, Any]:
     """Return the range, grid, tail and special values of a number.
 
     A tail is heavy if no value is negative and the largest is more than 10 times the median of the positive
@@ -359,6 +197,7 @@ def _number(column: _Column, *, on_grid: bool) -> dict[str, Any]:
         if minimum > maximum:
             raise column.problem(f"has no multiple of {step:g} in its range. Use a smaller step")
     ends = np.array([minimum, maximum, column.median(column.ordinary)])
+    known = _known(column, step, spacing, offset, minimum, maximum)
     if step:
         ends = round_to_grid(ends, step, decimals)
     positive = column.ordinary & (column.numbers > 0)
@@ -370,12 +209,34 @@ def _number(column: _Column, *, on_grid: bool) -> dict[str, Any]:
         "offset": offset,
         "decimals": decimals,
         "log": bool(minimum >= 0 and positive.any() and maximum > HEAVY_TAIL * column.median(positive)),
+        "known": known,
         "special": column.special,
         "filling": _filling(column, float(ends[2])),
     }
 
 
-def _odd_values(column: _Column) -> str | None:
+def _known(
+    column: Column, step: float, spacing: float, offset: float, minimum: float, maximum: float
+) -> tuple[float, ...]:
+    """Return the known values of a number, with special ones among them; none if they fill the grid."""
+    if column.declared_step is not None:
+        return ()
+    values, counts = column.numbers[column.ordinary], column.counts[column.ordinary]
+    if step and column.grid is not None:
+        on_grid = column.kept
+        places = (round_to_grid(values, step, column.grid[1]) - offset) / (spacing or step)
+        on_grid = on_grid & (np.abs(places - np.rint(places)) < 1e-6)
+        values, counts = values[on_grid], counts[on_grid]
+    known = find_known(values, counts)
+    if not len(known):
+        return ()
+    inside = [value for value in column.special if minimum <= value <= maximum]
+    known = np.unique([*known.tolist(), *inside])
+    fills_grid = step and len(known) >= round((maximum - minimum) / (spacing or step)) + 1
+    return () if fills_grid else tuple(known.tolist())
+
+
+def _odd_values(column: Column) -> str | None:
     """Return a note if some rows are not on the grid that the others have."""
     if column.grid is None or column.kept.all():
         return None
@@ -390,7 +251,7 @@ def _odd_values(column: _Column) -> str | None:
     )
 
 
-def _filling(column: _Column, median: float) -> float:
+def _filling(column: Column, median: float) -> float:
     """Return the most common special value if more than half of the values are special, else the median."""
     counts = column.counts * ~column.ordinary
     return float(column.numbers[counts.argmax()]) if 2 * counts.sum() > column.present else median

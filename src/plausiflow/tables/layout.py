@@ -30,6 +30,7 @@ class Scale:
     step: float = 0.0  # values are multiples of it; zero allows any value
     offset: float = 0.0  # what is added to multiples of the step
     log: bool = False  # whether values are scaled by log1p, odd about zero
+    known: tuple[float, ...] = ()  # the values of (nearly) all rows, ascending, if these are known
 
     def encode(self, values: Tensor) -> Tensor:
         """Map original units to [0, 1]; values outside the training range are mapped outside."""
@@ -204,8 +205,35 @@ class Layout:
         return x
 
     def grid_neighbours(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return copies with every number at its nearest grid point, one point below, and one above."""
-        return self.snap(x), self.snap(x, -1), self.snap(x, 1)
+        """Return copies with every number at its nearest grid point, one point below, and one above.
+
+        The points of a number with known values are these values.
+        """
+        near, below, above = self.snap(x), self.snap(x, -1), self.snap(x, 1)
+        columns, values, last = self._known_values
+        if columns:
+            values, last = values.to(x), last.to(x.device)
+            own = x[:, columns].T.contiguous()
+            up = torch.searchsorted(values, own).minimum(last)
+            down = (up - 1).clamp_min(0)
+            place = torch.where(own - values.gather(1, down) <= values.gather(1, up) - own, down, up)
+            free = self.free(self.codes(x))[:, columns]
+            for points, shift in ((near, 0), (below, -1), (above, 1)):
+                there = values.gather(1, (place + shift).clamp_min(0).minimum(last)).T
+                points[:, columns] = torch.where(free, there, points[:, columns])
+        return near, below, above
+
+    @cached_property
+    def _known_values(self) -> tuple[list[int], Tensor, Tensor]:
+        """Columns of numbers with known values, these encoded and padded, and the place of the last one."""
+        scales = [(b.number, b.scale) for b in self.blocks if b.number is not None and b.scale is not None]
+        own = [
+            (number, s.encode(torch.tensor(s.known, dtype=torch.float64))) for number, s in scales if s.known
+        ]
+        values = [encoded for _, encoded in own]
+        padded = torch.nn.utils.rnn.pad_sequence(values, True, torch.inf) if values else torch.zeros(0, 0)
+        last = torch.tensor([len(encoded) - 1 for encoded in values], dtype=torch.long)
+        return [number for number, _ in own], padded, last[:, None]
 
     @cached_property
     def always_free(self) -> Tensor | None:
@@ -218,8 +246,9 @@ class Layout:
 
     @cached_property
     def gridded(self) -> list[int]:
-        """Columns of numbers with a grid."""
-        return [b.number for b in self.blocks if b.number is not None and b.scale and b.scale.step]
+        """Columns of numbers with a grid or known values."""
+        scales = [(b.number, b.scale) for b in self.blocks if b.number is not None and b.scale is not None]
+        return [number for number, scale in scales if scale.step or scale.known]
 
     @cached_property
     def _even_grids(self) -> tuple[list[int], Tensor, Tensor, Tensor, Tensor]:
