@@ -8,6 +8,7 @@ from plausiflow.core.batches import (
     TIMED_ROWS,
     blocks,
     candidates_at_once,
+    checked_at_once,
     rows_per_search,
     search_device,
     table_rows_per_search,
@@ -64,6 +65,7 @@ from plausiflow.core.protocols import (
     Pullback,
     Regressor,
     RowScores,
+    ScreensCandidates,
 )
 from plausiflow.core.threads import suitable_threads
 from plausiflow.core.training import (
@@ -81,9 +83,9 @@ __all__ = [
     "Classifier", "Constraint", "Context", "Counterfactuals", "DeadlineError", "Density",
     "DurableCriterion", "Evaluated", "Evaluation", "Frozen", "HasValueAndGrad", "ImprovingSolver",
     "LastRows", "LocalModel", "MovingColumns", "Plausibility", "PreparesRows", "Problem", "Pullback", "Race",
-    "Regressor", "RowFunction", "RowScores", "RowValueAndGrad", "Solution", "Solver", "Starts",
+    "Regressor", "RowFunction", "RowScores", "RowValueAndGrad", "ScreensCandidates", "Solution", "Solver", "Starts",
     "SummaryCriterion", "TargetCriterion", "Targets", "Training", "ValidityConstraint", "ValidityLoss",
-    "Variant", "Verification", "blocks", "candidates_at_once", "check_classes", "check_deadline",
+    "Variant", "Verification", "blocks", "candidates_at_once", "check_classes", "check_deadline", "checked_at_once",
     "check_query", "check_rows", "concatenate", "cross_entropy", "deadline", "evaluate", "l1_distance",
     "l2_distance", "local_seed", "multiclass_validity_hinge", "negative_log_likelihood", "penalised",
     "plausibility_constraint", "plausibility_hinge", "plausibility_value", "predict", "predict_proba",
