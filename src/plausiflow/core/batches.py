@@ -22,7 +22,7 @@ FIRST_TIMED_ROWS, TIMED_ROWS = 4, 64
 """Rows that are searched together under a time limit: first, and after doubling a few times."""
 CANDIDATES = 6000
 """Candidates that are solved at once on a CPU; a GPU takes as many as its memory holds."""
-CHECKED = 1000
+CHECKED = 256
 """Candidates that are checked at once on a CPU: their intermediate values fit into its caches."""
 PAIRS = 16_384
 """Pairs of a row and a bank row that are checked at once."""

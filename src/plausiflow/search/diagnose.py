@@ -228,7 +228,7 @@ class _Trials:
             scores=row_scores(engine.plausibility, x, targets.y, with_margin=False),
             allowance=Allowance.join([trial.allowance for trial in trials]),
         )
-        strategy, bank = engine.strategy.lighter(), engine.wider_bank or engine.bank
+        strategy, bank = engine.strategy.prover(), engine.wider_bank or engine.bank
         found: Candidates = strategy.run(task, bank, keep=max(2, strategy.finalists))
         items = frozenset[int]().union(*(trial.items for trial in trials))
         names = {LOCKED if item == _LOCK else str(engine.rules.constraints[item]): item for item in items}

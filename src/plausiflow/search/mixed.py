@@ -31,6 +31,8 @@ from plausiflow.search.task import SearchTask
 
 MAX_WITHOUT_ANSWER = 15
 """Iterations without an answer of a search whose row has other candidates."""
+FEW_WITHOUT_ANSWER = 10
+"""The same for searches of few numbers from a combination that nearly is an answer: they take a few."""
 ROUNDING = 0.1
 """Extra cost of an answer with fewer changes that may be the cheapest one on the grid."""
 LIMITED = 4
@@ -70,7 +72,11 @@ class SearchStrategy(Protocol):
         ...
 
     def lighter(self) -> Self:
-        """Return a strategy that only finds out whether there is an answer."""
+        """Return a strategy that finds answers which may change more features than needed."""
+        ...
+
+    def prover(self) -> Self:
+        """Return a strategy that only finds out whether there is an answer, whatever it costs."""
         ...
 
     def quicker(self) -> Self:
@@ -115,6 +121,7 @@ class MixedSearch:
         beam: How changed features are combined.
         few_only: Whether a limit on changes holds from the start, because other answers are known.
         all_numbers: Whether a limited number of changes may take numbers from all over the bank, too.
+        any_answer: Whether any answer is enough, whatever it costs.
     """
 
     bank_rows: int = 4
@@ -125,6 +132,7 @@ class MixedSearch:
     beam: Beam = field(default_factory=Beam)
     few_only: bool = False
     all_numbers: bool = False
+    any_answer: bool = False
 
     @property
     def relaxes(self) -> bool:
@@ -132,8 +140,12 @@ class MixedSearch:
         return True
 
     def lighter(self) -> Self:
-        """Return a strategy that only finds out whether there is an answer."""
+        """Return a strategy that finds answers which may change more features than needed."""
         return replace(self, bank_rows=4, max_extra_cost=0.0, finalists=1, sparse=False, few_only=True)
+
+    def prover(self) -> Self:
+        """Return a strategy that only finds out whether there is an answer, whatever it costs."""
+        return replace(self.lighter(), any_answer=True)
 
     def quicker(self) -> Self:
         """Return a strategy that looks for few changes at once, and farther away, if they are limited."""
@@ -191,7 +203,8 @@ class MixedSearch:
             final, beyond = self._limited(task, bank, rows, keep)
         missing = rows[~torch.isin(rows, final.rows)]
         if len(missing) and task.allowance.max_changes is None:
-            final = Candidates.concat(final, bank.scan(task, missing, keep, checked=MORE))
+            if not self.any_answer:
+                final = Candidates.concat(final, bank.scan(task, missing, keep, checked=MORE))
         elif len(missing):
             if (fallback := task.fallback) is not None:
                 task, bank = task.without_margin(fallback), fallback.bank
@@ -271,7 +284,7 @@ class MixedSearch:
         own = task.solve(task.candidates(rows, task.x[rows]), max_without_answer=MAX_WITHOUT_ANSWER).feasible
         limit = task.x.new_full((len(task),), torch.inf)
         limit[own.rows] = (1 + self.max_extra_cost) * own.cost
-        rows = rows[(_least_level_price(task, rows) < limit[rows]) | torch.isinf(limit[rows])]
+        rows = rows[self._open(task, rows, limit)]
         if len(rows) == 0:
             return own
         real = bank.verified(task, rows, self.bank_rows)
@@ -289,7 +302,14 @@ class MixedSearch:
             answers=max(1, self.finalists // 2),
         )
         found = Candidates.concat(own, solved, real).feasible.unique()
+        if self.any_answer:
+            return found
         return reset_levels(task, found, self.finalists, self.max_extra_cost)
+
+    def _open(self, task: SearchTask, rows: Tensor, limit: Tensor) -> Tensor:
+        """Return which rows other categories may have an answer for that is needed, ``(rows,)`` bool."""
+        without = torch.isinf(limit[rows])
+        return without if self.any_answer else without | (_least_level_price(task, rows) < limit[rows])
 
 
 def _affordable(task: SearchTask, candidates: Candidates, limit: Tensor) -> Candidates:
@@ -319,9 +339,9 @@ def _combinations(
 def _few_changes(task: SearchTask, few: Candidates, known: Candidates, keep: int) -> Candidates:
     """Return answers on the grid that combinations of few changes lead to, with the ones that are known."""
     changed = task.layout.changed(few.x, task.x[few.rows])
-    solved = task.solve(few, frozen=~changed, max_without_answer=MAX_WITHOUT_ANSWER, answers=LIMITED).feasible
+    solved = task.solve(few, frozen=~changed, max_without_answer=FEW_WITHOUT_ANSWER, answers=LIMITED).feasible
     solved = Candidates.concat(known, solved[_within(task, solved)]).unique().cheapest(LIMITED)
-    return put_on_grid(task, solved).feasible.cheapest(keep)
+    return put_on_grid(task, solved, FEW_WITHOUT_ANSWER).feasible.cheapest(keep)
 
 
 def _within(task: SearchTask, answers: Candidates) -> Tensor:
