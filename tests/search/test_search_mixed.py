@@ -189,7 +189,7 @@ def test_a_row_whose_search_fails_gets_the_cheapest_verified_real_row(monkeypatc
     made = made_for("rules")
     task = made.task(made.x[:20])
     monkeypatch.setattr(
-        MixedSearch, "dense", lambda self, task, bank, rows: task.candidates(rows[:0], task.x[:0])
+        MixedSearch, "dense", lambda self, task, bank, rows, **_: task.candidates(rows[:0], task.x[:0])
     )
     monkeypatch.setattr(mixed_module, "MORE", 1)
     found = made.engine.strategy.run(task, made.engine.bank)

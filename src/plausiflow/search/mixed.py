@@ -122,6 +122,7 @@ class MixedSearch:
         few_only: Whether a limit on changes holds from the start, because other answers are known.
         all_numbers: Whether a limited number of changes may take numbers from all over the bank, too.
         any_answer: Whether any answer is enough, whatever it costs.
+        max_without_answer: Iterations without an answer of a search whose row has other candidates.
     """
 
     bank_rows: int = 4
@@ -133,6 +134,7 @@ class MixedSearch:
     few_only: bool = False
     all_numbers: bool = False
     any_answer: bool = False
+    max_without_answer: int = MAX_WITHOUT_ANSWER
 
     @property
     def relaxes(self) -> bool:
@@ -145,7 +147,7 @@ class MixedSearch:
 
     def prover(self) -> Self:
         """Return a strategy that only finds out whether there is an answer, whatever it costs."""
-        return replace(self.lighter(), any_answer=True)
+        return replace(self.lighter(), any_answer=True, max_without_answer=FEW_WITHOUT_ANSWER)
 
     def quicker(self) -> Self:
         """Return a strategy that looks for few changes at once, and farther away, if they are limited."""
@@ -190,15 +192,18 @@ class MixedSearch:
         if task.fallback is not None and task.allowance.max_changes is None and len(missing):
             missing = missing[task.scores.margin[missing] > 0]
             relaxed = task.without_margin(task.fallback)
-            more, _ = self._found(relaxed, task.fallback.bank, missing, keep)
+            more, _ = self._found(relaxed, task.fallback.bank, missing, keep, at_once=True)
             found = Candidates.concat(found, more)
         return Candidates.concat(found, beyond)
 
-    def _found(self, task: SearchTask, bank: Bank, rows: Tensor, keep: int) -> tuple[Candidates, Candidates]:
+    def _found(
+        self, task: SearchTask, bank: Bank, rows: Tensor, keep: int, *, at_once: bool = False
+    ) -> tuple[Candidates, Candidates]:
         """Return up to ``keep`` answers of each row, and ones with too many changes, not feasible."""
         beyond = task.candidates(rows[:0], task.x[:0])
         if task.allowance.max_changes is None:
-            final = preferred(task, self._answers(task, bank, rows, keep)[1], self.max_extra_cost, keep)
+            _, answers = self._answers(task, bank, rows, keep, at_once=at_once)
+            final = preferred(task, answers, self.max_extra_cost, keep)
         else:
             final, beyond = self._limited(task, bank, rows, keep)
         missing = rows[~torch.isin(rows, final.rows)]
@@ -212,16 +217,16 @@ class MixedSearch:
         return final.unique().cheapest(keep), beyond
 
     def _answers(
-        self, task: SearchTask, bank: Bank, rows: Tensor, keep: int
+        self, task: SearchTask, bank: Bank, rows: Tensor, keep: int, *, at_once: bool = False
     ) -> tuple[Candidates, Candidates]:
         """Return answers with any number of changes, off the grid and on it.
 
         A row that has none on the grid gets real rows.
         """
-        pool = self.dense(task, bank, rows)
+        pool = self.dense(task, bank, rows, at_once=at_once or self.any_answer)
         answers = self._sparse(task, pool, max(self.finalists, keep))
         missing = rows[~torch.isin(rows, answers.rows)]
-        if len(missing):
+        if len(missing) and not self.any_answer:
             real = task.check(bank.verified(task, missing, keep, among=MORE)).feasible
             answers = Candidates.concat(answers, real)
         return pool, answers
@@ -275,18 +280,36 @@ class MixedSearch:
         sparse = sparsify(task, best, limit[best.rows], categories=False)
         return put_on_grid(task, Candidates.concat(sparse, fewest, cheap).unique()).feasible
 
-    def dense(self, task: SearchTask, bank: Bank, rows: Tensor) -> Candidates:
+    def dense(self, task: SearchTask, bank: Bank, rows: Tensor, *, at_once: bool = False) -> Candidates:
         """Return answers with any number of changes, off the grid.
 
         Every row is searched at its own categories first. What its answer costs is a bound for the rest: a
-        changed category has a price, and one that alone costs more is not tried.
+        changed category has a price, and one that alone costs more is not tried. ``at_once`` searches all
+        categories together, which takes less time for few rows that hardly have an answer at their own.
         """
-        own = task.solve(task.candidates(rows, task.x[rows]), max_without_answer=MAX_WITHOUT_ANSWER).feasible
-        limit = task.x.new_full((len(task),), torch.inf)
-        limit[own.rows] = (1 + self.max_extra_cost) * own.cost
-        rows = rows[self._open(task, rows, limit)]
-        if len(rows) == 0:
-            return own
+        own, limit = task.candidates(rows, task.x[rows]), task.x.new_full((len(task),), torch.inf)
+        if not at_once:
+            own = task.solve(own, max_without_answer=self.max_without_answer).feasible
+            limit[own.rows] = (1 + self.max_extra_cost) * own.cost
+            rows = rows[self._open(task, rows, limit)]
+            if len(rows) == 0:
+                return own
+        free, real = self._starts(task, bank, rows, limit)
+        solved = task.solve(
+            Candidates.concat(own, free).unique() if at_once else free,
+            max_without_answer=self.max_without_answer,
+            limits=None if at_once else limit[free.rows],
+            answers=self.finalists if at_once else max(1, self.finalists // 2),
+        )
+        found = Candidates.concat(*([] if at_once else [own]), solved, real).feasible.unique()
+        if self.any_answer:
+            return found
+        return reset_levels(task, found, self.finalists, self.max_extra_cost)
+
+    def _starts(
+        self, task: SearchTask, bank: Bank, rows: Tensor, limit: Tensor
+    ) -> tuple[Candidates, Candidates]:
+        """Return candidates to be solved whose changed categories cost at most the limit, and bank rows."""
         real = bank.verified(task, rows, self.bank_rows)
         # Categories of bank rows with the row's own numbers.
         levelled = task.repaired(task.with_levels_of(real), real.rows)
@@ -294,17 +317,7 @@ class MixedSearch:
         if self.flips:
             moves = Moves.of(task, rows, real[rows[:0]], bank.typical).within(task, limit)
             free = Candidates.concat(free, self.beam.run(task, rows, moves))
-        free = _affordable(task, free.unique(), limit)
-        solved = task.solve(
-            free,
-            max_without_answer=MAX_WITHOUT_ANSWER,
-            limits=limit[free.rows],
-            answers=max(1, self.finalists // 2),
-        )
-        found = Candidates.concat(own, solved, real).feasible.unique()
-        if self.any_answer:
-            return found
-        return reset_levels(task, found, self.finalists, self.max_extra_cost)
+        return _affordable(task, free.unique(), limit), real
 
     def _open(self, task: SearchTask, rows: Tensor, limit: Tensor) -> Tensor:
         """Return which rows other categories may have an answer for that is needed, ``(rows,)`` bool."""
