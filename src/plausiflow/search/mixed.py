@@ -299,6 +299,7 @@ class MixedSearch:
             Candidates.concat(own, free).unique() if at_once else free,
             max_without_answer=self.max_without_answer,
             limits=None if at_once else limit[free.rows],
+            paced=self.any_answer,
             answers=self.finalists if at_once else max(1, self.finalists // 2),
         )
         found = Candidates.concat(*([] if at_once else [own]), solved, real).feasible.unique()
@@ -352,7 +353,9 @@ def _combinations(
 def _few_changes(task: SearchTask, few: Candidates, known: Candidates, keep: int) -> Candidates:
     """Return answers on the grid that combinations of few changes lead to, with the ones that are known."""
     changed = task.layout.changed(few.x, task.x[few.rows])
-    solved = task.solve(few, frozen=~changed, max_without_answer=FEW_WITHOUT_ANSWER, answers=LIMITED).feasible
+    solved = task.solve(
+        few, frozen=~changed, max_without_answer=FEW_WITHOUT_ANSWER, answers=LIMITED, paced=True
+    ).feasible
     solved = Candidates.concat(known, solved[_within(task, solved)]).unique().cheapest(LIMITED)
     return put_on_grid(task, solved, FEW_WITHOUT_ANSWER).feasible.cheapest(keep)
 

@@ -358,6 +358,7 @@ class SearchTask:
         max_without_answer: int | None = None,
         limits: Tensor | None = None,
         answers: int | None = None,
+        paced: bool = False,
     ) -> Candidates:
         """Move the numbers of each candidate to the cheapest feasible point near by; its categories stay.
 
@@ -372,6 +373,7 @@ class SearchTask:
             tolerance=tolerance,
             max_without_answer=max_without_answer,
             answers=answers,
+            paced=paced,
         )
         return solve_numbers(self, candidates, frozen, weights, limits, settings)
 
