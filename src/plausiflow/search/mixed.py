@@ -299,7 +299,7 @@ class MixedSearch:
             Candidates.concat(own, free).unique() if at_once else free,
             max_without_answer=self.max_without_answer,
             limits=None if at_once else limit[free.rows],
-            paced=self.any_answer,
+            paced=at_once,
             answers=self.finalists if at_once else max(1, self.finalists // 2),
         )
         found = Candidates.concat(*([] if at_once else [own]), solved, real).feasible.unique()

@@ -56,6 +56,7 @@ def put_on_grid(
         extra_plausibility=extra,
         iterations=ITERATIONS,
         max_without_answer=max_without_answer,
+        paced=True,
     )
     found = torch.isfinite(solved.cost).nonzero()[:, 0]
     better = _best_neighbours(task, solved[found])
