@@ -297,10 +297,11 @@ class _RuleTrial:
         x, _, frame, locked = request.part(rows)
         rules = engine.rules.constraints
         allowance = engine.rules.for_rows(x, frame, None if _LOCK in items else locked, items - {_LOCK})
-        immutable = frozenset(i for i in items - {_LOCK} if isinstance(rules[i], Immutable))
-        names = {name for i in immutable for name in rules[i].features}
-        moving = {block.number for block in engine.rules.layout.blocks if block.name in names}
-        return cls(number, rows, items, allowance, immutable, frozenset(moving - {None}))
+        kept = {i: rule for i in items - {_LOCK} if isinstance(rule := rules[i], Immutable)}
+        names = {name for rule in kept.values() for name in rule.features}
+        blocks = [block for block in engine.rules.layout.blocks if block.name in names]
+        moving = frozenset(block.number for block in blocks if block.number is not None)
+        return cls(number, rows, items, allowance, frozenset(kept), moving)
 
     def joins(self, other: _RuleTrial) -> bool:
         """Whether both can be searched at once."""

@@ -294,7 +294,7 @@ class SearchTask:
         if self.oracle is not None or not isinstance(self.scores, ScreensCandidates):
             return self.check(candidates, max_changes=max_changes).feasible.unique().cheapest(count)
         left = self._screened(candidates, max_changes).unique()
-        found = left[:0]
+        found = self.candidates(left.rows[:0], left.x[:0])
         while len(left):
             chosen = cheapest(left.rows, left.cost, count)
             own = left[chosen]
