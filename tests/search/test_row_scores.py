@@ -10,6 +10,7 @@ from plausiflow.core import MovingColumns, Training
 from plausiflow.densities import CrossFitEnsemble, row_scores
 from plausiflow.densities.context import ContextThreshold
 from plausiflow.densities.mixed import MixedDensity
+from plausiflow.search.diagnose import AlwaysPlausible
 from plausiflow.tables.layout import Block, Layout
 from searching import UNIT, applicants, random_rows, setup
 
@@ -82,6 +83,27 @@ def test_the_score_of_numbers_alone_is_the_score_of_the_whole_candidate(context,
         value, gradient = value_and_grad(numbers.detach(), which)
         torch.testing.assert_close(value - threshold, plain.detach(), rtol=1e-10, atol=1e-10)
         torch.testing.assert_close(gradient, expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("left_out", [False, True])
+def test_single_precision_rules_out_only_candidates_that_are_not_plausible(left_out):
+    ensemble, x, y = fitted(context=True)
+    scores = ensemble.for_rows(x, y, left_out=torch.arange(30) % 3 if left_out else None)
+    rows, x_cf = torch.randint(30, (400,)), random_rows(LAYOUT, 400, 7)
+    score, may = scores.score(x_cf, rows), scores.may_be_plausible(x_cf, rows)
+    assert may[score >= 0].all()
+    assert not may[score < -0.2].any()
+    assert 0 < may.sum() < 400
+
+
+def test_a_density_that_accepts_every_row_has_a_gradient_of_zero():
+    x = torch.rand(6, 3)
+    scores = row_scores(AlwaysPlausible(), x, torch.zeros(6, dtype=torch.long))
+    score, value_and_grad = scores.of_columns(MovingColumns.of(x, [0, 2]), torch.arange(6))
+    value, gradient = value_and_grad(x[:4, :2], torch.arange(4))
+    assert torch.equal(value, torch.ones(4))
+    assert torch.equal(score(x[:4, :2], torch.arange(4)), value)
+    assert torch.equal(gradient, torch.zeros(4, 2))
 
 
 def test_any_other_plausibility_is_called_as_it_is():

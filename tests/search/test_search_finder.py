@@ -161,6 +161,28 @@ def test_the_rule_without_which_there_is_an_answer_is_named(rules, validity, exp
     assert blame(rules, validity) == [expected, expected]
 
 
+@pytest.mark.parametrize(
+    ("rules", "validity", "searches"),
+    [
+        # All rules at once, then those that no answer proves yet: locked categories do not need their own.
+        ([Range("a", None, 0.5), Range("b", None, 0.5), Immutable("c")], needs_both, 2),
+        # The answer without any rule breaks the only one there is left to try.
+        ([Range("a", None, 0.5), Immutable("c")], needs_a, 2),
+        ([Immutable("a"), Range("b", None, 0.5)], needs_both, 3),
+    ],
+)
+def test_rules_are_tried_together(monkeypatch, rules, validity, searches):
+    counts, searched = [], diagnose._Trials._searched
+
+    def counted(self, trials):
+        counts.append(len(trials))
+        return searched(self, trials)
+
+    monkeypatch.setattr(diagnose._Trials, "_searched", counted)
+    blame(rules, validity)
+    assert len(counts) == searches
+
+
 def test_only_the_rows_that_a_rule_blocks_name_it():
     def needs_a_or_p(x_cf, _):
         return torch.where(x_cf[:, 2] == 1, x_cf[:, 1], x_cf[:, 0]) - 0.8
@@ -205,7 +227,7 @@ class Blind:
     def lighter(self):
         return self
 
-    quicker = lighter
+    quicker = prover = lighter
 
     def run(self, task, bank, *, keep=1):
         found = MixedSearch().run(task, bank, keep=keep)

@@ -14,6 +14,7 @@ from plausiflow.densities import CrossFitEnsemble
 from plausiflow.densities.context import ContextThreshold
 from plausiflow.densities.mixed import MixedDensity
 from plausiflow.search import mixed as mixed_module
+from plausiflow.search.bank import transplant
 from plausiflow.search.diagnose import AlwaysPlausible
 from plausiflow.search.mixed import MixedSearch
 from searching import applicants, linear_validity, remade, setup
@@ -133,6 +134,47 @@ def test_with_flows_too_a_row_gets_the_same_answers_alone_as_in_a_batch():
         assert torch.equal(alone.x, together.x[together.rows == i])
 
 
+@pytest.mark.parametrize("flows", [False, True])
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_cheapest_feasible_candidates_are_those_of_a_full_check(flows, count):
+    made = made_for("rules")
+    made = with_flows(made) if flows else made
+    task = made.task(made.x[:10])
+    rows = torch.arange(10).repeat_interleave(len(made.x))
+    many = task.candidates(rows, transplant(task, made.x.repeat(10, 1), rows))
+    found = task.cheapest_feasible(many, count)
+    expected = task.check(many).feasible.unique().cheapest(count)
+    assert len(expected) > 0
+    assert torch.equal(found.rows, expected.rows)
+    assert torch.equal(found.cost, expected.cost)
+    assert torch.equal(found.x, expected.x)
+
+
+def test_a_scan_leaves_out_the_real_rows_that_were_checked():
+    made = made_for("rules")
+    task, rows = made.task(made.x[:20]), torch.arange(20)
+    everything = made.engine.bank.scan(task, rows, 1)
+    assert len(everything) > 0
+    near = made.engine.bank.verified(task, rows, 1, among=30)
+    missing = rows[~torch.isin(rows, near.rows)]
+    rest = made.engine.bank.scan(task, missing, 1, checked=30)
+    expected = everything[torch.isin(everything.rows, missing)]
+    assert torch.equal(rest.rows, expected.rows)
+    assert torch.equal(rest.x, expected.x)
+    size = max(len(own) for own in made.engine.bank.rows.values())
+    assert len(made.engine.bank.scan(task, rows, 1, checked=size)) == 0
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_proof_is_an_answer_of_the_task_that_may_cost_more(case):
+    made = made_for(case)
+    task = made.task(made.x[:20])
+    cheap = MixedSearch().run(task, made.engine.bank).feasible
+    proofs = MixedSearch().prover().run(task, made.engine.bank).feasible
+    assert torch.equal(task.check(proofs).cost, proofs.cost)
+    assert len(proofs.rows.unique()) >= 0.9 * len(cheap.rows.unique())
+
+
 def test_rows_without_an_answer_are_absent():
     made = made_for("free")
     x = made.x[:10]
@@ -189,7 +231,7 @@ def test_a_row_whose_search_fails_gets_the_cheapest_verified_real_row(monkeypatc
     made = made_for("rules")
     task = made.task(made.x[:20])
     monkeypatch.setattr(
-        MixedSearch, "dense", lambda self, task, bank, rows: task.candidates(rows[:0], task.x[:0])
+        MixedSearch, "dense", lambda self, task, bank, rows, **_: task.candidates(rows[:0], task.x[:0])
     )
     monkeypatch.setattr(mixed_module, "MORE", 1)
     found = made.engine.strategy.run(task, made.engine.bank)

@@ -92,6 +92,22 @@ def test_searches_that_all_take_the_same_operations_come_as_close(two_moons):
     torch.testing.assert_close(best[True][found], best[False][found], rtol=1e-2, atol=1e-4)
 
 
+def test_a_search_that_is_too_slow_ends_halfway_and_others_go_on(two_moons):
+    x, y, classifier, plausibility = two_moons
+    method = PPCEF(classifier=classifier, plausibility=plausibility, lower=-1.5, upper=2.5)
+    rows, y_target = x[:60].double(), 1 - y[:60]
+    problem = method._problem(rows, y_target, row_scores(plausibility, rows, y_target))
+    closed = replace(problem, lower=problem.x - 1e-3, upper=problem.x + 1e-3)
+    free, stuck = (SQP().improve(own, own.x, max_without_answer=30, paced=True) for own in (problem, closed))
+    patient = SQP().improve(problem, problem.x, max_without_answer=30)
+    found = torch.isfinite(patient.x).all(dim=1)
+    assert found.sum() > 50
+    assert torch.equal(free.x[found], patient.x[found])
+    hopeless = ~torch.isfinite(stuck.x).all(dim=1)
+    assert hopeless.sum() > 50
+    assert (stuck.gradients[hopeless] <= 17).all()
+
+
 def test_the_best_iterate_is_feasible_more_often_and_never_farther_than_the_last(two_moons):
     x, _, classifier, plausibility = two_moons
     rows = x[:60]

@@ -21,7 +21,9 @@ BLACK_BOX_ROWS = 1024
 FIRST_TIMED_ROWS, TIMED_ROWS = 4, 64
 """Rows that are searched together under a time limit: first, and after doubling a few times."""
 CANDIDATES = 6000
-"""Candidates that are solved or checked at once on a CPU; a GPU takes as many as its memory holds."""
+"""Candidates that are solved at once on a CPU; a GPU takes as many as its memory holds."""
+CHECKED = 256
+"""Candidates that are checked at once on a CPU: their intermediate values fit into its caches."""
 PAIRS = 16_384
 """Pairs of a row and a bank row that are checked at once."""
 EVALUATED_ROWS = 8192
@@ -42,8 +44,13 @@ def rows_per_search(x: Tensor) -> int:
 
 
 def candidates_at_once(x: Tensor) -> int:
-    """Return how many candidates like these rows are solved or checked at once on their device."""
+    """Return how many candidates like these rows are solved at once on their device."""
     return max(CANDIDATES, rows_per_search(x) // 4) if x.is_cuda else CANDIDATES
+
+
+def checked_at_once(x: Tensor) -> int:
+    """Return how many candidates like these rows are checked at once on their device."""
+    return candidates_at_once(x) if x.is_cuda else CHECKED
 
 
 def table_rows_per_search(x: Tensor, *, black_box: bool = False) -> int:

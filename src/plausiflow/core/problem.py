@@ -195,6 +195,7 @@ class ImprovingSolver(Solver, Protocol):
         inverse: Tensor | None = None,
         cost_limit: Tensor | None = None,
         race: Race | None = None,
+        paced: bool = False,
     ) -> Solution:
         """Search from one given point for each row ``(n, d)`` only."""
         ...

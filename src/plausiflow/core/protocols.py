@@ -111,6 +111,15 @@ class RowScores(Protocol):
 
 
 @runtime_checkable
+class ScreensCandidates(Protocol):
+    """Row scores that tell cheaply which candidates cannot be plausible."""
+
+    def may_be_plausible(self, x_cf: Tensor, rows: Tensor) -> Tensor:
+        """Return a mask ``(m,)``, false only for candidates ``(m, d)`` whose score is negative."""
+        ...
+
+
+@runtime_checkable
 class PreparesRows(Protocol):
     """A plausibility that prepares itself for given rows, so that searches are faster."""
 

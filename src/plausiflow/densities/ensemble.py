@@ -40,6 +40,9 @@ from plausiflow.densities.stacked import StackedMAF
 from plausiflow.densities.thresholds import class_percentiles, held_out_thresholds, weighted_quantile
 from plausiflow.errors import InvalidInputError, NotFittedError
 
+IMPRECISION = 0.1
+"""By how much a score in single precision is wrong at most, with plenty to spare; in nats."""
+
 
 @dataclass(kw_only=True, eq=False)
 class CrossFitEnsemble:
@@ -321,6 +324,15 @@ class EnsembleRowScores(PlainRowScores):
     def score(self, x_cf: Tensor, rows: Tensor) -> Tensor:
         """Return the scores ``(m,)`` of candidates ``(m, d)`` for the rows ``(m,)``; keeps the graph."""
         return plausibility_value(self._excess(x_cf, rows), self.threshold[rows].to(x_cf))
+
+    def may_be_plausible(self, x_cf: Tensor, rows: Tensor) -> Tensor:
+        """Return a mask ``(m,)``, false only for candidates ``(m, d)`` whose score is negative.
+
+        Single precision costs half as much; what it leaves open is for :meth:`score` to decide.
+        """
+        if self.ensemble.rule_ is not None:
+            return torch.ones(len(x_cf), dtype=torch.bool, device=x_cf.device)
+        return ~(self.score(x_cf.float(), rows) < -IMPRECISION)
 
     def of_columns(self, moving: MovingColumns, rows: Tensor) -> tuple[RowFunction, RowValueAndGrad | None]:
         """Return the score before its threshold as a function of the moving columns.

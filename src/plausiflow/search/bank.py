@@ -127,16 +127,22 @@ class Bank:
             bank = self.rows.get(y, task.x[:0]).to(task.x)
             for some in rows[task.y_target[rows] == y].split(_TABLE_BLOCK):
                 if len(bank):
-                    # Immutable features do not count: they are put back below.
-                    own, real = (task.x[some], task.codes[some]), self.codes(y, task.layout).to(some.device)
-                    costs = task.cost_model.pairwise(own, (bank, real), task.mutable)
-                    closest = costs.topk(min(among, len(bank)), largest=False)
-                    owners = some[:, None].expand_as(closest.indices).reshape(-1)
-                    moved = transplant(task, bank[closest.indices.reshape(-1)], owners)
+                    closest = self._closest(task, y, bank, some, among)
+                    owners = some[:, None].expand_as(closest).reshape(-1)
+                    moved = transplant(task, bank[closest.reshape(-1)], owners)
                     parts.append(task.candidates(owners, moved))
         if not parts:
             return task.candidates(rows[:0], task.x[:0])
-        return task.check(Candidates.concat(*parts), max_changes=False).feasible.unique().cheapest(count)
+        return task.cheapest_feasible(Candidates.concat(*parts), count, max_changes=False)
+
+    def _closest(self, task: SearchTask, y: int, bank: Tensor, rows: Tensor, count: int) -> Tensor:
+        """Return the bank rows of a class that look cheapest for each of some rows, ``(rows, count)``.
+
+        Immutable features do not count: they are put back later.
+        """
+        own, real = (task.x[rows], task.codes[rows]), self.codes(y, task.layout).to(rows.device)
+        costs = task.cost_model.pairwise(own, (bank, real), task.mutable)
+        return costs.topk(min(count, len(bank)), largest=False).indices
 
     def quantiles(self, task: SearchTask, rows: Tensor, count: int) -> Candidates:
         """Return ``count`` rows with quantiles of the bank's numbers for each of some rows of a task.
@@ -178,8 +184,8 @@ class Bank:
     ) -> Candidates:
         """Return the cheapest ``count`` feasible bank rows for each of some rows, among all bank rows.
 
-        An oracle is asked about the cheapest ``oracle_rows`` of them that are plausible. If no more than
-        ``checked`` rows are in the bank, none of them is feasible: they were checked before.
+        An oracle is asked about the cheapest ``oracle_rows`` of them that are plausible. The ``checked`` bank
+        rows that look cheapest are left out: none of them is feasible.
         """
         first, kept = task.without_oracle, [task.candidates(rows[:0], task.x[:0])]
         for y in task.y_target[rows].unique().tolist():
@@ -187,11 +193,15 @@ class Bank:
             if len(bank) <= checked:
                 continue
             for some in rows[task.y_target[rows] == y].split(max(1, PAIRS // max(1, len(bank)))):
-                own, real = self._few_changes(task, y, bank, some).nonzero(as_tuple=True)
+                unchecked = self._few_changes(task, y, bank, some)
+                if checked:
+                    unchecked.scatter_(1, self._closest(task, y, bank, some, checked), False)
+                own, real = unchecked.nonzero(as_tuple=True)
                 owners, moved = some[own], transplant(task, bank[real], some[own])
-                feasible = first.check(task.candidates(owners, moved)).feasible
-                kept.append(feasible.unique().cheapest(oracle_rows))
-        return task.check(Candidates.concat(*kept)).feasible.cheapest(count)
+                most = count if task.oracle is None else oracle_rows
+                kept.append(first.cheapest_feasible(task.candidates(owners, moved), most))
+        found = Candidates.concat(*kept)
+        return found if task.oracle is None else task.check(found).feasible.cheapest(count)
 
     def _few_changes(self, task: SearchTask, y: int, bank: Tensor, rows: Tensor) -> Tensor:
         """Return which bank rows differ in as few features as the rules allow, ``(rows, bank)`` bool."""

@@ -92,6 +92,10 @@ class BlackBoxSearch:
         """Return a strategy that only finds out whether there is an answer."""
         return replace(self, base=self.base.lighter(), evolution=None, any_answer=True)
 
+    def prover(self) -> Self:
+        """Return the same: a surrogate needs all of it to come near."""
+        return self.lighter()
+
     def quicker(self) -> Self:
         """Return a strategy with fewer calls of the model, for rows that few answers are expected for."""
         return replace(self, evolution=None)

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from plausiflow.constraints import LOCKED, Allowance, Immutable, Price
-from plausiflow.densities import row_scores
+from plausiflow.core import MovingColumns, RowFunction, RowValueAndGrad
+from plausiflow.densities import PlainRowScores, row_scores
 from plausiflow.search.answers import WITHOUT_MARGIN, Answers, verify_candidates
 from plausiflow.search.candidates import Candidates, cheapest
 from plausiflow.search.certify import proven_reasons
@@ -42,7 +43,22 @@ class AlwaysPlausible:
 
     def score(self, x: Tensor, y: Tensor) -> Tensor:
         """Return one for every row, shape ``(n,)``."""
-        return torch.ones_like(x[:, 0]) if x.shape[1] else x.new_ones(len(x))
+        return x.new_ones(len(x))
+
+    def for_rows(self, x: Tensor, y_target: Tensor, *, with_margin: bool = True) -> _AlwaysScores:
+        """Prepare for factual rows; there is no margin."""
+        return _AlwaysScores(self, x, y_target)
+
+
+class _AlwaysScores(PlainRowScores):
+    """Scores of :class:`AlwaysPlausible`, with their gradient."""
+
+    def of_columns(self, moving: MovingColumns, rows: Tensor) -> tuple[RowFunction, RowValueAndGrad | None]:
+        """Return one for every candidate, and its gradient: zero."""
+        return lambda z, which: z.new_ones(len(z)), lambda z, which: (
+            z.new_ones(len(z)),
+            torch.zeros_like(z),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +114,13 @@ def diagnose_rows(
     return Diagnosis(answers, misses.select((~torch.isin(misses.of, answers.of)).nonzero()[:, 0]), reasons)
 
 
+def _except(rows: Tensor, others: list[int]) -> Tensor:
+    return rows[~torch.isin(rows, torch.tensor(others, dtype=torch.long))]
+
+
 def _unknown(rows: Tensor, known: Mapping[int, int]) -> Tensor:
     """Return the rows that no rule is known to block."""
-    return rows[~torch.isin(rows, torch.tensor(list(known), dtype=torch.long))]
+    return _except(rows, list(known))
 
 
 def find_misses(engine: Engine, encoder: Encoder, request: SearchRequest, rows: Tensor) -> Answers:
@@ -153,10 +173,12 @@ class _Trials:
         locks = [item for item in items if item == _LOCK]
         tried = list(dict.fromkeys([*locks, *common, *items]))[: MOST_RULES + len(locks)]
         singles: dict[int, list[Items]] = {}
-        single = [(self._open(rows), frozenset([item])) for item in sorted(tried, key=items.index)]
-        for broken_by_row in self._without_each(single):
-            for row, broken in broken_by_row.items():
-                singles.setdefault(row, []).append(broken)
+        left = self._open(rows)
+        proven = {item: [r for r, own in widest.items() if own == {item}] for item in tried}
+        trials = [(_except(left, proven[item]), frozenset([item])) for item in sorted(tried, key=items.index)]
+        for (_, own), broken_by_row in zip(trials, self._without_each(trials), strict=True):
+            for row in sorted([*broken_by_row, *proven[min(own)]]):
+                singles.setdefault(row, []).append(own)
         widest = {row: broken for row, broken in widest.items() if row not in singles}
         self._shrink(widest)
         self.blocking = singles | {row: [broken] for row, broken in widest.items()}
@@ -216,7 +238,7 @@ class _Trials:
 
     def _searched(self, trials: list[_RuleTrial]) -> Iterator[tuple[int, int, Items]]:
         """Search trials at once; yield trial, row and broken rules of each row that breaks some."""
-        engine, first = self.engine, trials[0]
+        engine = self.engine
         rows = torch.cat([trial.rows for trial in trials])
         of_row = torch.cat([torch.full_like(trial.rows, i) for i, trial in enumerate(trials)])
         x, targets, frame, _ = self.request.part(rows)
@@ -224,11 +246,11 @@ class _Trials:
             x,
             targets,
             frame=frame,
-            without_rules=first.items - {_LOCK},
+            without_rules=frozenset[int]().union(*(trial.immutable for trial in trials)),
             scores=row_scores(engine.plausibility, x, targets.y, with_margin=False),
             allowance=Allowance.join([trial.allowance for trial in trials]),
         )
-        strategy, bank = engine.strategy.lighter(), engine.wider_bank or engine.bank
+        strategy, bank = engine.strategy.prover(), engine.wider_bank or engine.bank
         found: Candidates = strategy.run(task, bank, keep=max(2, strategy.finalists))
         items = frozenset[int]().union(*(trial.items for trial in trials))
         names = {LOCKED if item == _LOCK else str(engine.rules.constraints[item]): item for item in items}
@@ -258,6 +280,7 @@ class _RuleTrial:
         items: The rules that do not apply.
         allowance: What the others allow these rows.
         immutable: Which of them keep features for every row.
+        moving: Columns of the numbers that these rules would keep.
     """
 
     number: int
@@ -265,6 +288,7 @@ class _RuleTrial:
     items: Items
     allowance: Allowance
     immutable: Items
+    moving: frozenset[int]
 
     @classmethod
     def of(
@@ -273,12 +297,15 @@ class _RuleTrial:
         x, _, frame, locked = request.part(rows)
         rules = engine.rules.constraints
         allowance = engine.rules.for_rows(x, frame, None if _LOCK in items else locked, items - {_LOCK})
-        immutable = frozenset(i for i in items - {_LOCK} if isinstance(rules[i], Immutable))
-        return cls(number, rows, items, allowance, immutable)
+        kept = {i: rule for i in items - {_LOCK} if isinstance(rule := rules[i], Immutable)}
+        names = {name for rule in kept.values() for name in rule.features}
+        blocks = [block for block in engine.rules.layout.blocks if block.name in names]
+        moving = frozenset(block.number for block in blocks if block.number is not None)
+        return cls(number, rows, items, allowance, frozenset(kept), moving)
 
     def joins(self, other: _RuleTrial) -> bool:
         """Whether both can be searched at once."""
-        return self.immutable == other.immutable and self.allowance.joins(other.allowance)
+        return self.moving == other.moving and self.allowance.joins(other.allowance)
 
 
 def _describe(blocking: list[Items], trials: _Trials, lack: float | None) -> str:

@@ -48,6 +48,10 @@ class MethodSearch:
         """Return the strategy itself."""
         return self
 
+    def prover(self) -> Self:
+        """Return the strategy itself."""
+        return self
+
     def quicker(self) -> Self:
         """Return the strategy itself."""
         return self

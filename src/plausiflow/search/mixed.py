@@ -31,6 +31,8 @@ from plausiflow.search.task import SearchTask
 
 MAX_WITHOUT_ANSWER = 15
 """Iterations without an answer of a search whose row has other candidates."""
+FEW_WITHOUT_ANSWER = 10
+"""The same for searches of few numbers from a combination that nearly is an answer: they take a few."""
 ROUNDING = 0.1
 """Extra cost of an answer with fewer changes that may be the cheapest one on the grid."""
 LIMITED = 4
@@ -70,7 +72,11 @@ class SearchStrategy(Protocol):
         ...
 
     def lighter(self) -> Self:
-        """Return a strategy that only finds out whether there is an answer."""
+        """Return a strategy that finds answers which may change more features than needed."""
+        ...
+
+    def prover(self) -> Self:
+        """Return a strategy that only finds out whether there is an answer, whatever it costs."""
         ...
 
     def quicker(self) -> Self:
@@ -115,6 +121,8 @@ class MixedSearch:
         beam: How changed features are combined.
         few_only: Whether a limit on changes holds from the start, because other answers are known.
         all_numbers: Whether a limited number of changes may take numbers from all over the bank, too.
+        any_answer: Whether any answer is enough, whatever it costs.
+        max_without_answer: Iterations without an answer of a search whose row has other candidates.
     """
 
     bank_rows: int = 4
@@ -125,6 +133,8 @@ class MixedSearch:
     beam: Beam = field(default_factory=Beam)
     few_only: bool = False
     all_numbers: bool = False
+    any_answer: bool = False
+    max_without_answer: int = MAX_WITHOUT_ANSWER
 
     @property
     def relaxes(self) -> bool:
@@ -132,8 +142,12 @@ class MixedSearch:
         return True
 
     def lighter(self) -> Self:
-        """Return a strategy that only finds out whether there is an answer."""
+        """Return a strategy that finds answers which may change more features than needed."""
         return replace(self, bank_rows=4, max_extra_cost=0.0, finalists=1, sparse=False, few_only=True)
+
+    def prover(self) -> Self:
+        """Return a strategy that only finds out whether there is an answer, whatever it costs."""
+        return replace(self.lighter(), any_answer=True, max_without_answer=FEW_WITHOUT_ANSWER)
 
     def quicker(self) -> Self:
         """Return a strategy that looks for few changes at once, and farther away, if they are limited."""
@@ -178,20 +192,24 @@ class MixedSearch:
         if task.fallback is not None and task.allowance.max_changes is None and len(missing):
             missing = missing[task.scores.margin[missing] > 0]
             relaxed = task.without_margin(task.fallback)
-            more, _ = self._found(relaxed, task.fallback.bank, missing, keep)
+            more, _ = self._found(relaxed, task.fallback.bank, missing, keep, at_once=True)
             found = Candidates.concat(found, more)
         return Candidates.concat(found, beyond)
 
-    def _found(self, task: SearchTask, bank: Bank, rows: Tensor, keep: int) -> tuple[Candidates, Candidates]:
+    def _found(
+        self, task: SearchTask, bank: Bank, rows: Tensor, keep: int, *, at_once: bool = False
+    ) -> tuple[Candidates, Candidates]:
         """Return up to ``keep`` answers of each row, and ones with too many changes, not feasible."""
         beyond = task.candidates(rows[:0], task.x[:0])
         if task.allowance.max_changes is None:
-            final = preferred(task, self._answers(task, bank, rows, keep)[1], self.max_extra_cost, keep)
+            _, answers = self._answers(task, bank, rows, keep, at_once=at_once)
+            final = preferred(task, answers, self.max_extra_cost, keep)
         else:
             final, beyond = self._limited(task, bank, rows, keep)
         missing = rows[~torch.isin(rows, final.rows)]
         if len(missing) and task.allowance.max_changes is None:
-            final = Candidates.concat(final, bank.scan(task, missing, keep, checked=MORE))
+            if not self.any_answer:
+                final = Candidates.concat(final, bank.scan(task, missing, keep, checked=MORE))
         elif len(missing):
             if (fallback := task.fallback) is not None:
                 task, bank = task.without_margin(fallback), fallback.bank
@@ -199,16 +217,16 @@ class MixedSearch:
         return final.unique().cheapest(keep), beyond
 
     def _answers(
-        self, task: SearchTask, bank: Bank, rows: Tensor, keep: int
+        self, task: SearchTask, bank: Bank, rows: Tensor, keep: int, *, at_once: bool = False
     ) -> tuple[Candidates, Candidates]:
         """Return answers with any number of changes, off the grid and on it.
 
         A row that has none on the grid gets real rows.
         """
-        pool = self.dense(task, bank, rows)
+        pool = self.dense(task, bank, rows, at_once=at_once or self.any_answer)
         answers = self._sparse(task, pool, max(self.finalists, keep))
         missing = rows[~torch.isin(rows, answers.rows)]
-        if len(missing):
+        if len(missing) and not self.any_answer:
             real = task.check(bank.verified(task, missing, keep, among=MORE)).feasible
             answers = Candidates.concat(answers, real)
         return pool, answers
@@ -262,18 +280,37 @@ class MixedSearch:
         sparse = sparsify(task, best, limit[best.rows], categories=False)
         return put_on_grid(task, Candidates.concat(sparse, fewest, cheap).unique()).feasible
 
-    def dense(self, task: SearchTask, bank: Bank, rows: Tensor) -> Candidates:
+    def dense(self, task: SearchTask, bank: Bank, rows: Tensor, *, at_once: bool = False) -> Candidates:
         """Return answers with any number of changes, off the grid.
 
         Every row is searched at its own categories first. What its answer costs is a bound for the rest: a
-        changed category has a price, and one that alone costs more is not tried.
+        changed category has a price, and one that alone costs more is not tried. ``at_once`` searches all
+        categories together, which takes less time for few rows that hardly have an answer at their own.
         """
-        own = task.solve(task.candidates(rows, task.x[rows]), max_without_answer=MAX_WITHOUT_ANSWER).feasible
-        limit = task.x.new_full((len(task),), torch.inf)
-        limit[own.rows] = (1 + self.max_extra_cost) * own.cost
-        rows = rows[(_least_level_price(task, rows) < limit[rows]) | torch.isinf(limit[rows])]
-        if len(rows) == 0:
-            return own
+        own, limit = task.candidates(rows, task.x[rows]), task.x.new_full((len(task),), torch.inf)
+        if not at_once:
+            own = task.solve(own, max_without_answer=self.max_without_answer).feasible
+            limit[own.rows] = (1 + self.max_extra_cost) * own.cost
+            rows = rows[self._open(task, rows, limit)]
+            if len(rows) == 0:
+                return own
+        free, real = self._starts(task, bank, rows, limit)
+        solved = task.solve(
+            Candidates.concat(own, free).unique() if at_once else free,
+            max_without_answer=self.max_without_answer,
+            limits=None if at_once else limit[free.rows],
+            paced=at_once,
+            answers=self.finalists if at_once else max(1, self.finalists // 2),
+        )
+        found = Candidates.concat(*([] if at_once else [own]), solved, real).feasible.unique()
+        if self.any_answer:
+            return found
+        return reset_levels(task, found, self.finalists, self.max_extra_cost)
+
+    def _starts(
+        self, task: SearchTask, bank: Bank, rows: Tensor, limit: Tensor
+    ) -> tuple[Candidates, Candidates]:
+        """Return candidates to be solved whose changed categories cost at most the limit, and bank rows."""
         real = bank.verified(task, rows, self.bank_rows)
         # Categories of bank rows with the row's own numbers.
         levelled = task.repaired(task.with_levels_of(real), real.rows)
@@ -281,15 +318,12 @@ class MixedSearch:
         if self.flips:
             moves = Moves.of(task, rows, real[rows[:0]], bank.typical).within(task, limit)
             free = Candidates.concat(free, self.beam.run(task, rows, moves))
-        free = _affordable(task, free.unique(), limit)
-        solved = task.solve(
-            free,
-            max_without_answer=MAX_WITHOUT_ANSWER,
-            limits=limit[free.rows],
-            answers=max(1, self.finalists // 2),
-        )
-        found = Candidates.concat(own, solved, real).feasible.unique()
-        return reset_levels(task, found, self.finalists, self.max_extra_cost)
+        return _affordable(task, free.unique(), limit), real
+
+    def _open(self, task: SearchTask, rows: Tensor, limit: Tensor) -> Tensor:
+        """Return which rows other categories may have an answer for that is needed, ``(rows,)`` bool."""
+        without = torch.isinf(limit[rows])
+        return without if self.any_answer else without | (_least_level_price(task, rows) < limit[rows])
 
 
 def _affordable(task: SearchTask, candidates: Candidates, limit: Tensor) -> Candidates:
@@ -319,9 +353,11 @@ def _combinations(
 def _few_changes(task: SearchTask, few: Candidates, known: Candidates, keep: int) -> Candidates:
     """Return answers on the grid that combinations of few changes lead to, with the ones that are known."""
     changed = task.layout.changed(few.x, task.x[few.rows])
-    solved = task.solve(few, frozen=~changed, max_without_answer=MAX_WITHOUT_ANSWER, answers=LIMITED).feasible
+    solved = task.solve(
+        few, frozen=~changed, max_without_answer=FEW_WITHOUT_ANSWER, answers=LIMITED, paced=True
+    ).feasible
     solved = Candidates.concat(known, solved[_within(task, solved)]).unique().cheapest(LIMITED)
-    return put_on_grid(task, solved).feasible.cheapest(keep)
+    return put_on_grid(task, solved, FEW_WITHOUT_ANSWER).feasible.cheapest(keep)
 
 
 def _within(task: SearchTask, answers: Candidates) -> Tensor:

@@ -62,6 +62,7 @@ def solve_numbers(
                 max_without_answer=settings.max_without_answer,
                 cost_limit=None if limits is None else task.room_for_numbers(own, limits[which]),
                 race=None if settings.answers is None else task.race(own, settings.answers),
+                paced=settings.paced,
             ).x
         else:
             solution = _solve_from(task.solver, problem, begin)

@@ -43,6 +43,7 @@ class SolveSettings:
         tolerance: Relative progress below which an iteration counts as none.
         max_without_answer: Iterations after which a search without an answer ends; None for all.
         answers: How many answers of each row are wanted, if its candidates compete; None if they do not.
+        paced: Whether a search ends halfway that is too slow to have an answer by ``max_without_answer``.
     """
 
     extra_plausibility: float | Tensor = 0.0
@@ -51,6 +52,7 @@ class SolveSettings:
     tolerance: float = 1e-3
     max_without_answer: int | None = None
     answers: int | None = None
+    paced: bool = False
 
     def at(self, which: Tensor) -> SolveSettings:
         """Return the settings of some of the candidates."""

@@ -28,13 +28,18 @@ CHECKED = 10
 """Combinations of such numbers that are checked first. Of 31 the linearised constraints rank a feasible one
 among these in 19 of 20 cases; a row that has no answer then gets all of them checked."""
 EXTRA_PLAUSIBILITY = (0.1, 0.3, 0.8)
-ITERATIONS = 25
+ITERATIONS, MAX_WITHOUT_ANSWER = 25, 15
 SLACK = 1e-9
 TRIES, KEPT = 16, 3
 
 
-def put_on_grid(task: SearchTask, candidates: Candidates) -> Candidates:
-    """Return every candidate on the grid with its cost there, infinite if no neighbour is feasible."""
+def put_on_grid(
+    task: SearchTask, candidates: Candidates, max_without_answer: int = MAX_WITHOUT_ANSWER
+) -> Candidates:
+    """Return every candidate on the grid with its cost there, infinite if no neighbour is feasible.
+
+    ``max_without_answer`` are the iterations of a search for more plausibility that has no answer.
+    """
     done = _best_neighbours(task, candidates)
     # A row that has an answer needs no more expensive one.
     best = task.x.new_full((len(task),), torch.inf).scatter_reduce(0, done.rows, done.cost, "amin")
@@ -45,7 +50,14 @@ def put_on_grid(task: SearchTask, candidates: Candidates) -> Candidates:
     several = candidates[again.repeat_interleave(count)]
     extra = several.x.new_tensor(EXTRA_PLAUSIBILITY).repeat(len(again))
     frozen = task.layout.changed(several.x, task.x[several.rows]).logical_not()
-    solved = task.solve(several, frozen=frozen, extra_plausibility=extra, iterations=ITERATIONS)
+    solved = task.solve(
+        several,
+        frozen=frozen,
+        extra_plausibility=extra,
+        iterations=ITERATIONS,
+        max_without_answer=max_without_answer,
+        paced=True,
+    )
     found = torch.isfinite(solved.cost).nonzero()[:, 0]
     better = _best_neighbours(task, solved[found])
     cost = solved.cost.new_full((len(several),), torch.inf).index_copy(0, found, better.cost)

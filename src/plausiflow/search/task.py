@@ -15,13 +15,15 @@ from plausiflow.core import (
     DEADLINE,
     Race,
     RowScores,
+    ScreensCandidates,
     Solver,
     Targets,
     ValidityConstraint,
     candidates_at_once,
     check_deadline,
+    checked_at_once,
 )
-from plausiflow.search.candidates import Candidates
+from plausiflow.search.candidates import Candidates, cheapest
 from plausiflow.search.costs import CostModel, state_changes
 from plausiflow.search.numbers import solve_numbers
 from plausiflow.search.repair import follow_rules
@@ -141,8 +143,13 @@ class SearchTask:
 
     @cached_property
     def at_once(self) -> int:
-        """How many candidates are solved or checked at once."""
+        """How many candidates are solved at once."""
         return candidates_at_once(self.x)
+
+    @cached_property
+    def checked(self) -> int:
+        """How many candidates are checked at once."""
+        return checked_at_once(self.x)
 
     @cached_property
     def block_columns(self) -> Tensor:
@@ -236,7 +243,7 @@ class SearchTask:
     @torch.no_grad()
     def constraint_values(self, x_cf: Tensor, rows: Tensor) -> Tensor:
         """Return validity, plausibility and linear rules, ``(p, 2 + m)``; at least zero if satisfied."""
-        parts, size = [], self.at_once
+        parts, size = [], self.checked
         for own, chosen in zip(x_cf.split(size), rows.split(size), strict=True):
             if DEADLINE.get() is not None:
                 check_deadline()
@@ -277,16 +284,54 @@ class SearchTask:
             feasible[left] = check(x[left], rows[left])
         return replace(candidates, cost=torch.where(feasible, self.costs(x, rows, codes), torch.inf))
 
+    def cheapest_feasible(
+        self, candidates: Candidates, count: int, *, max_changes: bool = True
+    ) -> Candidates:
+        """Return the cheapest ``count`` feasible candidates of each row, of many that are not checked yet.
+
+        Most of many candidates are clearly implausible, which costs less to find out than a check.
+        """
+        if self.oracle is not None or not isinstance(self.scores, ScreensCandidates):
+            return self.check(candidates, max_changes=max_changes).feasible.unique().cheapest(count)
+        left = self._screened(candidates, max_changes).unique()
+        found = self.candidates(left.rows[:0], left.x[:0])
+        while len(left):
+            chosen = cheapest(left.rows, left.cost, count)
+            own = left[chosen]
+            found = Candidates.concat(found, own[self._plausible(own.x, own.rows)]).cheapest(count)
+            enough = torch.bincount(found.rows, minlength=len(self)) >= count
+            others = ~enough[left.rows]
+            others[chosen] = False
+            left = left[others.nonzero()[:, 0]]
+        return found
+
+    @torch.no_grad()
+    def _screened(self, candidates: Candidates, max_changes: bool) -> Candidates:
+        """Return the allowed and valid candidates that are not clearly implausible, with their cost."""
+        codes = self.codes_of(candidates.x)
+        may = self.allowance.contains(candidates.x, candidates.rows, max_changes=max_changes, codes=codes)
+        checks = [] if self.any_outcome else [self._valid]
+        for check in (*checks, self._may_be_plausible):
+            left = may.nonzero()[:, 0]
+            may[left] = check(candidates.x[left], candidates.rows[left])
+        left = may.nonzero()[:, 0]
+        own = candidates[left]
+        return replace(own, cost=self.costs(own.x, own.rows, codes[left]))
+
     @torch.no_grad()
     def _valid(self, x_cf: Tensor, rows: Tensor) -> Tensor:
         def valid(own: Tensor, of: Tensor) -> Tensor:
             return self.validity(own, self.targets, of) >= 0
 
-        return _in_blocks(valid, x_cf, rows, self.at_once)
+        return _in_blocks(valid, x_cf, rows, self.checked)
+
+    def _may_be_plausible(self, x_cf: Tensor, rows: Tensor) -> Tensor:
+        assert isinstance(self.scores, ScreensCandidates)
+        return _in_blocks(self.scores.may_be_plausible, x_cf, rows, self.checked)
 
     @torch.no_grad()
     def _plausible(self, x_cf: Tensor, rows: Tensor) -> Tensor:
-        return _in_blocks(lambda own, of: self.scores.score(own, of) >= 0, x_cf, rows, self.at_once)
+        return _in_blocks(lambda own, of: self.scores.score(own, of) >= 0, x_cf, rows, self.checked)
 
     def room_for_numbers(self, own: Candidates, limits: Tensor) -> Tensor:
         """Return the squared distance of numbers at which a candidate costs its limit; for ``l2``."""
@@ -313,6 +358,7 @@ class SearchTask:
         max_without_answer: int | None = None,
         limits: Tensor | None = None,
         answers: int | None = None,
+        paced: bool = False,
     ) -> Candidates:
         """Move the numbers of each candidate to the cheapest feasible point near by; its categories stay.
 
@@ -327,6 +373,7 @@ class SearchTask:
             tolerance=tolerance,
             max_without_answer=max_without_answer,
             answers=answers,
+            paced=paced,
         )
         return solve_numbers(self, candidates, frozen, weights, limits, settings)
 

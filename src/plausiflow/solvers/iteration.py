@@ -31,6 +31,7 @@ class StoppingCriteria:
     tolerance: float
     patience: int
     max_without_answer: int
+    paced: bool = False  # whether a search also ends that is too slow to have an answer by then
     uniform: bool = False  # the same operations for every search, so that a CUDA graph can record them
 
 
@@ -59,6 +60,7 @@ class SQPState:
     evaluations: Tensor  # number of evaluations, (n,)
     limit: Tensor | None  # the highest cost of interest, (n,); None if any cost is
     expected: Tensor  # the cost that the last quadratic program expects of an answer, (n,)
+    farthest: Tensor  # the largest violation so far, (n,); only of paced searches
 
     @classmethod
     def begin(
@@ -106,6 +108,7 @@ class SQPState:
             evaluations=torch.ones_like(rows),
             limit=limit,
             expected=cost.clone(),
+            farthest=torch.zeros_like(cost),
         )
 
     def select(self, which: Tensor) -> SQPState:
@@ -223,6 +226,8 @@ class SQPState:
         shorter = stopping.patience - stopping.patience * 3 // 10
         goes_on = torch.add(self.stalled, answered, alpha=shorter) < stopping.patience
         hopeless = self.evaluations > stopping.max_without_answer
+        if stopping.paced:
+            hopeless |= self._is_too_slow(stopping.max_without_answer)
         if self.limit is not None:
             # A point that costs too much and still breaks a constraint: an answer costs even more.
             broken = (self.values < -CLEARLY).any(dim=1)
@@ -232,6 +237,16 @@ class SQPState:
             hopeless |= expensive & broken
         settled = (full_length < 0.3 * stopping.tolerance) & self.accepted
         self.active = self.active & goes_on & (answered | ~hopeless) & ~settled
+
+    def _is_too_slow(self, most: int) -> Tensor:
+        """Return which searches need more than ``most`` iterations at their mean pace, from half of them on.
+
+        The pace is that from the largest violation so far, because a first step may go too far.
+        """
+        done = (self.evaluations - 1) / most
+        violation = (-self.values).clamp_min(0).sum(dim=1)
+        self.farthest = torch.maximum(self.farthest, violation)
+        return (done >= 0.5) & (violation > (1 - done) * self.farthest)
 
 
 def _on_grid(x: Tensor, step: Tensor) -> Tensor:

@@ -99,6 +99,7 @@ class SQP:
         inverse: Tensor | None = None,
         cost_limit: Tensor | None = None,
         race: Race | None = None,
+        paced: bool = False,
     ) -> Solution:
         """Search from one given point for each row ``(n, d)`` only; in double precision.
 
@@ -114,6 +115,8 @@ class SQP:
             cost_limit: The highest squared distance of interest, shape ``(n,)``; a search that has to go
                 beyond it ends.
             race: Which searches compete; None if none do.
+            paced: Whether a search ends halfway that is too slow to have an answer by
+                ``max_without_answer``.
         """
         solver = replace(
             self,
@@ -137,6 +140,7 @@ class SQP:
             limit=cost_limit,
             ended=ended,
             race=race,
+            paced=paced,
         )
         model = None if ended is None else _model(ended)
         return Solution(x=best.x, gradients=best.gradients, model=model)
@@ -193,12 +197,16 @@ class SQP:
         limit: Tensor | None = None,
         ended: list[SQPState] | None = None,
         race: Race | None = None,
+        paced: bool = False,
     ) -> None:
         state = SQPState.begin(
             evaluation, rows, start, curvature=curvature, radius=self.radius, inverse=inverse, limit=limit
         )
         stopping = StoppingCriteria(
-            self.tolerance, self.patience, max_without_answer=max_without_answer or self.iterations
+            self.tolerance,
+            self.patience,
+            max_without_answer=max_without_answer or self.iterations,
+            paced=paced,
         )
         batch = SearchBatch(state, evaluation, stopping, record=path is None)
         bar = progress_bar("SQP: rows settled", len(rows)) if progress else nullcontext(lambda n, text: None)
