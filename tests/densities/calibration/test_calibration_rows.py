@@ -151,7 +151,7 @@ def test_a_margin_that_costs_too_much_distance_is_not_taken(monkeypatch):
 
 
 def test_a_smaller_margin_is_taken_where_the_one_that_is_enough_costs_too_much(monkeypatch):
-    """From -1, Phi(m / 0.5) - 1/2 is worth more than m / 2 for small margins only: .38 and .29 at half of 1.16."""
+    """From -1, Phi(m / 0.5) - 1/2 is worth more than m / 2 for small margins only."""
     monkeypatch.setattr(calibration, "EXCHANGE", 2.0)
     found = straight(0.999, most=2.0, error=0.5)
     share = torch.special.ndtr(found.margin / 0.5)

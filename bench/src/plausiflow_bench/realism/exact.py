@@ -63,13 +63,15 @@ class NormalClasses:
         """Return one row for each class index ``(n,)``, shape ``(n, d)``."""
         generator = torch.Generator().manual_seed(seed)
         noise = torch.randn(len(y), len(self.covariance), dtype=torch.float64, generator=generator)
-        return self.means[y] + noise @ torch.linalg.cholesky(self.covariance).mT
+        factor: Tensor = torch.linalg.cholesky(self.covariance)
+        return self.means[y] + noise @ factor.mT
 
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
         r"""Return :math:`\log N(x; \mu_y, \Sigma)`, shape ``(n,)``."""
         gap = x - self.means.to(x)[y]
-        squared = (gap @ torch.linalg.inv(self.covariance).to(x) * gap).sum(dim=1)
-        return -0.5 * (squared + torch.logdet(2 * torch.pi * self.covariance).to(x))
+        precision: Tensor = torch.linalg.inv(self.covariance).to(x)
+        volume: Tensor = torch.logdet(2 * torch.pi * self.covariance).to(x)
+        return -0.5 * ((gap @ precision * gap).sum(dim=1) + volume)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +86,7 @@ class TruePlausibility:
         return self.classes.log_prob(x, y) - self.thresholds.to(x)[y]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Logistic:
     """A logistic regression of two classes as a classifier of tensors."""
 
@@ -122,13 +124,15 @@ def _measure(classes: NormalClasses, rows: int, seed: int) -> Iterator[Row]:
     log_probs = classes.log_prob(x, y)
     thresholds = torch.stack([log_probs[y == k].quantile(QUANTILE) for k in range(2)])
     judge = _judge(x[y == 1])
-    yield {"method": "real"} | _auc(judge, classes.sample(torch.ones(rows, dtype=torch.long), 3 * seed + 2))
+    real: Row = {"method": "real"}
+    yield real | _auc(judge, classes.sample(torch.ones(rows, dtype=torch.long), 3 * seed + 2))
     methods: dict[str, Plausibility] = {
         "exact_density": TruePlausibility(classes, thresholds),
         "plausiflow": CrossFitEnsemble(random_state=seed).fit(x, y),
     }
     for name, plausibility in methods.items():
-        yield {"method": name} | _explained(classifier, plausibility, x, y, factual, judge)
+        named: Row = {"method": name}
+        yield named | _explained(classifier, plausibility, x, y, factual, judge)
 
 
 def _explained(
