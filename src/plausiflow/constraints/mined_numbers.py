@@ -112,7 +112,7 @@ class NumberMiner:
             constant = round(constant / step) * step if step else float(f"{constant:.9g}")
             fits = np.abs(y - slope * x - constant) <= rounding * 1.001
             if slope and (~fits).sum() <= EXCEPTIONS * len(x):
-                return slope, constant, rounding * 1.001
+                return slope, constant, float(f"{rounding * 1.001:.4g}")
         return None
 
     def _sums_of_two(self, table: FloatArray) -> None:
