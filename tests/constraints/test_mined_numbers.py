@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from plausiflow.constraints import RowChanges, learn_rules
-from plausiflow.constraints.mined_numbers import _null_vectors
+from plausiflow.constraints.mined_numbers import _correlations, _null_vectors
 from plausiflow.constraints.mined_states import MOST_STATES, StateMiner
 from plausiflow.tables import Encoder, Evidence, Schema
 
@@ -104,3 +104,17 @@ def test_a_column_with_more_levels_than_states_are_counted_still_determines_anot
     assert len(miner.counts) == MOST_STATES
     assert 'Determines("city", "country")' in rules
     assert "Implies(\"member == 'no'\", \"fee == 'high'\", both_ways=True)" in rules
+
+
+def test_a_column_that_repeats_another_where_that_one_is_known_is_learned():
+    spent = np.where(RNG.random(800) < 0.2, 0.0, A + 500)
+    frame = pd.DataFrame({"spent": spent, "last_year": np.where(spent > 0, spent, np.nan), "other": B})
+    assert any(text.startswith('Equal("spent", "last_year"') for text in learn(frame)), learn(frame)
+
+
+def test_correlations_are_those_of_the_rows_where_both_columns_are_known():
+    table = np.stack([A, A + B, B, C], axis=1)
+    table[RNG.random(table.shape) < 0.2] = np.nan
+    expected = pd.DataFrame(table).corr().to_numpy()
+    np.testing.assert_allclose(_correlations(table), expected, atol=1e-9)
+    assert (_correlations(np.full((5, 2), np.nan)) == 0).all()

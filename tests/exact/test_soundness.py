@@ -59,6 +59,7 @@ RULES = [
     pf.Linear("amount <= 0.1 * age"),
     pf.Implies('job == "cook"', "amount >= 3"),
     pf.Implies("days == -1", "amount <= 3"),
+    pf.Implies('job == "cook"', "owner == True"),
     pf.WhenChanged("job", pf.Range("days", 0, 3)),
     pf.MaxChanges(1),
     pf.Price("job", {("clerk", "cook"): 0.1}),

@@ -95,9 +95,7 @@ class NumberMiner:
                     break
 
     def _correlated(self, table: FloatArray) -> list[tuple[int, int]]:
-        filled = np.ma.masked_invalid(table)
-        with np.errstate(all="ignore"):
-            correlation = np.ma.corrcoef(filled, rowvar=False).filled(0.0)  # type: ignore[no-untyped-call]
+        correlation = _correlations(table)
         return [(i, j) for i, j in np.argwhere(np.abs(correlation) > CORRELATED).tolist() if i < j]
 
     def _slope(self, target: int, x: FloatArray, y: FloatArray) -> tuple[float, float, float] | None:
@@ -114,7 +112,7 @@ class NumberMiner:
             constant = round(constant / step) * step if step else float(f"{constant:.9g}")
             fits = np.abs(y - slope * x - constant) <= rounding * 1.001
             if slope and (~fits).sum() <= EXCEPTIONS * len(x):
-                return slope, constant, rounding * 1.001
+                return slope, constant, float(f"{rounding * 1.001:.4g}")
         return None
 
     def _sums_of_two(self, table: FloatArray) -> None:
@@ -340,3 +338,19 @@ def _as_condition(rule: Rule) -> str:
         return rule.text
     assert isinstance(rule, Equal)
     return f"{quoted_name(rule.feature)} == {rule.expression}"
+
+
+def _correlations(table: FloatArray) -> FloatArray:
+    """Return the correlation of each pair of columns over the rows where both are known; zero without any."""
+    known = np.isfinite(table)
+    with np.errstate(all="ignore"):
+        count = known.sum(axis=0)
+        x = np.where(known, table, 0.0)
+        x = np.where(known, x - x.sum(axis=0) / count, 0.0)
+        x = x / (np.abs(x).max(axis=0, initial=0.0) + (count == 0))
+        both = known.astype(np.float64)
+        n = both.T @ both
+        mean, square = x.T @ both / n, (x * x).T @ both / n
+        spread = np.sqrt((square - mean**2).clip(0))
+        correlation = (x.T @ x / n - mean * mean.T) / (spread * spread.T)
+    return np.asarray(np.nan_to_num(correlation, nan=0.0, posinf=0.0, neginf=0.0))

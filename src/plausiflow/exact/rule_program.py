@@ -169,8 +169,8 @@ def _add_pairs(
     negated = [literal.negated() for literal in when]
     for a, b in pairs.blocks.t().tolist():
         first, second = choices[blocks[a].name], choices[blocks[b].name]
-        rows = pairs.starts[a] + np.arange(len(blocks[a].levels))
-        columns = pairs.starts[b] + np.arange(len(blocks[b].levels))
+        rows = int(pairs.starts[a]) + np.arange(len(blocks[a].levels))
+        columns = int(pairs.starts[b]) + np.arange(len(blocks[b].levels))
         strict, lenient = (t[rows][:, columns].numpy() for t in (pairs.strict, pairs.lenient))
         bad = strict | lenient
         if not strict[own[a], own[b]]:
