@@ -9,6 +9,7 @@ from pandas.testing import assert_frame_equal
 from explaining import STATUSES, stand_in
 from plausiflow.constraints import Allowed, Decreasing, Immutable, Increasing, Linear, MaxChanges, Range
 from plausiflow.errors import InvalidInputError
+from plausiflow.report.overview import _SHORTFALL
 from plausiflow.search import diagnose
 from plausiflow.search.mixed import MixedSearch
 from searching import ORDERS
@@ -217,6 +218,15 @@ def test_the_nearest_miss_is_kept_and_says_how_much_it_lacks(frame, tight):
     for i, (short, said) in enumerate(zip((-score).tolist(), result.misses_why, strict=True)):
         assert said.endswith(f"is {short:.2f} below the plausibility threshold")
         assert result[i].misses[0][1] == said
+
+
+@pytest.mark.parametrize(
+    ("gap", "said"),
+    [(0.204, "0.20"), (51.237, "51.24"), (31234.5, "31,200"), (152490612352714.3, "more than 1,000,000")],
+)
+def test_how_far_a_row_is_from_plausible_is_said_in_few_digits(gap, said):
+    assert diagnose.describe_lack(-gap).endswith(f" is {said} below the plausibility threshold")
+    assert _SHORTFALL.sub("", diagnose.describe_lack(-gap)).endswith(" is below the plausibility threshold")
 
 
 def test_a_relaxed_answer_is_the_nearest_miss(frame, tight):

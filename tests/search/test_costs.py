@@ -157,6 +157,24 @@ def test_the_l1_optimum_of_a_linear_model_is_that_of_the_linear_program(seed):
     assert ratio.max() < 1.1
 
 
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_in_l1_a_row_gets_the_same_numbers_in_a_batch_of_any_size(size):
+    draw = torch.Generator().manual_seed(3)
+    x = torch.rand(28, 6, generator=draw)
+    normal, units = torch.randn(6, generator=draw), 0.3 + 2 * torch.rand(6, generator=draw)
+
+    def validity(x_cf, _):
+        return x_cf @ normal + 0.6 * torch.sin(5 * x_cf).sum(dim=1) - 2.0
+
+    task = task_of(NUMBERS, x, units.tolist(), validity=validity, costs={"distance": "l1"})
+    together = task.solve(task.candidates(torch.arange(28), x))
+    assert int(torch.isfinite(together.cost).sum()) > 20
+    for rows in torch.arange(28).split(size):
+        some = task.solve(task.candidates(rows, x[rows]))
+        assert torch.equal(some.x, together.x[rows])
+        assert torch.equal(some.cost, together.cost[rows])
+
+
 def test_where_one_feature_is_enough_the_l1_optimum_changes_only_that_one():
     x = torch.full((1, 6), 0.2)
     normal = torch.tensor([1.0, 0.9, 0.8, 0.5, 0.3, 0.1])

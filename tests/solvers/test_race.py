@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from plausiflow.core import Constraint, Problem, Race
+from plausiflow.core import Constraint, Evaluation, Problem, Race
 from plausiflow.solvers import SQP
+from plausiflow.solvers.iteration import SQPState, StoppingCriteria
 
 DTYPE = torch.float64
 
@@ -54,3 +55,19 @@ def test_owners_do_not_compete_with_each_other():
     owners = torch.tensor([0] * 4 + [1] * 4)
     both = SQP().improve(problem, problem.x, race=Race(owners, total, answers=1)).x
     torch.testing.assert_close(both[:4], few, rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_search_that_has_ended_stays_as_it_is_while_others_go_on():
+    problem, _ = programs([0.3, 0.6, 0.9], [0.0] * 3)
+    evaluation, rows = Evaluation(problem), torch.arange(3)
+    state = SQPState.begin(evaluation, rows, problem.x, curvature=4.0, radius=0.3)
+    state.active[1] = False
+    names = ("x", "cost", "values", "jacobian", "inverse", "best", "best_cost")
+    before = {name: getattr(state, name).clone() for name in names}
+    stopping = StoppingCriteria(tolerance=1e-4, patience=10, max_without_answer=30)
+    for _ in range(3):
+        state.iterate(evaluation, stopping)
+    for name in names:
+        torch.testing.assert_close(getattr(state, name)[1], before[name][1], rtol=0, atol=0, equal_nan=True)
+    assert (state.x[[0, 2]] != before["x"][[0, 2]]).any(dim=1).all()
+    assert (state.inverse[[0, 2]] != before["inverse"][[0, 2]]).flatten(1).any(dim=1).all()

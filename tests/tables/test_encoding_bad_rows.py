@@ -36,7 +36,7 @@ BAD_CELLS = {
         (2, "`owns` is 2, a level"),
         (pd.NA, "no training row has a missing value"),
     ],
-    "size": [("XL", "`size` is 'XL', a level"), (3, "a level")],
+    "size": [("XL", "to get an answer, give the nearest of them)"), (3, "a level")],
     "debt": [(None, None), ("1e3", None), ("lots", "`debt` is 'lots', which is not a number")],
     "job": [(None, None), ("cook ", None), ("king", "known: 'clerk', 'cook', 'none'")],
     "country": [("BE", None), (np.inf, None), (None, None)],

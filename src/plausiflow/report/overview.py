@@ -16,7 +16,9 @@ from plausiflow.report.labels import VERDICTS, figure_titles, format_count, form
 from plausiflow.report.report_table import ReportTable, Share
 from plausiflow.tables import FloatArray
 
-_SHORTFALL = re.compile(r"\d+(\.\d+)? (nats )?(?=short of plausible|below the plausibility threshold)")
+_SHORTFALL = re.compile(
+    r"(more than )?\d[\d,]*(\.\d+)? (nats )?(?=short of plausible|below the plausibility threshold)"
+)
 
 
 def build_overview(content: ReportContent) -> dict[str, Any]:

@@ -31,6 +31,8 @@ from plausiflow.search.request import SearchRequest
 from plausiflow.tables import Encoder
 
 MOST_ROWS, MOST_RULES, MOST_SETS = 200, 12, 24
+HUGE = 1_000_000
+"""A row that is less plausible by so many nats is absurd; by how much more does not matter."""
 LOCKS = "the lock on some features"
 
 Items = frozenset[int]
@@ -140,7 +142,14 @@ def find_misses(engine: Engine, encoder: Encoder, request: SearchRequest, rows: 
 def describe_lack(score: float) -> str:
     """Return how far a miss is below the threshold."""
     nearest = "the nearest allowed row that the model decides as wanted"
-    return f"{nearest} is {-score:.2f} below the plausibility threshold"
+    return f"{nearest} is {_short(-score)} below the plausibility threshold"
+
+
+def _short(gap: float) -> str:
+    """Return a gap with few digits: beyond some size only that it is large tells anything."""
+    if gap >= HUGE:
+        return f"more than {HUGE:,}"
+    return f"{gap:.2f}" if gap < 100 else f"{float(f'{gap:.3g}'):,.0f}"
 
 
 @dataclass(eq=False)

@@ -69,7 +69,7 @@ def solve_reweighted(
     again = replace(settings, iterations=min(ITERATIONS, settings.iterations), curvature=CURVATURE)
     for small, power in ROUNDS:
         if len(left) == 0:
-            return best
+            break
         own = best[left]
         weights = _weights(task, own, small, power)
         solved = _solve(task, own, None if frozen is None else frozen[left], weights, again.at(left))

@@ -117,7 +117,10 @@ class SQPState:
         return SQPState(*(None if part is None else part[which] for part in parts))  # type: ignore[arg-type]
 
     def iterate(self, evaluation: Evaluation, stopping: StoppingCriteria) -> None:
-        """Compute and judge one trial point of every search."""
+        """Compute and judge one trial point of every search.
+
+        A search that has ended stays as it is: how long it stays in the batch depends on other searches.
+        """
         gap = self.x - self.factual
         program = Quadratic(
             self.x,
@@ -143,10 +146,7 @@ class SQPState:
         self._end(closer | progress, full_length, stopping)
 
     def _update_best(self, trial: Tensor, cost: Tensor, accepted: Tensor, tolerance: float) -> Tensor:
-        """Keep feasible trials that are closer; return which are closer by more than the tolerance.
-
-        A search that has ended stays as it is, so that its result does not depend on the batch.
-        """
+        """Keep feasible trials that are closer; return which are closer by more than the tolerance."""
         cost = torch.where(accepted & self.active, cost, math.inf)
         closer = cost < self.best_cost * (1 - 2 * tolerance)
         self.best = torch.where((cost < self.best_cost)[:, None], trial, self.best)
@@ -170,7 +170,7 @@ class SQPState:
         fall = left - there
         ratio = fall / (left - model).clamp_min(1e-12)
         # A fall of the size of a rounding error does not count: its sign would depend on the batch.
-        accepted = (fall > 1e-10 * here) & (ratio > 1e-4)
+        accepted = (fall > 1e-10 * here) & (ratio > 1e-4) & self.active
         length = torch.linalg.vector_norm(step, dim=1)
         grown = torch.where(ratio > 0.6, torch.maximum(self.radius, 2 * length), self.radius)
         kept = torch.where(ratio > 0.2, grown, 0.6 * torch.minimum(self.radius, length))
@@ -195,7 +195,7 @@ class SQPState:
         change = torch.lerp(force, change, damping)
         change = torch.addcmul(change, lack / squared.clamp_min(1e-30), weighed)
         along = along + lack
-        usable = (squared > 1e-16) & (along > 1e-18) & (bent > 1e-18)
+        usable = (squared > 1e-16) & (along > 1e-18) & (bent > 1e-18) & self.active[:, None]
         scale = torch.where(usable, 1 / along.clamp_min(1e-30), 0.0)
         pulled = torch.bmm(change[:, None], self.inverse)[:, 0]
         stretch = 1 + scale * product(change[:, None], pulled[..., None])[..., 0]

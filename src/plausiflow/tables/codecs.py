@@ -170,14 +170,21 @@ class LevelCodec:
         return self.start + codes, self._faults(unknown, missing)
 
     def _faults(self, unknown: Mask, missing: Mask) -> list[Fault]:
-        levels, faults = self.feature.levels, []
+        faults: list[Fault] = []
         if unknown.any():
-            more = f" and {len(levels) - 5} more" if len(levels) > 5 else ""
-            known = ", ".join(map(repr, levels[:5])) + more
-            faults.append((unknown, f"a level that no training row has (known: {known})"))
+            faults.append((unknown, f"a level that no training row has ({self._known_levels()})"))
         if self.keep_missing and not self.feature.can_miss and missing.any():
             faults.append((missing, missing_text(self.feature)))
         return faults
+
+    def _known_levels(self) -> str:
+        """Return the levels as people write them, a few of many; an ordered feature has a nearest one."""
+        names = [repr(level) for level in self.feature.levels]
+        if self.feature.kind == "ordered":
+            shown = names if len(names) <= 5 else [*names[:3], "...", names[-1]]
+            return f"known: {', '.join(shown)}; to get an answer, give the nearest of them"
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        return f"known: {', '.join(names[:5])}{more}"
 
     def decode(self, x: Tensor) -> ObjectArray:
         """Return the levels in their most common spelling, shape ``(n,)``; NaN if missing."""
