@@ -26,7 +26,7 @@ from plausiflow.constraints.linear import Relation
 from plausiflow.constraints.linear_rules import Equal, Linear
 from plausiflow.constraints.mined_states import quoted_name
 from plausiflow.constraints.rule import Rule
-from plausiflow.tables import EXCEPTIONS, FEWEST_ROWS, Evidence, Feature, FloatArray
+from plausiflow.tables import EXCEPTIONS, FEWEST_ROWS, RARELY, Evidence, Feature, FloatArray, least_expected
 
 SAMPLE, FEW, SHUFFLES, LARGEST = 64, 24, 5, 12
 MOST_COLUMNS = 300
@@ -223,28 +223,40 @@ class NumberMiner:
                 self.rules.append(rule)
 
     def _orders_of(self, table: FloatArray, *, gaps: bool) -> Iterator[tuple[int, int, float, LearnedRule]]:
+        """Return the orders of two columns with their gaps, without those that may be coincidences."""
+        found, near = [], []
+        for i, j, gap in self._likely_orders(table, gaps=gaps):
+            rows = np.flatnonzero(np.isfinite(table[:, i]) & np.isfinite(table[:, j]))
+            a, b = table[rows, i] + gap, table[rows, j]
+            if (a == b).all():
+                continue
+            chance = float(np.searchsorted(np.sort(b), a, side="left").mean() / len(b))
+            test = int((a > b).sum()), len(a), chance
+            if self.evidence.accepts(*test).all():
+                found.append((i, j, gap, test))
+            elif not gap and self.evidence.misses(*test).all():
+                near.append((len(a) * chance, rows[a > b]))
+        least = least_expected(len(table), np.array([size for size, _ in near]), lambda k: near[k][1])
+        for i, j, gap, (exceptions, n, chance) in found:
+            names = [quoted_name(self.names[k]) for k in (i, j)]
+            if None in names or (not gap and n * chance < least):
+                continue
+            offset = f" + {gap:.12g}" if gap else ""
+            rule = self._bound_to(Linear(f"{names[0]}{offset} <= {names[1]}"), table, [i, j])
+            if rule is not None:
+                yield i, j, gap, LearnedRule(rule, len(table), n, exceptions)
+
+    def _likely_orders(self, table: FloatArray, *, gaps: bool) -> Iterator[tuple[int, int, float]]:
+        """Return pairs of columns with a gap the first of which is hardly ever above the second."""
         for i in range(len(self.names)):
             known = np.isfinite(table[:, i : i + 1]) & np.isfinite(table)
             broken = (known & (table[:, i : i + 1] > table)).sum(axis=0)
-            likely = (broken <= EXCEPTIONS * known.sum(axis=0)) & (known.sum(axis=0) >= 30)
+            count = known.sum(axis=0)
+            likely = (broken <= EXCEPTIONS * count + RARELY) & (count >= FEWEST_ROWS)
             likely[i] = False
             least = dict.fromkeys(np.flatnonzero(likely).tolist(), 0.0)
             least |= self._gaps(table, i) if gaps else {}
-            for j, gap in least.items():
-                a, b = table[known[:, j], i] + gap, table[known[:, j], j]
-                if (a == b).all():
-                    continue
-                chance = float(np.searchsorted(np.sort(b), a, side="left").mean() / len(b))
-                exceptions = int((a > b).sum())
-                if not self.evidence.accepts(exceptions, len(a), chance).all():
-                    continue
-                names = [quoted_name(self.names[k]) for k in (i, j)]
-                if None in names:
-                    continue
-                offset = f" + {gap:.12g}" if gap else ""
-                rule = self._bound_to(Linear(f"{names[0]}{offset} <= {names[1]}"), table, [i, j])
-                if rule is not None:
-                    yield i, j, gap, LearnedRule(rule, len(table), len(a), exceptions)
+            yield from ((i, j, gap) for j, gap in least.items())
 
     def _gaps(self, table: FloatArray, i: int) -> dict[int, float]:
         """Return by how much column i is at least below others, where many rows have just this difference.

@@ -15,7 +15,7 @@ from plausiflow.tables.cells import (
     special_codes,
 )
 from plausiflow.tables.encoder import Encoded, Encoder
-from plausiflow.tables.evidence import EXCEPTIONS, FAMILY_ERROR, FEWEST_ROWS, Evidence
+from plausiflow.tables.evidence import EXCEPTIONS, FAMILY_ERROR, FEWEST_ROWS, RARELY, SELDOM, Evidence, least_expected
 from plausiflow.tables.features import KINDS, CellValue, Dtype, Feature, Kind, to_python
 from plausiflow.tables.grids import MAX_DECIMALS, FloatArray, float_dtype, round_to_grid
 from plausiflow.tables.layout import Block, Layout, Scale, decode_log

@@ -15,13 +15,15 @@ binomial one, so the chance of any false rule is at most 5 %.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binom, chi2
 
-from plausiflow.tables.cells import Mask
+from plausiflow.tables.cells import IntArray, Mask
+from plausiflow.tables.grids import FloatArray
 
 FAMILY_ERROR = 0.05
 EXCEPTIONS = 1 / 2000
@@ -29,6 +31,10 @@ EXCEPTIONS = 1 / 2000
 RARER, CONFIDENCE = 10.0, 0.95
 FEWEST_ROWS = 30
 """No rule about fewer rows is accepted: without exceptions, 95 % confidence needs 30 expected ones."""
+RARELY, SELDOM = 2, 1 / 1000
+"""How many rows a near miss may lack to be a rule, and the share of rows that near misses may have."""
+MOST_NEAR = 2000
+"""Near misses that are looked at, the strongest first."""
 
 
 @dataclass(frozen=True)
@@ -59,3 +65,28 @@ class Evidence:
         rare = binom.cdf(v, n, np.clip(q, 0, 1)) <= FAMILY_ERROR / max(1, self.n_tests)
         accepted[likely] = rare & (limit <= e / RARER)
         return accepted
+
+    def misses(
+        self, broken: ArrayLike, about: ArrayLike, chance: ArrayLike, trials: ArrayLike | None = None
+    ) -> Mask:
+        """Return which rules are near misses: accepted if one or two of the rows that break them were not."""
+        without = np.maximum(np.asarray(broken) - RARELY, 0)
+        nearly = self.accepts(without, about, chance, trials)
+        return np.asarray(nearly & ~self.accepts(broken, about, chance, trials))
+
+
+def least_expected(n: int, expected: FloatArray, rows_of: Callable[[int], IntArray]) -> float:
+    """Return how many rows that break a rule must be expected, so that few further rows do.
+
+    Args:
+        n: Number of rows.
+        expected: Number of rows that are expected to break each near miss if columns were independent.
+        rows_of: The rows that break a near miss.
+    """
+    allowed, seen = max(1, int(SELDOM * n)), set[int]()
+    order = np.argsort(-expected, kind="stable").tolist()
+    for k in order[:MOST_NEAR]:
+        seen.update(rows_of(k).tolist())
+        if len(seen) > allowed:
+            return float(np.nextafter(expected[k], np.inf))
+    return float(np.nextafter(expected[order[MOST_NEAR]], np.inf)) if len(order) > MOST_NEAR else 0.0
