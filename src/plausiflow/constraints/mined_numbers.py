@@ -26,7 +26,7 @@ from plausiflow.constraints.linear import Relation
 from plausiflow.constraints.linear_rules import Equal, Linear
 from plausiflow.constraints.mined_states import quoted_name
 from plausiflow.constraints.rule import Rule
-from plausiflow.tables import EXCEPTIONS, FEWEST_ROWS, RARELY, Evidence, Feature, FloatArray, least_expected
+from plausiflow.tables import EXCEPTIONS, FEWEST_ROWS, Evidence, Feature, FloatArray, IntArray, least_expected
 
 SAMPLE, FEW, SHUFFLES, LARGEST = 64, 24, 5, 12
 MOST_COLUMNS = 300
@@ -224,27 +224,35 @@ class NumberMiner:
 
     def _orders_of(self, table: FloatArray, *, gaps: bool) -> Iterator[tuple[int, int, float, LearnedRule]]:
         """Return the orders of two columns with their gaps, without those that may be coincidences."""
-        found, near = [], []
-        for i, j, gap in self._likely_orders(table, gaps=gaps):
-            rows = np.flatnonzero(np.isfinite(table[:, i]) & np.isfinite(table[:, j]))
-            a, b = table[rows, i] + gap, table[rows, j]
-            if (a == b).all():
-                continue
-            chance = float(np.searchsorted(np.sort(b), a, side="left").mean() / len(b))
-            test = int((a > b).sum()), len(a), chance
-            if self.evidence.accepts(*test).all():
-                found.append((i, j, gap, test))
-            elif not gap and self.evidence.misses(*test).all():
-                near.append((len(a) * chance, rows[a > b]))
-        least = least_expected(len(table), np.array([size for size, _ in near]), lambda k: near[k][1])
-        for i, j, gap, (exceptions, n, chance) in found:
-            names = [quoted_name(self.names[k]) for k in (i, j)]
-            if None in names or (not gap and n * chance < least):
+        tried = list(self._likely_orders(table, gaps=gaps))
+        tests = np.array([self._order_test(table, *order) for order in tried]).reshape(-1, 3)
+        expected = tests[:, 1] * tests[:, 2]
+        near = np.flatnonzero(self.evidence.misses(*tests.T) & (np.array([gap for *_, gap in tried]) == 0))
+
+        def rows_of(k: int) -> IntArray:
+            i, j, _ = tried[near[k]]
+            return np.flatnonzero(table[:, i] > table[:, j])
+
+        least = least_expected(len(table), expected[near], rows_of)
+        for k in np.flatnonzero(self.evidence.accepts(*tests.T)).tolist():
+            i, j, gap = tried[k]
+            names = [quoted_name(self.names[column]) for column in (i, j)]
+            if None in names or (not gap and expected[k] < least):
                 continue
             offset = f" + {gap:.12g}" if gap else ""
             rule = self._bound_to(Linear(f"{names[0]}{offset} <= {names[1]}"), table, [i, j])
             if rule is not None:
-                yield i, j, gap, LearnedRule(rule, len(table), n, exceptions)
+                yield i, j, gap, LearnedRule(rule, len(table), int(tests[k, 1]), int(tests[k, 0]))
+
+    @staticmethod
+    def _order_test(table: FloatArray, i: int, j: int, gap: float) -> tuple[int, int, float]:
+        """Return the rows that break an order, those that it is about, and the chance to break it."""
+        known = np.isfinite(table[:, i]) & np.isfinite(table[:, j])
+        a, b = table[known, i] + gap, table[known, j]
+        if (a == b).all():
+            return 0, 0, 0.0
+        chance = float(np.searchsorted(np.sort(b), a, side="left").mean() / len(b))
+        return int((a > b).sum()), len(a), chance
 
     def _likely_orders(self, table: FloatArray, *, gaps: bool) -> Iterator[tuple[int, int, float]]:
         """Return pairs of columns with a gap the first of which is hardly ever above the second."""
@@ -252,7 +260,7 @@ class NumberMiner:
             known = np.isfinite(table[:, i : i + 1]) & np.isfinite(table)
             broken = (known & (table[:, i : i + 1] > table)).sum(axis=0)
             count = known.sum(axis=0)
-            likely = (broken <= EXCEPTIONS * count + RARELY) & (count >= FEWEST_ROWS)
+            likely = (broken <= EXCEPTIONS * count + 1) & (count >= FEWEST_ROWS)
             likely[i] = False
             least = dict.fromkeys(np.flatnonzero(likely).tolist(), 0.0)
             least |= self._gaps(table, i) if gaps else {}

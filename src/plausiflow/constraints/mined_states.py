@@ -34,7 +34,6 @@ from plausiflow.constraints.learned import LearnedRule
 from plausiflow.constraints.rule import Rule
 from plausiflow.tables import (
     FAMILY_ERROR,
-    RARELY,
     SELDOM,
     Evidence,
     Feature,
@@ -46,6 +45,8 @@ from plausiflow.tables import (
 )
 
 MOST_STATES = 2000
+RARELY = 2
+"""How often a rare pair occurs."""
 SAMPLED, LIKELY = 1000, 0.005
 """Pairs of rows of one level that are compared first, and how many may differ in the other feature."""
 _PLAIN_NAME = re.compile(r"[^\W\d][\w.]*")
@@ -138,17 +139,18 @@ class StateMiner:
         found, near = [], []
         for i, j in self._likely_hierarchies():
             part = self._part_of(i, j)
+            images = np.where(part.any(axis=1), part.argmax(axis=1), -1)
             differ = 1 - ((part.sum(axis=0) / self.n) ** 2).sum()
-            broken, trials = self.n - part.max(axis=1).sum(), self.n - np.count_nonzero(part.any(axis=1))
+            broken, trials = self.n - part.max(axis=1).sum(), self.n - np.count_nonzero(images >= 0)
             if self.evidence.accepts(broken, self.n, differ, trials).all():
-                found.append((i, j, part, int(broken), trials * differ))
+                found.append((i, j, images, int(broken), trials * differ))
             elif self.evidence.misses(broken, self.n, differ, trials).all():
-                near.append((i, j, part.argmax(axis=1), trials * differ))
+                near.append((i, j, images, trials * differ))
         sizes = np.array([size for *_, size in near])
         least = least_expected(self.n, sizes, lambda k: self._rows_apart(*near[k][:3]))
-        for i, j, part, broken, size in found:
+        for i, j, images, broken, size in found:
             if size >= least:
-                self._add_hierarchy(i, j, part, broken)
+                self._add_hierarchy(i, j, images, broken)
 
     def _rows_apart(self, i: int, j: int, images: IntArray) -> IntArray:
         """Return the rows whose level of a block does not go with that of another."""
@@ -164,7 +166,9 @@ class StateMiner:
         """Return pairs of categories the first of which may determine the second."""
         blocks = self.layout.with_levels
         for i, first in enumerate(blocks):
-            if len(first.levels) < 3 or first.number is not None or len(np.unique(self.codes[:, i])) == self.n:
+            if len(first.levels) < 3 or first.number is not None:
+                continue
+            if len(np.unique(self.codes[:, i])) == self.n:
                 continue
             for j in self._likely_determined(i):
                 if j != i and blocks[j].number is None:
@@ -178,10 +182,9 @@ class StateMiner:
         differ = (self.codes[order[some]] != self.codes[order[some + 1]]).mean(axis=0) if len(some) else []
         return np.flatnonzero(np.asarray(differ) <= LIKELY).tolist()
 
-    def _add_hierarchy(self, i: int, j: int, part: IntArray, broken: int) -> None:
+    def _add_hierarchy(self, i: int, j: int, images: IntArray, broken: int) -> None:
         first, second = (self.layout.with_levels[k] for k in (i, j))
-        known = [code for code in range(len(part)) if part[code].any()]
-        images = part.argmax(axis=1)
+        known = np.flatnonzero(images >= 0).tolist()
         levels = tuple((self._state_of(i, c), self._state_of(j, int(images[c]))) for c in known)
         for a in range(int(self.starts[i]), int(self.starts[i + 1])):
             image = images[self.kept[a] - self.firsts[i]] + self.firsts[j]

@@ -9,6 +9,13 @@ would be expected among :math:`n`; :math:`v` are observed. The rule is accepted 
 - rows that break it are at least ten times rarer than under independence: the 95 % upper limit of the Poisson
   mean given :math:`v` is at most :math:`e / 10`. Without exceptions this needs :math:`e \ge 30`.
 
+Columns that depend on each other without logic also show rules that no row breaks, or one. A rule that is not
+accepted, but would be without one of the rows that break it, is a *near miss*: learned from the other rows,
+it would have met a row that breaks it. So the share of rows that break near misses is the leave-one-out
+estimate of the share of further rows that break a learned rule (Good and Turing). Of each form of rule, at
+most one row in a thousand, or one row, may break near misses with the same e or more; where more do, a rule
+needs a larger e.
+
 In a table of independently shuffled columns the counts are hypergeometric, whose tail is lighter than the
 binomial one, so the chance of any false rule is at most 5 %.
 """
@@ -31,8 +38,8 @@ EXCEPTIONS = 1 / 2000
 RARER, CONFIDENCE = 10.0, 0.95
 FEWEST_ROWS = 30
 """No rule about fewer rows is accepted: without exceptions, 95 % confidence needs 30 expected ones."""
-RARELY, SELDOM = 2, 1 / 1000
-"""How many rows a near miss may lack to be a rule, and the share of rows that near misses may have."""
+SELDOM = 1 / 1000
+"""Share of rows that may break a near miss that is as strong as a rule."""
 MOST_NEAR = 2000
 """Near misses that are looked at, the strongest first."""
 
@@ -69,24 +76,32 @@ class Evidence:
     def misses(
         self, broken: ArrayLike, about: ArrayLike, chance: ArrayLike, trials: ArrayLike | None = None
     ) -> Mask:
-        """Return which rules are near misses: accepted if one or two of the rows that break them were not."""
-        without = np.maximum(np.asarray(broken) - RARELY, 0)
-        nearly = self.accepts(without, about, chance, trials)
-        return np.asarray(nearly & ~self.accepts(broken, about, chance, trials))
+        """Return which rules are near misses: not accepted, but accepted with one exception less."""
+        counts = about if trials is None else trials
+        arrays = [np.asarray(value, dtype=np.float64) for value in (broken, about, chance, counts)]
+        observed, rows, share, tried = np.broadcast_arrays(*arrays)
+        some = (observed > 0) & (observed <= EXCEPTIONS * rows + 1)
+        near = np.zeros(observed.shape, dtype=bool)
+        v, *rest = observed[some], rows[some], share[some], tried[some]
+        near[some] = self.accepts(v - 1, *rest) & ~self.accepts(v, *rest)
+        return near
 
 
 def least_expected(n: int, expected: FloatArray, rows_of: Callable[[int], IntArray]) -> float:
-    """Return how many rows that break a rule must be expected, so that few further rows do.
+    """Return how many rows a rule needs to expect, so that few rows break near misses that expect as many.
 
     Args:
         n: Number of rows.
-        expected: Number of rows that are expected to break each near miss if columns were independent.
-        rows_of: The rows that break a near miss.
+        expected: Number of rows that would break each near miss if columns were independent.
+        rows_of: The rows that break a near miss, by its place in ``expected``.
+
+    Example:
+        >>> least_expected(2000, np.array([40.0, 90.0, 60.0]), lambda k: np.array([2 * k, 2 * k + 1]))
+        60.00000000000001
     """
     allowed, seen = max(1, int(SELDOM * n)), set[int]()
-    order = np.argsort(-expected, kind="stable").tolist()
-    for k in order[:MOST_NEAR]:
+    for tried, k in enumerate(np.argsort(-expected, kind="stable").tolist()):
         seen.update(rows_of(k).tolist())
-        if len(seen) > allowed:
+        if len(seen) > allowed or tried == MOST_NEAR:
             return float(np.nextafter(expected[k], np.inf))
-    return float(np.nextafter(expected[order[MOST_NEAR]], np.inf)) if len(order) > MOST_NEAR else 0.0
+    return 0.0
