@@ -46,9 +46,9 @@ from plausiflow.tables import (
 
 MOST_STATES = 2000
 RARELY = 2
-"""How often a rare pair occurs."""
+"""How many more rows than tolerated have a rare pair at most."""
 SAMPLED, LIKELY = 1000, 0.005
-"""Pairs of rows of one level that are compared first, and how many may differ in the other feature."""
+"""Pairs of rows of one level that are compared first, and the share that may differ in the other feature."""
 _PLAIN_NAME = re.compile(r"[^\W\d][\w.]*")
 
 
@@ -175,12 +175,15 @@ class StateMiner:
                     yield i, j
 
     def _likely_determined(self, i: int) -> list[int]:
-        """Return the blocks that rows of one level of a block share, by a sample of pairs of rows."""
+        """Return the blocks that rows of one level of a block share, by a sample of pairs of rows.
+
+        A single row may differ from those before and after it.
+        """
         order = np.argsort(self.codes[:, i], kind="stable")
         alike = np.flatnonzero(np.diff(self.codes[order, i]) == 0)
         some = alike[:: max(1, len(alike) // SAMPLED)]
-        differ = (self.codes[order[some]] != self.codes[order[some + 1]]).mean(axis=0) if len(some) else []
-        return np.flatnonzero(np.asarray(differ) <= LIKELY).tolist()
+        differ = (self.codes[order[some]] != self.codes[order[some + 1]]).sum(axis=0)
+        return np.flatnonzero((differ <= LIKELY * len(some) + 2) & (len(some) > 0)).tolist()
 
     def _add_hierarchy(self, i: int, j: int, images: IntArray, broken: int) -> None:
         first, second = (self.layout.with_levels[k] for k in (i, j))
@@ -255,7 +258,9 @@ class StateMiner:
         expected = self.totals[:, None] * self.totals[None] / self.n
         about = np.minimum(self.totals[:, None], self.totals[None])
         chance = np.divide(expected, about, out=np.zeros_like(expected), where=about > 0)
-        near = np.triu(self.apart & ~self.covered) & self.evidence.misses(self.counts, about, chance)
+        near = np.triu(self.apart & ~self.covered) & self.evidence.misses(
+            self.counts, about, chance, fewer=RARELY
+        )
         least = self._least(near, expected, lambda a, b: self._has(a) & self._has(b))
         never = self.apart & ~self.covered & (expected >= least)
         never &= self.evidence.accepts(self.counts, about, chance)

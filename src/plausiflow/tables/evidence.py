@@ -14,7 +14,7 @@ accepted, but would be without one of the rows that break it, is a *near miss*: 
 it would have met a row that breaks it. So the share of rows that break near misses is the leave-one-out
 estimate of the share of further rows that break a learned rule (Good and Turing). Of each form of rule, at
 most one row in a thousand, or one row, may break near misses with the same e or more; where more do, a rule
-needs a larger e.
+needs a larger e. Pairs of states are near misses without one or two of their rows.
 
 In a table of independently shuffled columns the counts are hypergeometric, whose tail is lighter than the
 binomial one, so the chance of any false rule is at most 5 %.
@@ -74,16 +74,30 @@ class Evidence:
         return accepted
 
     def misses(
-        self, broken: ArrayLike, about: ArrayLike, chance: ArrayLike, trials: ArrayLike | None = None
+        self,
+        broken: ArrayLike,
+        about: ArrayLike,
+        chance: ArrayLike,
+        trials: ArrayLike | None = None,
+        *,
+        fewer: int = 1,
     ) -> Mask:
-        """Return which rules are near misses: not accepted, but accepted with one exception less."""
+        """Return which rules are near misses: not accepted, but accepted with fewer exceptions.
+
+        Args:
+            broken: Number of rows that break each rule.
+            about: Number of rows that each rule is about.
+            chance: Chance that such a row breaks it under independence.
+            trials: Number of independent trials, if it is not ``about``.
+            fewer: How many exceptions less are enough.
+        """
         counts = about if trials is None else trials
         arrays = [np.asarray(value, dtype=np.float64) for value in (broken, about, chance, counts)]
         observed, rows, share, tried = np.broadcast_arrays(*arrays)
-        some = (observed > 0) & (observed <= EXCEPTIONS * rows + 1)
+        some = (observed > 0) & (observed <= EXCEPTIONS * rows + fewer)
         near = np.zeros(observed.shape, dtype=bool)
         v, *rest = observed[some], rows[some], share[some], tried[some]
-        near[some] = self.accepts(v - 1, *rest) & ~self.accepts(v, *rest)
+        near[some] = self.accepts(np.maximum(v - fewer, 0), *rest) & ~self.accepts(v, *rest)
         return near
 
 
