@@ -94,7 +94,7 @@ class Evidence:
         counts = about if trials is None else trials
         arrays = [np.asarray(value, dtype=np.float64) for value in (broken, about, chance, counts)]
         observed, rows, share, tried = np.broadcast_arrays(*arrays)
-        some = (observed > 0) & (observed <= EXCEPTIONS * rows + fewer)
+        some = (observed > 0) & (observed <= EXCEPTIONS * rows + fewer) & (tried * share >= RARER)
         near = np.zeros(observed.shape, dtype=bool)
         v, *rest = observed[some], rows[some], share[some], tried[some]
         near[some] = self.accepts(np.maximum(v - fewer, 0), *rest) & ~self.accepts(v, *rest)
