@@ -23,7 +23,7 @@ from plausiflow.datasets import contacts, orders
 from plausiflow.datasets.planted import break_truth
 from plausiflow.errors import InvalidInputError
 from plausiflow.tables.encoder import Encoder
-from plausiflow.tables.evidence import Evidence
+from plausiflow.tables.evidence import Evidence, least_expected
 from plausiflow.tables.schema import Schema
 
 
@@ -227,7 +227,81 @@ def test_further_rows_with_scores_that_depend_on_each_other_break_few_unseen_pai
         scores = {f"v{j}": (1 + severity + rng.exponential(1.0, 1000)).clip(1, 10) for j in range(8)}
         frame = pd.DataFrame(scores).astype(int)
         encoder, rules = learn(frame.iloc[:500])
-        rest = frame.iloc[500:]
-        changes = RowChanges(features(encoder), rest, rest)
-        shares += [np.any([np.zeros(500, dtype=bool), *(r.violated(changes) for r in rules)], axis=0).mean()]
+        shares.append(broken_by(rules, encoder, frame.iloc[500:]))
     assert np.mean(shares) <= 0.005
+
+
+def markers(rng, n, columns=60, flips=0.01):
+    """Return states that are nearly copies of their neighbours, as genetic markers, without any logic."""
+    values = [rng.integers(1, 5, n)]
+    for _ in range(columns - 1):
+        values.append(np.where(rng.random(n) < flips, rng.integers(1, 5, n), values[-1]))
+    return pd.DataFrame({f"m{j}": np.char.add("s", column.astype(str)) for j, column in enumerate(values)})
+
+
+def broken_by(rules, encoder, rows):
+    """Return the share of rows that break a rule."""
+    changes = RowChanges(features(encoder), rows, rows)
+    return np.any([np.zeros(len(rows), dtype=bool), *(r.violated(changes) for r in rules)], axis=0).mean()
+
+
+@pytest.mark.parametrize("flips", [0.002, 0.01, 0.03])
+def test_further_rows_hardly_break_rules_of_columns_that_nearly_copy_each_other(flips):
+    shares = []
+    for seed in range(3):
+        frame = markers(np.random.default_rng(seed), 1400, flips=flips)
+        encoder, rules = learn(frame.iloc[:400])
+        shares.append(broken_by(rules, encoder, frame.iloc[400:]))
+    assert np.mean(shares) <= 0.01
+
+
+def test_further_rows_hardly_break_orders_of_numbers_that_depend_on_each_other():
+    shares = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        size = rng.lognormal(0, 1, 1000)
+        scales = 3.0 ** np.arange(12)
+        frame = pd.DataFrame(
+            {f"v{j}": np.rint(s * size * rng.lognormal(0, 0.35, 1000)) for j, s in enumerate(scales)}
+        )
+        encoder, rules = learn(frame.iloc[:400])
+        shares.append(broken_by(rules, encoder, frame.iloc[400:]))
+    assert np.mean(shares) <= 0.01
+
+
+def test_logic_is_learned_beside_columns_that_nearly_copy_each_other():
+    rng = np.random.default_rng(0)
+    frame = markers(rng, 3000, columns=5, flips=0.2)
+    city = rng.integers(0, 12, 3000)
+    frame["city"], frame["country"] = (
+        np.char.add("c", city.astype(str)),
+        np.char.add("l", (city // 3).astype(str)),
+    )
+    frame["net"], frame["tax"] = rng.integers(10, 900, 3000), rng.integers(0, 200, 3000)
+    frame["total"] = frame["net"] + frame["tax"]
+    frame["paid"] = np.rint(frame["total"] * rng.random(3000)).astype(int)
+    frame["due"] = np.where(frame["city"] == "c4", "no", rng.choice(["no", "yes"], 3000))
+    frame.loc[7, ["city", "country"]] = ["c0", "l3"]
+    frame.loc[9, "paid"] = frame.loc[9, "total"] + 5
+    told = [str(rule) for rule in learn(frame)[1]]
+    assert {'Determines("city", "country")', 'Equal("total", "net + tax")', 'Linear("paid <= total")'} <= set(
+        told
+    )
+    assert "Implies(\"city == 'c4'\", \"due == 'no'\")" in told
+
+
+def test_a_near_miss_would_be_a_rule_without_one_of_its_rows():
+    evidence = Evidence(n_tests=1000)
+    assert evidence.misses([0, 1, 2], 100, 0.9).tolist() == [False, True, False]
+    assert evidence.misses([1, 2, 3], 4000, 0.9).tolist() == [False, False, True]  # two are tolerated
+    assert evidence.misses([2, 3], 100, 0.9, fewer=2).tolist() == [True, False]
+    assert not evidence.misses(1, 20, 0.9).any()
+
+
+def test_rows_of_near_misses_tell_how_much_a_rule_needs():
+    rows = [np.array([0]), np.array([0]), np.array([5]), np.array([6, 7])]
+    expected = np.array([90.0, 80.0, 70.0, 60.0])
+    assert least_expected(500, expected[:2], lambda k: rows[k]) == 0  # one row is tolerated
+    assert least_expected(500, expected, lambda k: rows[k]) == pytest.approx(70.0)
+    assert least_expected(3000, expected, lambda k: rows[k]) == pytest.approx(60.0)
+    assert least_expected(5000, expected, lambda k: rows[k]) == 0

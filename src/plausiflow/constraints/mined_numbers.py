@@ -26,7 +26,7 @@ from plausiflow.constraints.linear import Relation
 from plausiflow.constraints.linear_rules import Equal, Linear
 from plausiflow.constraints.mined_states import quoted_name
 from plausiflow.constraints.rule import Rule
-from plausiflow.tables import EXCEPTIONS, FEWEST_ROWS, Evidence, Feature, FloatArray
+from plausiflow.tables import EXCEPTIONS, FEWEST_ROWS, Evidence, Feature, FloatArray, IntArray, least_expected
 
 SAMPLE, FEW, SHUFFLES, LARGEST = 64, 24, 5, 12
 MOST_COLUMNS = 300
@@ -223,28 +223,48 @@ class NumberMiner:
                 self.rules.append(rule)
 
     def _orders_of(self, table: FloatArray, *, gaps: bool) -> Iterator[tuple[int, int, float, LearnedRule]]:
+        """Return the orders of two columns with their gaps, without those that may be coincidences."""
+        tried = list(self._likely_orders(table, gaps=gaps))
+        tests = np.array([self._order_test(table, *order) for order in tried]).reshape(-1, 3)
+        expected = tests[:, 1] * tests[:, 2]
+        near = np.flatnonzero(self.evidence.misses(*tests.T) & (np.array([gap for *_, gap in tried]) == 0))
+
+        def rows_of(k: int) -> IntArray:
+            i, j, _ = tried[near[k]]
+            return np.flatnonzero(table[:, i] > table[:, j])
+
+        least = least_expected(len(table), expected[near], rows_of)
+        for k in np.flatnonzero(self.evidence.accepts(*tests.T)).tolist():
+            i, j, gap = tried[k]
+            names = [quoted_name(self.names[column]) for column in (i, j)]
+            if None in names or (not gap and expected[k] < least):
+                continue
+            offset = f" + {gap:.12g}" if gap else ""
+            rule = self._bound_to(Linear(f"{names[0]}{offset} <= {names[1]}"), table, [i, j])
+            if rule is not None:
+                yield i, j, gap, LearnedRule(rule, len(table), int(tests[k, 1]), int(tests[k, 0]))
+
+    @staticmethod
+    def _order_test(table: FloatArray, i: int, j: int, gap: float) -> tuple[int, int, float]:
+        """Return the rows that break an order, those that it is about, and the chance to break it."""
+        known = np.isfinite(table[:, i]) & np.isfinite(table[:, j])
+        a, b = table[known, i] + gap, table[known, j]
+        if (a == b).all():
+            return 0, 0, 0.0
+        chance = float(np.searchsorted(np.sort(b), a, side="left").mean() / len(b))
+        return int((a > b).sum()), len(a), chance
+
+    def _likely_orders(self, table: FloatArray, *, gaps: bool) -> Iterator[tuple[int, int, float]]:
+        """Return pairs of columns with a gap the first of which is hardly ever above the second."""
         for i in range(len(self.names)):
             known = np.isfinite(table[:, i : i + 1]) & np.isfinite(table)
             broken = (known & (table[:, i : i + 1] > table)).sum(axis=0)
-            likely = (broken <= EXCEPTIONS * known.sum(axis=0)) & (known.sum(axis=0) >= 30)
+            count = known.sum(axis=0)
+            likely = (broken <= EXCEPTIONS * count + 1) & (count >= FEWEST_ROWS)
             likely[i] = False
             least = dict.fromkeys(np.flatnonzero(likely).tolist(), 0.0)
             least |= self._gaps(table, i) if gaps else {}
-            for j, gap in least.items():
-                a, b = table[known[:, j], i] + gap, table[known[:, j], j]
-                if (a == b).all():
-                    continue
-                chance = float(np.searchsorted(np.sort(b), a, side="left").mean() / len(b))
-                exceptions = int((a > b).sum())
-                if not self.evidence.accepts(exceptions, len(a), chance).all():
-                    continue
-                names = [quoted_name(self.names[k]) for k in (i, j)]
-                if None in names:
-                    continue
-                offset = f" + {gap:.12g}" if gap else ""
-                rule = self._bound_to(Linear(f"{names[0]}{offset} <= {names[1]}"), table, [i, j])
-                if rule is not None:
-                    yield i, j, gap, LearnedRule(rule, len(table), len(a), exceptions)
+            yield from ((i, j, gap) for j, gap in least.items())
 
     def _gaps(self, table: FloatArray, i: int) -> dict[int, float]:
         """Return by how much column i is at least below others, where many rows have just this difference.

@@ -19,7 +19,7 @@ end where more than one row in a thousand has a pair that occurs once or twice.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -32,13 +32,23 @@ from plausiflow.constraints.implies import Implies
 from plausiflow.constraints.known_pairs import Determines, NeverTogether, Pair
 from plausiflow.constraints.learned import LearnedRule
 from plausiflow.constraints.rule import Rule
-from plausiflow.tables import FAMILY_ERROR, Evidence, Feature, FloatArray, IntArray, Layout, Mask
+from plausiflow.tables import (
+    FAMILY_ERROR,
+    SELDOM,
+    Evidence,
+    Feature,
+    FloatArray,
+    IntArray,
+    Layout,
+    Mask,
+    least_expected,
+)
 
 MOST_STATES = 2000
-RARELY, SELDOM = 2, 1 / 1000
-"""How often a rare pair occurs, and the share of rows that may have one as likely as those called unseen."""
+RARELY = 2
+"""How many more rows than tolerated have a rare pair at most."""
 SAMPLED, LIKELY = 1000, 0.005
-"""Pairs of rows of one level that are compared first, and how many may differ in the other feature."""
+"""Pairs of rows of one level that are compared first, and the share that may differ in the other feature."""
 _PLAIN_NAME = re.compile(r"[^\W\d][\w.]*")
 
 
@@ -125,36 +135,59 @@ class StateMiner:
         return self.rules
 
     def _hierarchies(self) -> None:
+        """Learn which categories determine others."""
+        found, near = [], []
+        for i, j in self._likely_hierarchies():
+            part = self._part_of(i, j)
+            images = np.where(part.any(axis=1), part.argmax(axis=1), -1)
+            differ = 1 - ((part.sum(axis=0) / self.n) ** 2).sum()
+            broken, trials = self.n - part.max(axis=1).sum(), self.n - np.count_nonzero(images >= 0)
+            if self.evidence.accepts(broken, self.n, differ, trials).all():
+                found.append((i, j, images, int(broken), trials * differ))
+            elif self.evidence.misses(broken, self.n, differ, trials).all():
+                near.append((i, j, images, trials * differ))
+        sizes = np.array([size for *_, size in near])
+        least = least_expected(self.n, sizes, lambda k: self._rows_apart(*near[k][:3]))
+        for i, j, images, broken, size in found:
+            if size >= least:
+                self._add_hierarchy(i, j, images, broken)
+
+    def _rows_apart(self, i: int, j: int, images: IntArray) -> IntArray:
+        """Return the rows whose level of a block does not go with that of another."""
+        return np.flatnonzero(images[self.codes[:, i]] != self.codes[:, j])
+
+    def _part_of(self, i: int, j: int) -> IntArray:
+        """Return the number of rows with each pair of levels of two blocks."""
+        shape = tuple(len(self.layout.with_levels[k].levels) for k in (i, j))
+        pairs = self.codes[:, i] * shape[1] + self.codes[:, j]
+        return np.bincount(pairs, minlength=shape[0] * shape[1]).reshape(shape)
+
+    def _likely_hierarchies(self) -> Iterator[tuple[int, int]]:
+        """Return pairs of categories the first of which may determine the second."""
         blocks = self.layout.with_levels
         for i, first in enumerate(blocks):
             if len(first.levels) < 3 or first.number is not None:
                 continue
-            n_known = len(np.unique(self.codes[:, i]))
+            if len(np.unique(self.codes[:, i])) == self.n:
+                continue
             for j in self._likely_determined(i):
-                if j == i or blocks[j].number is not None or n_known == self.n:
-                    continue
-                shape = len(first.levels), len(blocks[j].levels)
-                part = np.bincount(
-                    self.codes[:, i] * shape[1] + self.codes[:, j], minlength=shape[0] * shape[1]
-                )
-                part = part.reshape(shape)
-                differ = 1 - ((part.sum(axis=0) / self.n) ** 2).sum()
-                broken = self.n - part.max(axis=1).sum()
-                if self.evidence.accepts(broken, self.n, differ, self.n - n_known).all():
-                    self._add_hierarchy(i, j, part, int(broken))
+                if j != i and blocks[j].number is None:
+                    yield i, j
 
     def _likely_determined(self, i: int) -> list[int]:
-        """Return the blocks that rows of one level of a block share, by a sample of pairs of rows."""
+        """Return the blocks that rows of one level of a block share, by a sample of pairs of rows.
+
+        A single row may differ from those before and after it.
+        """
         order = np.argsort(self.codes[:, i], kind="stable")
         alike = np.flatnonzero(np.diff(self.codes[order, i]) == 0)
         some = alike[:: max(1, len(alike) // SAMPLED)]
-        differ = (self.codes[order[some]] != self.codes[order[some + 1]]).mean(axis=0) if len(some) else []
-        return np.flatnonzero(np.asarray(differ) <= LIKELY).tolist()
+        differ = (self.codes[order[some]] != self.codes[order[some + 1]]).sum(axis=0)
+        return np.flatnonzero((differ <= LIKELY * len(some) + 2) & (len(some) > 0)).tolist()
 
-    def _add_hierarchy(self, i: int, j: int, part: IntArray, broken: int) -> None:
+    def _add_hierarchy(self, i: int, j: int, images: IntArray, broken: int) -> None:
         first, second = (self.layout.with_levels[k] for k in (i, j))
-        known = [code for code in range(len(part)) if part[code].any()]
-        images = part.argmax(axis=1)
+        known = np.flatnonzero(images >= 0).tolist()
         levels = tuple((self._state_of(i, c), self._state_of(j, int(images[c]))) for c in known)
         for a in range(int(self.starts[i]), int(self.starts[i + 1])):
             image = images[self.kept[a] - self.firsts[i]] + self.firsts[j]
@@ -166,7 +199,21 @@ class StateMiner:
         """Return ``[a, b]``: whether state a implies state b."""
         broken = self.totals[:, None] - self.counts
         chance = 1 - self.totals[None] / self.n
-        return self.apart & self.evidence.accepts(broken, self.totals[:, None], chance)
+        about, expected = self.totals[:, None], self.totals[:, None] * chance
+        near = self.apart & self.evidence.misses(broken, about, chance)
+        least = self._least(near, expected, lambda a, b: self._has(a) & ~self._has(b))
+        return self.apart & self.evidence.accepts(broken, about, chance) & (expected >= least)
+
+    def _has(self, a: int) -> Mask:
+        """Return which rows have a state."""
+        j = int(self.block_of[a])
+        return np.asarray(self.codes[:, j] == self.kept[a] - self.firsts[j])
+
+    def _least(self, near: Mask, expected: FloatArray, breaks: Callable[[int, int], Mask]) -> float:
+        """Return the number of expected rows above which near misses have few rows."""
+        pairs = np.argwhere(near)
+        sizes = expected[pairs[:, 0], pairs[:, 1]]
+        return least_expected(self.n, sizes, lambda k: np.flatnonzero(breaks(*pairs[k].tolist())))
 
     def _implications(self, implied: Mask) -> None:
         """Learn the implications that do not follow from others; states that imply each other are one."""
@@ -211,7 +258,12 @@ class StateMiner:
         expected = self.totals[:, None] * self.totals[None] / self.n
         about = np.minimum(self.totals[:, None], self.totals[None])
         chance = np.divide(expected, about, out=np.zeros_like(expected), where=about > 0)
-        never = self.apart & self.evidence.accepts(self.counts, about, chance) & ~self.covered
+        near = np.triu(self.apart & ~self.covered) & self.evidence.misses(
+            self.counts, about, chance, fewer=RARELY
+        )
+        least = self._least(near, expected, lambda a, b: self._has(a) & self._has(b))
+        never = self.apart & ~self.covered & (expected >= least)
+        never &= self.evidence.accepts(self.counts, about, chance)
         chained = _chained(implied, never)
         never &= np.asarray(~(chained | chained.T))
         while never.any():
