@@ -2,7 +2,6 @@
 
 from plausiflow.core.batches import (
     CPU_ROWS,
-    FEW_ROWS,
     FIRST_TIMED_ROWS,
     PAIRS,
     TIMED_ROWS,
@@ -79,7 +78,7 @@ from plausiflow.core.training import (
 from plausiflow.core.verification import Verification, verify, verify_counterfactuals
 
 __all__ = [
-    "CPU_ROWS", "DEADLINE", "FEW_ROWS", "FIRST_TIMED_ROWS", "METRICS", "PAIRS", "TIMED_ROWS",
+    "CPU_ROWS", "DEADLINE", "FIRST_TIMED_ROWS", "METRICS", "PAIRS", "TIMED_ROWS",
     "Classifier", "Constraint", "Context", "Counterfactuals", "DeadlineError", "Density",
     "DurableCriterion", "Evaluated", "Evaluation", "Frozen", "HasValueAndGrad", "ImprovingSolver",
     "LastRows", "LocalModel", "MovingColumns", "Plausibility", "PreparesRows", "Problem", "Pullback",

@@ -28,8 +28,6 @@ PAIRS = 16_384
 """Pairs of a row and a bank row that are checked at once."""
 EVALUATED_ROWS = 8192
 """Rows whose log-density or logits are evaluated at once outside a search."""
-FEW_ROWS = 4
-"""Up to so many rows, one search of all candidates costs less than two searches of some."""
 ROWS_WORTH_A_GPU = 512
 """From so many rows on a GPU is faster."""
 
