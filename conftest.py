@@ -29,6 +29,11 @@ def pytest_addoption(parser):
         choices=["float32", "float64"],
         help="torch's default dtype in the tests",
     )
+    parser.addoption(
+        "--rewrite-pages",
+        action="store_true",
+        help="write what the code of pages prints into them, instead of comparing it",
+    )
 
 
 def pytest_collection_modifyitems(items):

@@ -200,11 +200,30 @@ def test_the_code_of_the_readme_runs_with_a_brief_training(run_page, tmp_path, m
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_PRINTS, ids=named)
-def test_a_page_shows_what_its_code_prints(page, run_page, monkeypatch):
+def test_a_page_shows_what_its_code_prints(page, run_page, monkeypatch, request):
     monkeypatch.delenv("PLAUSIFLOW_DATA", raising=False)  # pages show results of generated rows
     _, printed = run_page(page)
     shown = dict(blocks_with_output(page))
+    if request.config.getoption("--rewrite-pages"):
+        rewrite(page, printed)
+        return
     assert {line: tidy(printed[line]) for line in shown} == {line: tidy(text) for line, text in shown.items()}
+
+
+def rewrite(page: Path, printed: dict[int, str]) -> None:
+    """Replace the output of blocks by what they print; an output has the indent of its fence."""
+    lines = page.read_text().splitlines()
+    outputs = [
+        (after, len(text.splitlines()), line)
+        for (language, line, _), (kind, after, text) in pairwise(fences(page))
+        if (language, kind) == ("python", "text")
+    ]
+    for start, length, block in reversed(outputs):
+        indent = " " * (len(lines[start - 2]) - len(lines[start - 2].lstrip()))
+        fresh = [f"{indent}{line}".rstrip() for line in tidy(printed[block])]
+        if tidy("\n".join(lines[start - 1 : start - 1 + length])) != tidy("\n".join(fresh)):
+            lines[start - 1 : start - 1 + length] = fresh
+    page.write_text("\n".join(lines) + "\n")
 
 
 def tidy(text: str) -> list[str]:
