@@ -109,13 +109,24 @@ def test_the_inverse_without_some_features_is_that_of_the_others():
     assert (kept[:, [0, 3]] == 0).all()
 
 
-def test_a_search_that_knows_the_curvature_ends_at_once_where_it_is():
+def test_a_search_that_knows_the_curvature_returns_the_model_of_where_it_ends():
     problem, solution, _ = quadratic_programs(4, 5)
     model = local_model(problem, solution)
-    again = SQP().improve(problem, solution, inverse=model.inverse, tolerance=1e-3)
-    assert again.model is not None
-    assert int(again.gradients.max()) <= 5
+    again = SQP().improve(problem, solution, inverse=model.inverse, tolerance=1e-3).model
+    assert again is not None
     torch.testing.assert_close(again.x, solution, rtol=0, atol=1e-3)
+    torch.testing.assert_close(again.jacobian, model.jacobian, rtol=0, atol=1e-2)
+    assert torch.equal(again.active, model.active)
+
+
+def test_with_much_curvature_the_first_answer_is_the_nearest_point_to_the_start():
+    normal, start = torch.tensor([3.0, 4.0]), torch.tensor([[0.5, 0.1], [0.2, 0.6]])
+    problem = Problem(
+        x=torch.zeros(2, 2), constraints={"half-plane": Constraint(lambda z, rows: z @ normal - 5.0)}
+    )
+    found = SQP(radius=10.0).improve(problem, start, curvature=1e4, patience=3, max_without_answer=5).x
+    nearest = start + ((5.0 - start @ normal) / (normal @ normal))[:, None] * normal
+    torch.testing.assert_close(found, nearest, rtol=0, atol=1e-3)
 
 
 def test_a_search_beyond_its_cost_limit_ends_early():

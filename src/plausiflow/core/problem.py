@@ -192,10 +192,11 @@ class ImprovingSolver(Solver, Protocol):
         iterations: int | None = None,
         tolerance: float | None = None,
         max_without_answer: int | None = None,
-        inverse: Tensor | None = None,
+        patience: int | None = None,
         cost_limit: Tensor | None = None,
         race: Race | None = None,
         paced: bool = False,
+        inverse: Tensor | None = None,
     ) -> Solution:
         """Search from one given point for each row ``(n, d)`` only."""
         ...

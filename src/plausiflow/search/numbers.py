@@ -109,10 +109,13 @@ def solve_near(
         solution = task.solver.improve(
             problem,
             begin,
+            curvature=settings.curvature,
             iterations=settings.iterations,
             tolerance=settings.tolerance,
-            inverse=inverse[which],
+            max_without_answer=settings.max_without_answer,
+            patience=settings.patience,
             cost_limit=cost_limit[which],
+            inverse=inverse[which],
         )
         model = solution.model
         parts.append(with_numbers(task, own, solution.x, begin))

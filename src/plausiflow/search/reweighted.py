@@ -42,6 +42,7 @@ class SolveSettings:
         curvature: First curvature of the solver's model, in units of the cost's own.
         tolerance: Relative progress below which an iteration counts as none.
         max_without_answer: Iterations after which a search without an answer ends; None for all.
+        patience: Iterations without progress before a search ends; None for the solver's own.
         answers: How many answers of each row are wanted, if its candidates compete; None if they do not.
         paced: Whether a search ends halfway that is too slow to have an answer by ``max_without_answer``.
     """
@@ -51,6 +52,7 @@ class SolveSettings:
     curvature: float = 4.0
     tolerance: float = 1e-3
     max_without_answer: int | None = None
+    patience: int | None = None
     answers: int | None = None
     paced: bool = False
 

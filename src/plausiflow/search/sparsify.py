@@ -23,7 +23,11 @@ from plausiflow.search.reweighted import SolveSettings
 from plausiflow.search.task import SearchTask
 from plausiflow.solvers import GRID
 
-QUICK = SolveSettings(iterations=8, tolerance=3e-3)
+RESTORE = SolveSettings(iterations=10, tolerance=3e-3, curvature=300.0, max_without_answer=5, patience=3)
+"""With so much curvature the first steps are the shortest ones back to what is feasible. A reset needs no
+more: the first feasible point within the limit is taken, and later rounds start from there."""
+POLISHING = 8
+"""Iterations in which the numbers of a sparse answer become the cheapest ones."""
 TRUST = 0.5
 """The share of what the limit leaves that a model may spend at once: far away it is too optimistic."""
 AT_ONCE = 3
@@ -51,7 +55,18 @@ def sparsify(
     state.categories = categories
     while len((attempts := state.attempts(task)).of):
         state.take(task, attempts, *attempts.solved(task))
-    return state.candidates
+    return _settled(task, candidates, state)
+
+
+def _settled(task: SearchTask, before: Candidates, state: _State) -> Candidates:
+    """Return the sparse answers, the new ones at the cheapest numbers of the features that they change."""
+    sparse = state.candidates
+    new = (sparse.x != before.x).any(dim=1).nonzero()[:, 0]
+    solved = task.solve(sparse[new], frozen=~state.changed[new], iterations=POLISHING)
+    better = solved.cost < sparse.cost[new]
+    x, cost = sparse.x.clone(), sparse.cost.clone()
+    x[new[better]], cost[new[better]] = solved.x[better], solved.cost[better]
+    return replace(sparse, x=x, cost=cost)
 
 
 def preferred(task: SearchTask, answers: Candidates, max_extra_cost: float, count: int) -> Candidates:
@@ -243,7 +258,7 @@ class _Attempts:
             return task.solve(self.candidates, frozen=~self.left), None
         inverse = self.model.inverse_without(~self.left[:, task.number_blocks])
         room = _number_limit(task, self.candidates, self.limits, self.model)
-        return solve_near(task, self.candidates, ~self.left, inverse, room, QUICK)
+        return solve_near(task, self.candidates, ~self.left, inverse, room, RESTORE)
 
 
 def _number_limit(task: SearchTask, own: Candidates, limits: Tensor, model: LocalModel) -> Tensor:

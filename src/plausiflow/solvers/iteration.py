@@ -71,21 +71,16 @@ class SQPState:
         *,
         curvature: float,
         radius: float,
-        inverse: Tensor | None = None,
         limit: Tensor | None = None,
     ) -> SQPState:
-        """Evaluate the starting points.
-
-        ``curvature`` is a multiple of that of the cost, or ``inverse`` is a known inverse curvature.
-        """
+        """Evaluate the starting points; ``curvature`` is a multiple of that of the cost."""
         problem = evaluation.problem
         lower, upper = (None if b is None else b[rows] for b in (problem.lower, problem.upper))
         factual, weights = problem.x[rows], expanded_weights(problem, rows, start)
         free = torch.ones_like(start) if lower is None or upper is None else (upper > lower).to(start)
         cost = _cost(start - factual, weights)
         at = evaluation(start, rows)
-        if inverse is None:
-            inverse = torch.diag_embed(free / (curvature * weights))
+        inverse = torch.diag_embed(free / (curvature * weights))
         return cls(
             rows=rows,
             factual=factual,
@@ -97,7 +92,7 @@ class SQPState:
             values=at.values,
             jacobian=at.jacobian,
             accepted=at.accepted,
-            inverse=orthogonal(inverse * free[:, :, None] * free[:, None], problem.normals, rows),
+            inverse=orthogonal(inverse, problem.normals, rows),
             penalty=torch.full_like(at.values, 1e-3),
             radius=torch.full_like(cost, radius),
             fixed=torch.zeros_like(start, dtype=torch.bool),

@@ -96,10 +96,11 @@ class SQP:
         iterations: int | None = None,
         tolerance: float | None = None,
         max_without_answer: int | None = None,
-        inverse: Tensor | None = None,
+        patience: int | None = None,
         cost_limit: Tensor | None = None,
         race: Race | None = None,
         paced: bool = False,
+        inverse: Tensor | None = None,
     ) -> Solution:
         """Search from one given point for each row ``(n, d)`` only; in double precision.
 
@@ -110,24 +111,26 @@ class SQP:
             iterations: Instead of the solver's own setting.
             tolerance: Instead of the solver's own setting.
             max_without_answer: Iterations after which a search without an answer ends; None for all.
-            inverse: A known inverse curvature of each program's Lagrangian, shape ``(n, d, d)``, instead of
-                the first curvature. The solution then has a model, too.
+            patience: Instead of the solver's own setting.
             cost_limit: The highest squared distance of interest, shape ``(n,)``; a search that has to go
                 beyond it ends.
             race: Which searches compete; None if none do.
             paced: Whether a search ends halfway that is too slow to have an answer by
                 ``max_without_answer``.
+            inverse: A known inverse curvature of each program's Lagrangian, shape ``(n, d, d)``. The solution
+                then has a model of each program with it.
         """
         solver = replace(
             self,
             iterations=iterations or self.iterations,
+            patience=patience or self.patience,
             tolerance=self.tolerance if tolerance is None else tolerance,
         )
         exact = _in_double(problem)
         evaluation = Evaluation(exact)
         best = BestPoints(exact.x)
         rows = torch.arange(len(exact.x), device=exact.x.device)
-        ended: list[SQPState] | None = None if inverse is None else []
+        ended: list[SQPState] | None = [] if inverse is not None else None
         solver._search(
             evaluation,
             rows,
@@ -136,13 +139,12 @@ class SQP:
             curvature,
             max_without_answer=max_without_answer,
             progress=False,
-            inverse=inverse,
             limit=cost_limit,
             ended=ended,
             race=race,
             paced=paced,
         )
-        model = None if ended is None else _model(ended)
+        model = None if ended is None or inverse is None else _model(ended, inverse)
         return Solution(x=best.x, gradients=best.gradients, model=model)
 
     def _checked(self, problem: Problem, exact: Problem, x: Tensor, starts: Starts | None) -> Tensor:
@@ -193,15 +195,12 @@ class SQP:
         max_without_answer: int | None = None,
         path: list[Tensor] | None = None,
         progress: bool = True,
-        inverse: Tensor | None = None,
         limit: Tensor | None = None,
         ended: list[SQPState] | None = None,
         race: Race | None = None,
         paced: bool = False,
     ) -> None:
-        state = SQPState.begin(
-            evaluation, rows, start, curvature=curvature, radius=self.radius, inverse=inverse, limit=limit
-        )
+        state = SQPState.begin(evaluation, rows, start, curvature=curvature, radius=self.radius, limit=limit)
         stopping = StoppingCriteria(
             self.tolerance,
             self.patience,
@@ -249,17 +248,17 @@ class BestPoints:
         self.x[rows[better]], self.cost[rows[better]] = ended.best[better], ended.best_cost[better]
 
 
-def _model(ended: list[SQPState]) -> LocalModel:
-    """Return what searches, one for each row, knew when they ended."""
-    names = ("rows", "x", "best", "factual", "weights", "values", "jacobian", "inverse")
+def _model(ended: list[SQPState], inverse: Tensor) -> LocalModel:
+    """Return what searches, one for each row, knew when they ended, with a known inverse curvature."""
+    names = ("rows", "x", "best", "factual", "weights", "values", "jacobian")
     parts = {name: torch.cat([getattr(state, name) for state in ended]) for name in names}
     order = torch.argsort(parts.pop("rows"))
     parts = {name: part[order] for name, part in parts.items()}
     best = parts.pop("best")
     pull = (parts["x"] - parts["factual"]) * parts["weights"]
-    active = multipliers(parts["values"], parts["jacobian"], pull, parts["inverse"]) > ACTIVE
+    active = multipliers(parts["values"], parts["jacobian"], pull, inverse) > ACTIVE
     parts["x"] = torch.where(torch.isfinite(best), best, parts["x"])
-    return LocalModel(**parts, active=active)
+    return LocalModel(**parts, inverse=inverse, active=active)
 
 
 def _in_double(problem: Problem) -> Problem:
