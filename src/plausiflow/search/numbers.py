@@ -113,6 +113,7 @@ def solve_near(
             tolerance=settings.tolerance,
             inverse=inverse[which],
             cost_limit=cost_limit[which],
+            paced=True,
         )
         model = solution.model
         parts.append(with_numbers(task, own, solution.x, begin))
