@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from plausiflow.core import Classifier
+from plausiflow.core import Classifier, Pullback
 from plausiflow.models.decision import Decision, deciding_classifier
 from plausiflow.models.model_rows import decode_probe, decode_rows, with_training_dtypes
 from plausiflow.models.predictor import Predictor
@@ -76,6 +76,18 @@ class BlackBox:
         """Return the surrogate's logits or values as a differentiable function of encoded rows."""
         outputs = self.surrogate.at(temperature)
         return outputs if self.labels else lambda x: outputs(x)[:, 0]
+
+    def value_and_grad_at(self, temperature: float) -> Callable[[Tensor], tuple[Tensor, Pullback]] | None:
+        """Return the surrogate's outputs with their pullback; None if only autograd has it."""
+        known = self.surrogate.value_and_grad_at(temperature)
+        if known is None or self.labels:
+            return known
+
+        def value_and_grad(x: Tensor) -> tuple[Tensor, Pullback]:
+            outputs, pullback = known(x)
+            return outputs[:, 0], lambda gradient: pullback(gradient[:, None])
+
+        return value_and_grad
 
     def true_outputs(self, frame: pd.DataFrame) -> Tensor:
         """Return the user's model's log-probabilities ``(n, k)`` or values ``(n,)``; NaN for none."""

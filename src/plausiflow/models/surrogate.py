@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from plausiflow.core import Frozen
+from plausiflow.core import Frozen, Pullback
 from plausiflow.errors import InvalidInputError, ShapeError
 from plausiflow.models.sklearn.columns import Basis, Fitted, InputFormat, UnsupportedModelError, table_columns
 from plausiflow.models.sklearn.comparison import (
@@ -78,6 +78,17 @@ class Surrogate:
 
         return outputs
 
+    def value_and_grad_at(self, temperature: float) -> Callable[[Tensor], tuple[Tensor, Pullback]] | None:
+        """Return the outputs at a temperature with their pullback; None if only autograd has it."""
+        if not self._frozen.module.has_closed_form:
+            return None
+        temperature = self.forest.with_temperature(temperature).temperature
+
+        def value_and_grad(x: Tensor) -> tuple[Tensor, Pullback]:
+            return self._frozen(x).value_and_grad(x, temperature)
+
+        return value_and_grad
+
     @torch.no_grad()
     def exact(self, x: Tensor) -> Tensor:
         """Return what the model itself returns for encoded rows, by its own trees, ``(n, n_outputs)``.
@@ -123,9 +134,26 @@ class _SurrogateModule(nn.Module):
         self.register_buffer("state_matrix", None if state_matrix is None else state_matrix.double())
 
     def at(self, x: Tensor, temperature: float) -> Tensor:
-        hard = None if self.state_matrix is None else x.detach() @ self.state_matrix > 0.5
-        outputs: Tensor = self.forest.with_temperature(temperature)(self.cells(x), hard)
+        outputs: Tensor = self.forest.with_temperature(temperature)(self.cells(x), self._hard(x))
         return outputs
+
+    @property
+    def has_closed_form(self) -> bool:
+        """Whether :meth:`value_and_grad` can be computed."""
+        return not isinstance(self.cells, Cells) or self.cells.has_closed_form
+
+    def value_and_grad(self, x: Tensor, temperature: float) -> tuple[Tensor, Pullback]:
+        """Return the outputs at a temperature and their pullback."""
+        forest = self.forest.with_temperature(temperature)
+        if not isinstance(self.cells, Cells):
+            return forest.value_and_grad(x, self._hard(x))
+        cells, pull_cells = self.cells.value_and_grad(x)
+        outputs, pull = forest.value_and_grad(cells, self._hard(x))
+        return outputs, lambda gradient: pull_cells(pull(gradient))
+
+    def _hard(self, x: Tensor) -> Tensor | None:
+        """Return which cells are in a state, so that their splits are hard."""
+        return None if self.state_matrix is None else x.detach() @ self.state_matrix > 0.5
 
 
 def relax_trees(model: Fitted, encoder: Encoder, sample: pd.DataFrame) -> Surrogate:

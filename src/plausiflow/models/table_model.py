@@ -69,6 +69,10 @@ class TableModel(Protocol):
         """
         ...
 
+    def value_and_grad_at(self, temperature: float) -> Callable[[Tensor], tuple[Tensor, Pullback]] | None:
+        """Return :meth:`outputs_at` with its pullback; None if only autograd has it."""
+        ...
+
     @property
     def decision(self) -> Decision:
         """How the model decides between outcomes."""
@@ -147,6 +151,10 @@ class EncodedModel:
     def outputs_at(self, temperature: float) -> Callable[[Tensor], Tensor]:
         """Return :meth:`outputs`, which is exact at any temperature."""
         return self.outputs
+
+    def value_and_grad_at(self, temperature: float) -> Callable[[Tensor], tuple[Tensor, Pullback]] | None:
+        """Return ``value_and_grad``, which is exact at any temperature."""
+        return self.value_and_grad
 
     @torch.no_grad()
     def predict_outputs(self, x: Tensor, frame: pd.DataFrame | None = None) -> Tensor:

@@ -1,7 +1,7 @@
 """Several answers for a row that differ in what they change.
 
-A wide search keeps many answers. Each further round forbids, row by row, one of the features that the
-cheapest answer spends most on, and searches again; bank rows near by are answers of other regions. From all
+A wide search keeps many answers. One more search has each row several times, and each time one of the features
+that the cheapest answer spends most on is forbidden; bank rows near by are answers of other regions. From all
 of them, the cheapest is kept first, then always the cheapest that is at least 0.6 of its own cost away from
 those kept, or else the one that is farthest from them.
 """
@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from plausiflow.core import DeadlineError
 from plausiflow.search.bank import MORE, Bank
@@ -30,20 +31,27 @@ def search_diverse(
 ) -> Candidates:
     """Return up to ``count`` answers for each row, cheapest first, to choose ``k`` from; default ``k``."""
     pool = strategy.wider(k).run(task, bank, keep=3 * k)
-    spent = _spent(task, pool.cheapest(1))
-    order = spent.argsort(dim=1, descending=True, stable=True)
     everyone = torch.arange(len(task), device=task.x.device)
     # What was found before a deadline is enough to choose from.
     with suppress(DeadlineError):
-        for turn in range(min(k - 1, len(task.layout.blocks))):
-            forbidden = torch.zeros_like(spent, dtype=torch.bool)
-            forbidden.scatter_(1, order[:, turn : turn + 1], True)
-            forbidden &= spent > 0
-            more = strategy.run(_restrict(task, forbidden), bank, keep=2)
-            pool = Candidates.concat(pool, task.check(more).feasible).unique()
+        more = _without_features(task, bank, strategy, _spent(task, pool.cheapest(1)), k - 1)
+        pool = Candidates.concat(pool, task.check(more).feasible).unique()
         real = task.check(bank.verified(task, everyone, POOL * k, among=MORE)).feasible
         pool = Candidates.concat(pool, real).unique()
     return _choose(task, pool, k if count is None else count)
+
+
+def _without_features(
+    task: SearchTask, bank: Bank, strategy: SearchStrategy, spent: Tensor, count: int
+) -> Candidates:
+    """Return answers that do without one of the ``count`` features that a row spends most on."""
+    most = spent.argsort(dim=1, descending=True, stable=True)[:, :count]
+    rows, place = (spent.gather(1, most) > 0).nonzero(as_tuple=True)
+    if len(rows) == 0:
+        return task.candidates(rows, task.x[rows])
+    forbidden = one_hot(most[rows, place], spent.shape[1]).bool()
+    found = strategy.run(_restrict(task.repeated(rows), forbidden), bank, keep=2)
+    return replace(found, rows=rows[found.rows])
 
 
 def _spent(task: SearchTask, answers: Candidates) -> Tensor:

@@ -220,7 +220,7 @@ def _set_probe(model: TableModel, bank: Bank) -> None:
 def _engine(bank: Bank, context: SearchContext) -> Engine:
     model, criterion, settings = context.model, context.criterion, context.settings
     mixed = MixedSearch(max_extra_cost=settings.max_extra_cost)
-    validity = ValidityConstraint(model.outputs_at(COLD), criterion, model.value_and_grad)
+    validity = ValidityConstraint(model.outputs_at(COLD), criterion, model.value_and_grad_at(COLD))
     strategy: SearchStrategy = mixed
     true_model = None
     if model.true_outputs is not None:
@@ -231,7 +231,7 @@ def _engine(bank: Bank, context: SearchContext) -> Engine:
             budget=settings.model_rows,
             tree_outputs=model.tree_outputs,
         )
-        hot = ValidityConstraint(model.outputs_at(HOT), criterion)
+        hot = ValidityConstraint(model.outputs_at(HOT), criterion, model.value_and_grad_at(HOT))
         # Only without a density: a plausible answer is far from the cheapest row of the trees.
         exact = ExactStart(model, PROMISE) if settings.quantile == 0 and _is_exact(model) else None
         strategy = BlackBoxSearch(hot=hot, cold=validity, base=mixed, exact=exact)

@@ -40,6 +40,7 @@ def reset_levels(task: SearchTask, answers: Candidates, count: int, max_extra_co
             max_without_answer=MAX_WITHOUT_ANSWER,
             limits=(1 + max_extra_cost) * best[trial.rows],
             answers=count,
+            paced=True,
         ).feasible
         known = Candidates.concat(known, solved)
         active = solved[solved.cost < best[solved.rows]].cheapest(count)

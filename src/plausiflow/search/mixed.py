@@ -289,7 +289,7 @@ class MixedSearch:
         """
         own, limit = task.candidates(rows, task.x[rows]), task.x.new_full((len(task),), torch.inf)
         if not at_once:
-            own = task.solve(own, max_without_answer=self.max_without_answer).feasible
+            own = task.solve(own, max_without_answer=self.max_without_answer, paced=True).feasible
             limit[own.rows] = (1 + self.max_extra_cost) * own.cost
             rows = rows[self._open(task, rows, limit)]
             if len(rows) == 0:
@@ -299,7 +299,7 @@ class MixedSearch:
             Candidates.concat(own, free).unique() if at_once else free,
             max_without_answer=self.max_without_answer,
             limits=None if at_once else limit[free.rows],
-            paced=at_once,
+            paced=True,
             answers=self.finalists if at_once else max(1, self.finalists // 2),
         )
         found = Candidates.concat(*([] if at_once else [own]), solved, real).feasible.unique()

@@ -127,6 +127,14 @@ class SearchTask:
             fallback=None,
         )
 
+    def repeated(self, rows: Tensor) -> SearchTask:
+        """Select rows, in order, which may repeat; those of a row share what is left of its budget."""
+        return replace(
+            self.at(rows),
+            oracle=None if self.oracle is None else self.oracle.repeated(rows),
+            fallback=self.fallback and replace(self.fallback, scores=self.fallback.scores.at(rows)),
+        )
+
     def without_margin(self, fallback: Fallback) -> SearchTask:
         """Return the task of rows that have no answer inside the margin."""
         return replace(self, scores=fallback.scores, fallback=None)

@@ -73,6 +73,13 @@ class Oracle:
             self, true_model=replace(self.true_model, budget=round(share * self.true_model.budget))
         )
 
+    def repeated(self, rows: Tensor) -> Oracle:
+        """Return the oracle for rows that may repeat; those of a row share what is left of its budget."""
+        budget = self.true_model.budget
+        left = (budget - self.spent[rows]) // torch.bincount(rows)[rows]
+        frame, spent = self.frame.iloc[rows.numpy()], budget - left
+        return replace(self, frame=frame, x=self.x[rows], targets=self.targets[rows], spent=spent)
+
     def valid(self, x_cf: Tensor, rows: Tensor, *, without_margin: Tensor | None = None) -> Tensor:
         """Return whether the model meets the target, shape ``(m,)``; False if a row's budget is spent.
 

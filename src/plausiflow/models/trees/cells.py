@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from plausiflow.core import Pullback
 from plausiflow.models.sklearn.columns import ONE, Affine, Basis, ModelColumn, weight_matrix
 from plausiflow.tables import Layout
 
@@ -50,6 +51,24 @@ class Cells(nn.Module):
         if self.missing is None:
             return cells
         return cells.masked_fill(basis.detach() @ self.missing > 0.5, torch.nan)
+
+    @property
+    def has_closed_form(self) -> bool:
+        """Whether :meth:`value_and_grad` can be computed."""
+        return len(self.basis.added) == 0
+
+    def value_and_grad(self, x: Tensor) -> tuple[Tensor, Pullback]:
+        """Return the inputs of the trees and their pullback, without an autograd graph."""
+        basis, pullback = self.basis.value_and_grad(x)
+        cells: Tensor = self.values(basis)
+        if self.missing is None:
+            return cells, lambda gradient: pullback(gradient @ self.values.weight.mT)
+        absent = basis @ self.missing > 0.5
+
+        def pulled(gradient: Tensor) -> Tensor:
+            return pullback(gradient.masked_fill(absent, 0.0) @ self.values.weight.mT)
+
+        return cells.masked_fill(absent, torch.nan), pulled
 
     def state_matrix(self, width: int) -> Tensor | None:
         """Return which encoded columns, when they are one, put a cell in a state that is not missing.

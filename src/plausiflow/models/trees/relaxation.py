@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from plausiflow.core import Pullback
 from plausiflow.errors import InvalidInputError
 from plausiflow.models.trees.forest import Forest, check_cells
 from plausiflow.models.trees.soft_walk import WalkBuffers, fastest_walk
@@ -102,6 +103,27 @@ class RelaxedForest(nn.Module):
         outputs: Tensor = _RelaxedFunction.apply(x.to(self.threshold.dtype), certain, self)  # type: ignore[no-untyped-call]
         return outputs.to(x.dtype)
 
+    def value_and_grad(self, x: Tensor, certain: Tensor | None = None) -> tuple[Tensor, Pullback]:
+        """Return the outputs and their pullback, without an autograd graph."""
+        check_cells(x, self.n_features)
+        outputs, jacobian = self.evaluate(x.to(self.threshold.dtype), certain, derivatives=True)
+        return outputs.to(x.dtype), lambda gradient: _pull(gradient, jacobian).to(x.dtype)
+
+    def evaluate(self, x: Tensor, certain: Tensor | None, *, derivatives: bool) -> tuple[Tensor, Tensor]:
+        """Return outputs ``(n, k)`` and derivatives ``(k, d, n)`` in batches; no derivatives are zero."""
+        outputs, k = x.new_empty(len(x), len(self.base)), len(self.base)
+        jacobian = x.new_zeros(k * x.shape[1], len(x) if derivatives else 0)
+        buffers, size = None, -1
+        for start in range(0, len(x), self.walk.batch_size):
+            rows = slice(start, min(start + self.walk.batch_size, len(x)))
+            if rows.stop - start != size:
+                size = rows.stop - start
+                buffers = self.walk.allocate(size)
+            batch_jacobian = jacobian[:, rows] if derivatives else None
+            batch_certain = None if certain is None else certain[rows]
+            outputs[rows] = self._forward_batch(x[rows], batch_certain, buffers, batch_jacobian).t()
+        return outputs, jacobian.view(k, x.shape[1], jacobian.shape[1])
+
     def _forward_batch(
         self, x: Tensor, certain: Tensor | None, buffers: WalkBuffers | None, jacobian: Tensor | None
     ) -> Tensor:
@@ -130,26 +152,20 @@ class _RelaxedFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, certain: Tensor | None, forest: RelaxedForest) -> Tensor:  # noqa: ANN401
-        outputs = x.new_empty(len(x), len(forest.base))
-        jacobian = x.new_zeros(outputs.shape[1] * x.shape[1], len(x)) if ctx.needs_input_grad[0] else None
-        buffers, size = None, -1
-        for start in range(0, len(x), forest.walk.batch_size):
-            rows = slice(start, min(start + forest.walk.batch_size, len(x)))
-            if rows.stop - start != size:
-                size = rows.stop - start
-                buffers = forest.walk.allocate(size)
-            batch_jacobian = None if jacobian is None else jacobian[:, rows]
-            batch_certain = None if certain is None else certain[rows]
-            outputs[rows] = forest._forward_batch(x[rows], batch_certain, buffers, batch_jacobian).t()
-        if jacobian is not None:
-            ctx.save_for_backward(jacobian.view(outputs.shape[1], x.shape[1], len(x)))
+        outputs, jacobian = forest.evaluate(x, certain, derivatives=ctx.needs_input_grad[0])
+        ctx.save_for_backward(jacobian)
         return outputs
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
         (jacobian,) = ctx.saved_tensors
-        return torch.einsum("nk,kdn->nd", gradient, jacobian), None, None
+        return _pull(gradient, jacobian), None, None
+
+
+def _pull(gradient: Tensor, jacobian: Tensor) -> Tensor:
+    """Return the gradient in the inputs ``(n, d)`` from that in the outputs ``(n, k)``."""
+    return torch.einsum("nk,kdn->nd", gradient, jacobian)
 
 
 def _share(module: M) -> M:

@@ -10,8 +10,8 @@ and q of these paths its value is :math:`p^\top M q`: two small products instead
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -70,8 +70,7 @@ class TreeWalk(nn.Module):
         return buffers.nodes[self.root], derivative
 
 
-@dataclass(frozen=True)
-class DepthBuffers:
+class DepthBuffers(NamedTuple):
     """The splits of one depth: their children, their parents, and their part of the buffers."""
 
     left: Tensor
@@ -95,18 +94,10 @@ class WalkBuffers:
         self.goes_right, self.difference, self.visits = (new(n_splits, n) for _ in range(3))
         self.nodes = torch.cat([new(n_splits, n), walk.leaf.expand(-1, n)])
         self._children = new(2 * max([0, *(level.stop - level.start for level in walk.slices)]), n)
-        self.depths = [
-            DepthBuffers(
-                left=walk.left[level],
-                right=walk.right[level],
-                source=walk.source[level],
-                goes_right=self.goes_right[level],
-                nodes=self.nodes[level],
-                difference=self.difference[level],
-                visits=self.visits[level],
-            )
-            for level in walk.slices
-        ]
+        tensors = (walk.left, walk.right, walk.source, self.goes_right, self.nodes[:n_splits])
+        tensors += (self.difference, self.visits)
+        sizes = [level.stop - level.start for level in walk.slices]
+        self.depths = [DepthBuffers(*parts) for parts in zip(*(t.split(sizes) for t in tensors), strict=True)]
 
     def visit_probabilities(self) -> Tensor:
         """Return the probability that a row reaches each split, shape ``(splits, n)``."""
