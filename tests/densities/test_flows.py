@@ -11,7 +11,7 @@ from scipy.stats import norm
 from estimating import BRIEF, awkward, fitted_on, flow, rows, score_and_gradient
 from plausiflow.core.training import Training
 from plausiflow.densities import ConditionalFlow
-from plausiflow.densities.flows import ARCHITECTURES
+from plausiflow.densities.flows import ARCHITECTURES, _autoregressive
 from plausiflow.errors import InvalidInputError, NotFittedError, TrainingError
 
 UNTRAINED = Training(epochs=1, learning_rate=0.0)
@@ -86,6 +86,16 @@ def test_the_number_of_transforms_can_be_chosen(architecture):
         flow(architecture, BRIEF, transforms=count).fit(*rows(2, n=60)).state() for count in (2, None)
     )
     assert len(few) < len(usual)
+
+
+def test_a_layer_that_was_built_before_has_the_weights_of_a_new_one():
+    density, before = ConditionalFlow(random_state=3), torch.random.get_rng_state()
+    _autoregressive.cache_clear()
+    first, again = density.build_network(5, 2), density.build_network(5, 2)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    for name, tensor in first.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor)
+        assert again.state_dict()[name].data_ptr() != tensor.data_ptr() or tensor.numel() == 0
 
 
 def test_an_unknown_architecture_is_an_error_that_lists_the_known_ones():

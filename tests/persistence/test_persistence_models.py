@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 from plausiflow import Explainer, LinearClassifier, MLPClassifier
 from plausiflow.errors import InvalidInputError, ModelError, NotFittedError, PlausiflowError
@@ -93,6 +94,19 @@ def test_types_that_are_not_named_are_not_stored(table, tmp_path):
     assert "score_of_rows" in document["not_stored_because"]
     assert not (tmp_path / "own" / "model.skops").exists()
     Explainer.load(tmp_path / "own", model=model)
+
+
+def test_a_pipeline_that_selects_columns_by_their_type_is_stored(table, tmp_path):
+    x = table[0]
+    columns = make_column_transformer(
+        (StandardScaler(), make_column_selector(dtype_include=np.number)),
+        (OneHotEncoder(handle_unknown="ignore"), make_column_selector(dtype_exclude=np.number)),
+    )
+    model = make_pipeline(columns, LogisticRegression()).fit(x, table[1])
+    explainer = Explainer(model, **SETTINGS).fit(x, table[1])
+    explainer.save(tmp_path / "selected")
+    after = Explainer.load(tmp_path / "selected")
+    assert_same(explainer.explain(x.iloc[:2]), after.explain(x.iloc[:2]))
 
 
 def score_of_rows(rows):

@@ -17,9 +17,10 @@ the thousands.
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Literal, Self
 
 import torch
@@ -199,19 +200,13 @@ class ConditionalFlow:
             return FlowNetwork(layers, modelled, list(self.given), n_classes).float()
 
     def _build_layers(self, d: int, n_context: int) -> list[nn.Module]:
-        network = {"hidden_features": self.hidden, "activation": nn.Tanh}
-        slope = math.exp(-self.log_scale_bound)
-        affine = {"univariate": partial(zuko.transforms.MonotonicAffineTransform, slope=slope)}
-        spline = {"univariate": zuko.transforms.MonotonicRQSTransform, "shapes": [(8,), (8,), (7,)]}
-        additive = {"univariate": zuko.transforms.AdditiveTransform, "shapes": [()]}
         if self.architecture in ("maf", "nsf"):
-            univariate, default = (affine, 5) if self.architecture == "maf" else (spline, 3)
-            ascending = torch.arange(d)
-            orders = [ascending.flip(0) if i % 2 else ascending for i in range(self.transforms or default)]
-            return [
-                MaskedAutoregressiveTransform(d, n_context, order=order, **univariate, **network)
-                for order in orders
-            ]
+            count = self.transforms or (5 if self.architecture == "maf" else 3)
+            shape = (self.architecture, tuple(self.hidden), self.log_scale_bound, d, n_context)
+            return [_new_layer(_autoregressive(*shape, descending=i % 2 == 1)) for i in range(count)]
+        network = {"hidden_features": self.hidden, "activation": nn.Tanh}
+        affine = _affine(self.log_scale_bound)
+        additive = {"univariate": zuko.transforms.AdditiveTransform, "shapes": [()]}
         univariate = affine if self.architecture == "realnvp" else additive
         couplings = [
             GeneralCouplingTransform(d, n_context, mask=torch.arange(d) % 2 == i % 2, **univariate, **network)
@@ -234,6 +229,42 @@ class ConditionalFlow:
                 "This flow has not been fitted. Call `fit(x, y)` first, or `load_state(state)`."
             )
         return self._frozen
+
+
+def _affine(log_scale_bound: float) -> dict[str, Any]:
+    slope = math.exp(-log_scale_bound)
+    return {"univariate": partial(zuko.transforms.MonotonicAffineTransform, slope=slope)}
+
+
+@lru_cache(maxsize=32)
+def _autoregressive(
+    architecture: Architecture,
+    hidden: tuple[int, ...],
+    log_scale_bound: float,
+    d: int,
+    n_context: int,
+    *,
+    descending: bool,
+) -> nn.Module:
+    """Return an autoregressive layer, to be copied: what connects to what takes long to find out."""
+    spline = {"univariate": zuko.transforms.MonotonicRQSTransform, "shapes": [(8,), (8,), (7,)]}
+    univariate = _affine(log_scale_bound) if architecture == "maf" else spline
+    ascending = torch.arange(d)
+    order = ascending.flip(0) if descending else ascending
+    with torch.random.fork_rng(devices=[]):
+        layer: nn.Module = MaskedAutoregressiveTransform(
+            d, n_context, order=order, hidden_features=hidden, activation=nn.Tanh, **univariate
+        )
+    return layer
+
+
+def _new_layer(layer: nn.Module) -> nn.Module:
+    """Return a copy of a layer with new random weights."""
+    layer = copy.deepcopy(layer).to(torch.get_default_dtype())
+    for linear in layer.modules():
+        if isinstance(linear, nn.Linear):
+            linear.reset_parameters()
+    return layer
 
 
 class FlowNetwork(nn.Module):

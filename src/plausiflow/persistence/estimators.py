@@ -31,8 +31,10 @@ from plausiflow.persistence.xgboost_files import read_xgboost, to_xgboost
 TRUSTED = frozenset(
     {
         "numpy.dtype",
+        "numpy.number",
         "sklearn.calibration._CalibratedClassifier",
         "sklearn.calibration._SigmoidCalibration",
+        "sklearn.compose._column_transformer.make_column_selector",
         "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
         "sklearn.metrics._scorer._PassthroughScorer",
         "sklearn.model_selection._split.KFold",
