@@ -100,6 +100,13 @@ class LocalModel:
             return Elimination(rows.new_zeros(len(x), 0), x[:, :0], x[:, None][:, :0])
         return Elimination(torch.stack(order, 1), torch.stack(costs, 1), torch.stack(points, 1))
 
+    def most_resets(self, removable: Tensor, limit: Tensor) -> Tensor:
+        """Return how many removable features ``(n, d)`` can be reset within a cost ``(n,)``, shape ``(n,)``."""
+        path = self.eliminate(removable, limit)
+        fits = (path.cost <= limit[:, None]) & (path.order >= 0)
+        # Resets that come later may make up for one that is too expensive alone.
+        return torch.where(fits, torch.arange(1, fits.shape[1] + 1, device=fits.device), 0).amax(dim=1)
+
     def resets(
         self,
         removable: Tensor,

@@ -217,14 +217,22 @@ class MixedSearch:
         return final.unique().cheapest(keep), beyond
 
     def _answers(
-        self, task: SearchTask, bank: Bank, rows: Tensor, keep: int, *, at_once: bool = False
+        self,
+        task: SearchTask,
+        bank: Bank,
+        rows: Tensor,
+        keep: int,
+        *,
+        at_once: bool = False,
+        most: int | None = None,
     ) -> tuple[Candidates, Candidates]:
         """Return answers with any number of changes, off the grid and on it.
 
-        A row that has none on the grid gets real rows.
+        A row that has none on the grid gets real rows. Answers that cannot have at most ``most`` changes are
+        not made sparse.
         """
         pool = self.dense(task, bank, rows, at_once=at_once or self.any_answer)
-        answers = self._sparse(task, pool, max(self.finalists, keep))
+        answers = self._sparse(task, pool, max(self.finalists, keep), most)
         missing = rows[~torch.isin(rows, answers.rows)]
         if len(missing) and not self.any_answer:
             real = task.check(bank.verified(task, missing, keep, among=MORE)).feasible
@@ -241,7 +249,7 @@ class MixedSearch:
         final = beyond = known = task.candidates(rows[:0], task.x[:0])
         if not self.few_only:
             free = replace(task, allowance=replace(task.allowance, max_changes=None))
-            pool, answers = self._answers(free, bank, rows, keep)
+            pool, answers = self._answers(free, bank, rows, keep, most=task.allowance.max_changes)
             final = preferred(free, answers, self.max_extra_cost, keep)
             first = final.cheapest(1)
             within = torch.isin(final.rows, first.rows[_within(task, first)])
@@ -268,7 +276,9 @@ class MixedSearch:
             final = Candidates.concat(final, _few_changes(relaxed, few, known[rows[:0]], keep))
         return final, beyond
 
-    def _sparse(self, task: SearchTask, pool: Candidates, count: int) -> Candidates:
+    def _sparse(
+        self, task: SearchTask, pool: Candidates, count: int, most: int | None = None
+    ) -> Candidates:
         """Return answers on the grid: the cheapest ones, and ones with fewer changes."""
         cheap = pool.cheapest(count)
         if not self.sparse:
@@ -277,7 +287,7 @@ class MixedSearch:
         limit = (1 + max(self.max_extra_cost, ROUNDING)) * least
         fewest = preferred(task, pool, self.max_extra_cost, 1)
         best = Candidates.concat(distinct_levels(task, pool).cheapest(max(1, count // 2)), fewest).unique()
-        sparse = sparsify(task, best, limit[best.rows], categories=False)
+        sparse = sparsify(task, best, limit[best.rows], categories=False, most=most)
         return put_on_grid(task, Candidates.concat(sparse, fewest, cheap).unique()).feasible
 
     def dense(self, task: SearchTask, bank: Bank, rows: Tensor, *, at_once: bool = False) -> Candidates:
