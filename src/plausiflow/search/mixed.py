@@ -42,7 +42,7 @@ NEAR_ROWS, COPIED, LIMITED_COPIED = 12, 48, 96
 if the number of changes is limited."""
 QUANTILES = 8
 """Numbers of each feature, from all over the bank, that a limited number of changes may be made of."""
-THOROUGH = Beam(depth=4, width=8, evaluated=96, kept=2, feasible=1)
+THOROUGH = Beam(depth=4, width=8, evaluated=96, kept=2, feasible=1, mended=8.0)
 """The beam of rows whose answer has too many changes."""
 
 
