@@ -187,7 +187,8 @@ class _State:
         room = _number_limit(task, self.candidates[of], self.limits[of], model)
         if self.of_interest is not None:
             least = self.changed[of].sum(dim=1) - model.most_resets(removable, room)
-            near = (least <= self.of_interest).nonzero()[:, 0]
+            near = least <= self.of_interest
+            self.needed[of[~near]] = True
             of, model, removable, room = of[near], model[near], removable[near], room[near]
             if len(of) == 0:
                 return of, left[of], self.candidates.x[of]
