@@ -189,12 +189,25 @@ class MixedSearch:
     def _search(self, task: SearchTask, bank: Bank, rows: Tensor, keep: int) -> Candidates:
         found, beyond = self._found(task, bank, rows, keep)
         missing = rows[~torch.isin(rows, found.rows)]
-        if task.fallback is not None and task.allowance.max_changes is None and len(missing):
-            missing = missing[task.scores.margin[missing] > 0]
-            relaxed = task.without_margin(task.fallback)
-            more, _ = self._found(relaxed, task.fallback.bank, missing, keep, at_once=True)
-            found = Candidates.concat(found, more)
-        return Candidates.concat(found, beyond)
+        if task.allowance.max_changes is not None or self.any_answer or len(missing) == 0:
+            return Candidates.concat(found, beyond)
+        if task.fallback is None:
+            return Candidates.concat(found, self._real(task, bank, missing, keep))
+        relaxed, wider = task.without_margin(task.fallback), task.fallback.bank
+        real = self._real(relaxed, wider, missing, keep)
+        # A bank row inside the margin is one of the wider bank.
+        inside = self._real(task, bank, missing[torch.isin(missing, real.rows)], keep)
+        missing = missing[~torch.isin(missing, inside.rows) & (task.scores.margin[missing] > 0)]
+        more, _ = self._found(relaxed, wider, missing, keep, at_once=True)
+        missing = missing[~torch.isin(missing, more.rows)]
+        return Candidates.concat(found, inside, more, real[torch.isin(real.rows, missing)])
+
+    def _real(self, task: SearchTask, bank: Bank, rows: Tensor, keep: int) -> Candidates:
+        """Return bank rows for rows without another answer: of those that look cheapest, else of all."""
+        near = task.check(bank.verified(task, rows, keep, among=MORE)).feasible
+        near = preferred(task, near, self.max_extra_cost, keep)
+        missing = rows[~torch.isin(rows, near.rows)]
+        return Candidates.concat(near, bank.scan(task, missing, keep, checked=MORE))
 
     def _found(
         self, task: SearchTask, bank: Bank, rows: Tensor, keep: int, *, at_once: bool = False
@@ -207,10 +220,7 @@ class MixedSearch:
         else:
             final, beyond = self._limited(task, bank, rows, keep)
         missing = rows[~torch.isin(rows, final.rows)]
-        if len(missing) and task.allowance.max_changes is None:
-            if not self.any_answer:
-                final = Candidates.concat(final, bank.scan(task, missing, keep, checked=MORE))
-        elif len(missing):
+        if len(missing) and task.allowance.max_changes is not None:
             if (fallback := task.fallback) is not None:
                 task, bank = task.without_margin(fallback), fallback.bank
             final = Candidates.concat(final, bank.scan(task, missing, keep))
@@ -228,16 +238,10 @@ class MixedSearch:
     ) -> tuple[Candidates, Candidates]:
         """Return answers with any number of changes, off the grid and on it.
 
-        A row that has none on the grid gets real rows. Answers that cannot have at most ``most`` changes are
-        not made sparse.
+        Answers that cannot have at most ``most`` changes are not made sparse.
         """
         pool = self.dense(task, bank, rows, at_once=at_once or self.any_answer)
-        answers = self._sparse(task, pool, max(self.finalists, keep), most)
-        missing = rows[~torch.isin(rows, answers.rows)]
-        if len(missing) and not self.any_answer:
-            real = task.check(bank.verified(task, missing, keep, among=MORE)).feasible
-            answers = Candidates.concat(answers, real)
-        return pool, answers
+        return pool, self._sparse(task, pool, max(self.finalists, keep), most)
 
     def _limited(
         self, task: SearchTask, bank: Bank, rows: Tensor, keep: int
@@ -250,6 +254,9 @@ class MixedSearch:
         if not self.few_only:
             free = replace(task, allowance=replace(task.allowance, max_changes=None))
             pool, answers = self._answers(free, bank, rows, keep, most=task.allowance.max_changes)
+            missing = rows[~torch.isin(rows, answers.rows)]
+            real = free.check(bank.verified(free, missing, keep, among=MORE)).feasible
+            answers = Candidates.concat(answers, real)
             final = preferred(free, answers, self.max_extra_cost, keep)
             first = final.cheapest(1)
             within = torch.isin(final.rows, first.rows[_within(task, first)])
