@@ -31,6 +31,8 @@ from plausiflow.search.task import SearchTask
 
 MAX_WITHOUT_ANSWER = 15
 """Iterations without an answer of a search whose row has other candidates."""
+SOLVED = 40
+"""Iterations of a search that has an answer."""
 FEW_WITHOUT_ANSWER = 10
 """The same for searches of few numbers from a combination that nearly is an answer: they take a few."""
 ROUNDING = 0.1
@@ -44,6 +46,9 @@ QUANTILES = 8
 """Numbers of each feature, from all over the bank, that a limited number of changes may be made of."""
 THOROUGH = Beam(depth=4, width=8, evaluated=96, kept=2, feasible=1, mended=8.0)
 """The beam of rows whose answer has too many changes."""
+
+FOR_ANY_ANSWER = Beam(width=2, evaluated=16, kept=1)
+"""The beam of a search for any answer: of many combinations, cheap ones would end the search of others."""
 
 
 class SearchStrategy(Protocol):
@@ -147,7 +152,9 @@ class MixedSearch:
 
     def prover(self) -> Self:
         """Return a strategy that only finds out whether there is an answer, whatever it costs."""
-        return replace(self.lighter(), any_answer=True, max_without_answer=FEW_WITHOUT_ANSWER)
+        return replace(
+            self.lighter(), any_answer=True, max_without_answer=FEW_WITHOUT_ANSWER, beam=FOR_ANY_ANSWER
+        )
 
     def quicker(self) -> Self:
         """Return a strategy that looks for few changes at once, and farther away, if they are limited."""
@@ -314,6 +321,7 @@ class MixedSearch:
         free, real = self._starts(task, bank, rows, limit)
         solved = task.solve(
             Candidates.concat(own, free).unique() if at_once else free,
+            iterations=self.max_without_answer if self.any_answer else SOLVED,
             max_without_answer=self.max_without_answer,
             limits=None if at_once else limit[free.rows],
             paced=at_once,
