@@ -289,6 +289,7 @@ class _RuleTrial:
         items: The rules that do not apply.
         allowance: What the others allow these rows.
         immutable: Which of them keep features for every row.
+        moving: Columns of the numbers that these rules would keep.
     """
 
     number: int
@@ -296,6 +297,7 @@ class _RuleTrial:
     items: Items
     allowance: Allowance
     immutable: Items
+    moving: frozenset[int]
 
     @classmethod
     def of(
@@ -304,12 +306,15 @@ class _RuleTrial:
         x, _, frame, locked = request.part(rows)
         rules = engine.rules.constraints
         allowance = engine.rules.for_rows(x, frame, None if _LOCK in items else locked, items - {_LOCK})
-        kept = [i for i in items - {_LOCK} if isinstance(rules[i], Immutable)]
-        return cls(number, rows, items, allowance, frozenset(kept))
+        kept = {i: rule for i in items - {_LOCK} if isinstance(rule := rules[i], Immutable)}
+        names = {name for rule in kept.values() for name in rule.features}
+        blocks = [block for block in engine.rules.layout.blocks if block.name in names]
+        moving = frozenset(block.number for block in blocks if block.number is not None)
+        return cls(number, rows, items, allowance, frozenset(kept), moving)
 
     def joins(self, other: _RuleTrial) -> bool:
         """Whether both can be searched at once."""
-        return self.allowance.joins(other.allowance)
+        return self.moving == other.moving and self.allowance.joins(other.allowance)
 
 
 def _describe(blocking: list[Items], trials: _Trials, lack: float | None) -> str:
