@@ -199,7 +199,7 @@ class MixedSearch:
         if task.allowance.max_changes is not None or self.any_answer or len(missing) == 0:
             return Candidates.concat(found, beyond)
         if task.fallback is None:
-            return Candidates.concat(found, self._real(task, bank, missing, keep))
+            return Candidates.concat(found, self._real(task, bank, missing, keep)).cheapest(keep)
         relaxed, wider = task.without_margin(task.fallback), task.fallback.bank
         real = self._real(relaxed, wider, missing, keep)
         # A bank row inside the margin is one of the wider bank.
@@ -207,7 +207,8 @@ class MixedSearch:
         missing = missing[~torch.isin(missing, inside.rows) & (task.scores.margin[missing] > 0)]
         more, _ = self._found(relaxed, wider, missing, keep, at_once=True)
         missing = missing[~torch.isin(missing, more.rows)]
-        return Candidates.concat(found, inside, more, real[torch.isin(real.rows, missing)])
+        real = real[torch.isin(real.rows, missing)]
+        return Candidates.concat(found, inside, more, real).cheapest(keep)
 
     def _real(self, task: SearchTask, bank: Bank, rows: Tensor, keep: int) -> Candidates:
         """Return bank rows for rows without another answer: of those that look cheapest, else of all."""
