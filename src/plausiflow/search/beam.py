@@ -33,7 +33,7 @@ class Beam:
         kept: Combinations of each row and depth that are returned.
         feasible: Combinations of each row and depth that are returned because they are feasible as they are.
         mended: What one more change mends at most of what the constraints miss, and so does solving the
-            numbers. A row that misses more gets no combinations.
+            numbers. Combinations that miss more are not returned, and rows of which all do get no others.
         first: Combinations of each row and depth that tell what the row misses.
     """
 
@@ -72,12 +72,12 @@ class Beam:
             parts = (of[chosen], x, x[:, :1], keys[chosen], kinds, task.cost_sums(x, of[chosen]))
             states = self._evaluated(task, _States(*parts), missed, left).best(task)
             kept += [states.first(self.kept), states.satisfied.first(self.feasible)]
-        kept = [own.select(self._hopeful(missed, own, 0)) for own in kept]
+        kept = [own.select((~(own.missed > self.mended)).nonzero()[:, 0]) for own in kept]
         return task.repair(Candidates.concat(*(task.candidates(own.rows, own.x) for own in kept)).unique())
 
     def _hopeful(self, missed: _Missed, states: _States, left: int) -> Tensor:
         """Return which combinations are of rows that ``left`` more changes may give an answer."""
-        return (missed.least[states.rows] <= (left + 1) * self.mended).nonzero()[:, 0]
+        return (~(missed.least[states.rows] > (left + 1) * self.mended)).nonzero()[:, 0]
 
     def _evaluated(self, task: SearchTask, states: _States, missed: _Missed, left: int) -> _States:
         """Return combinations with their values, the best ones first estimated come first.
@@ -108,8 +108,7 @@ class _Missed:
 
     def learn(self, states: _States) -> None:
         """Take more combinations into account."""
-        missed = (-states.values).clamp_min(0).sum(dim=1)
-        self.least.scatter_reduce_(0, states.rows, missed, "amin")
+        self.least.scatter_reduce_(0, states.rows, states.missed, "amin")
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +199,11 @@ class _States:
         merit = _merit(task, self.values, self.sums)
         ordered = self.select(cheapest(self.rows, merit, len(self.rows)))
         return ordered.select(_first_occurrences(ordered.rows, ordered.kinds))
+
+    @property
+    def missed(self) -> Tensor:
+        """How far the constraints are from being satisfied, shape ``(p,)``."""
+        return (-self.values).clamp_min(0).sum(dim=1)
 
     @property
     def satisfied(self) -> _States:
