@@ -188,7 +188,8 @@ def test_sparser_answers_change_fewer_features_and_a_limit_holds(quick):
 def test_the_fewest_changes_are_those_of_the_smallest_limit_with_an_answer(case):
     few = case.first_rows(6)
     reference = few.explainer.explain(few.test.x, few.target)
-    row, inside = (sparsity._measure_fewest_changes(few, reference, margin=margin) for margin in (False, True))
+    both = (False, True)
+    row, inside = (sparsity._measure_fewest_changes(few, reference, margin=margin) for margin in both)
     counts = np.full(6, np.inf)
     for limit in range(12, 0, -1):
         result = few.explainer.explain(few.test.x, few.target, constraints=[MaxChanges(limit)])

@@ -101,9 +101,8 @@ class LocalModel:
         return Elimination(torch.stack(order, 1), torch.stack(costs, 1), torch.stack(points, 1))
 
     def most_resets(self, removable: Tensor, limit: Tensor) -> Tensor:
-        """Return how many removable features ``(n, d)`` can be reset within a cost ``(n,)``, shape ``(n,)``."""
-        path = self.eliminate(removable, limit)
-        return path.within(limit)
+        """Return how many removable features ``(n, d)`` can be reset within a cost ``(n,)``."""
+        return self.eliminate(removable, limit).within(limit)
 
     def resets(
         self,

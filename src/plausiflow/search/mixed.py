@@ -291,15 +291,11 @@ class MixedSearch:
             final = Candidates.concat(final, _few_changes(relaxed, few, known[rows[:0]], keep))
         return final, beyond
 
-    def _sparse(
-        self, task: SearchTask, pool: Candidates, count: int, most: int | None = None
-    ) -> Candidates:
+    def _sparse(self, task: SearchTask, pool: Candidates, count: int, most: int | None = None) -> Candidates:
         """Return answers on the grid: the cheapest ones, and ones with fewer changes."""
         cheap = pool.cheapest(count)
         if not self.sparse:
-            return put_on_grid(
-                task, cheap, self.max_without_answer, any_answer=self.any_answer
-            ).feasible
+            return put_on_grid(task, cheap, self.max_without_answer, any_answer=self.any_answer).feasible
         least = pool.cost.new_full((len(task),), torch.inf).scatter_reduce(0, pool.rows, pool.cost, "amin")
         limit = (1 + max(self.max_extra_cost, ROUNDING)) * least
         fewest = preferred(task, pool, self.max_extra_cost, 1)

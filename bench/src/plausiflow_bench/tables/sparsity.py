@@ -10,10 +10,10 @@ when the changes are limited. ``enumerated`` is the share of rows for which tryi
 changes finds an answer (:mod:`plausiflow_bench.tables.enumeration`), and ``found_of_enumerated`` the share of
 these for which the search finds one. Then the search returns four counterfactuals per row:
 ``four_distinct`` is the share of rows with four different ones, and ``spread`` the mean cost between the
-counterfactuals of a row divided by their mean cost. ``fewest_changes`` raises the limit of ``MaxChanges`` from
-one for each row until there is an answer: the fewest changes that the search finds at any cost;
-``fewest_changes_with_margin`` goes on until the answer keeps the margin of ``confidence``. NICE, which minimises the number of changes, is added if
-an interpreter that has it is given.
+counterfactuals of a row divided by their mean cost. ``fewest_changes`` raises the limit of ``MaxChanges``
+from one for each row until there is an answer: the fewest changes that the search finds at any cost;
+``fewest_changes_with_margin`` goes on until the answer keeps the margin of ``confidence``. NICE, which
+minimises the number of changes, is added if an interpreter that has it is given.
 """
 
 from __future__ import annotations
