@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plausiflow.constraints import Linear
+from plausiflow.constraints import Linear, Range
 from plausiflow.constraints.grammar import parse_relation
 from plausiflow.errors import InvalidInputError
 from rule_table import ENCODER, NUMBERS, RELATIONS, TRAINING, allowance_for, evaluate, people, row, rules_for
@@ -153,10 +153,25 @@ def test_a_relation_has_the_right_gradients():
 
 
 def test_a_relation_does_not_bind_where_a_value_is_missing():
-    allowance = allowance_for(Linear("rent <= 10"), rent=np.nan)
+    allowance = allowance_for(Linear("2 * rent <= 20"), rent=np.nan)
     values = allowance.clause_values(allowance.x.requires_grad_())
     assert values.tolist() == [[1.0]]
     assert allowance.contains(allowance.x).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "lo", "hi"), [("rent <= 10", None, 10.0), ("12 <= rent", 12.0, None), ("rent >= -3", -3.0, None)]
+)
+def test_a_relation_of_one_number_allows_what_a_range_allows(text, lo, hi):
+    for rent in (5.0, 11.0, np.nan):
+        ours, other = (allowance_for(rule, rent=rent) for rule in (Linear(text), Range("rent", lo, hi)))
+        assert len(ours.clauses) == 0
+        for name in ("lower", "upper", "levels", "possible"):
+            assert torch.equal(getattr(ours, name), getattr(other, name)), name
+
+
+def test_a_relation_whose_bound_may_be_rounded_stays_a_relation():
+    assert len(allowance_for(Linear("3 * rent <= 10"), rent=1.0).clauses) == 1
 
 
 def test_a_constant_in_a_relation_is_the_rows_own():

@@ -162,16 +162,16 @@ def test_the_rule_without_which_there_is_an_answer_is_named(rules, validity, exp
 
 
 @pytest.mark.parametrize(
-    ("rules", "validity", "searches"),
+    ("rules", "validity", "few", "many"),
     [
-        # All rules at once, then those that no answer proves yet: locked categories do not need their own.
-        ([Range("a", None, 0.5), Range("b", None, 0.5), Immutable("c")], needs_both, 2),
-        # The answer without any rule breaks the only one there is left to try.
-        ([Range("a", None, 0.5), Immutable("c")], needs_a, 2),
-        ([Immutable("a"), Range("b", None, 0.5)], needs_both, 3),
+        # No rule alone is enough, so all are left out; locked categories do not need a search of their own.
+        ([Range("a", None, 0.5), Range("b", None, 0.5), Immutable("c")], needs_both, 2, 2),
+        # One rule is enough. Of many, the answer without any breaks the only one there is left to try.
+        ([Range("a", None, 0.5), Immutable("c")], needs_a, 1, 2),
+        ([Immutable("a"), Range("b", None, 0.5)], needs_both, 3, 3),
     ],
 )
-def test_rules_are_tried_together(monkeypatch, rules, validity, searches):
+def test_rules_are_tried_together(monkeypatch, rules, validity, few, many):
     counts, searched = [], diagnose._Trials._searched
 
     def counted(self, trials):
@@ -179,8 +179,12 @@ def test_rules_are_tried_together(monkeypatch, rules, validity, searches):
         return searched(self, trials)
 
     monkeypatch.setattr(diagnose._Trials, "_searched", counted)
-    blame(rules, validity)
-    assert len(counts) == searches
+    first = blame(rules, validity)
+    assert len(counts) == few
+    counts.clear()
+    monkeypatch.setattr(diagnose, "TOGETHER", 1)
+    assert blame(rules, validity) == first
+    assert len(counts) == many
 
 
 def test_only_the_rows_that_a_rule_blocks_name_it():

@@ -106,6 +106,25 @@ def test_a_row_alone_gets_the_combinations_that_it_gets_in_a_batch():
         assert torch.equal(alone.x, together.x[together.rows == i])
 
 
+def test_combinations_that_nothing_mends_are_left_out_and_the_others_stay():
+    made = setup(applicants(), bar=0.5)
+    task, rows = made.task(made.x[:12]), torch.arange(12)
+    typical, depth = made.engine.bank.typical, {"depth": 2, "first": 4}
+    every = beam(task, rows, typical, **depth)
+    missed = (-task.constraint_values(every.x, every.rows)).clamp_min(0).sum(dim=1)
+    limit = float(missed.median())
+    found = beam(task, rows, typical, **depth, mended=limit)
+    expected = every[missed <= limit]
+    assert 0 < len(expected) < len(every)
+    # A row may be given up before its last change.
+    assert {*map(tuple, found.x.tolist())} <= {*map(tuple, expected.x.tolist())}
+    assert len(found) >= 0.8 * len(expected)
+    assert len(beam(task, rows, typical, **depth, mended=-1.0)) == 0
+    for i in range(12):
+        alone = beam(task, torch.tensor([i]), typical, **depth, mended=limit)
+        assert torch.equal(alone.x, found.x[found.rows == i])
+
+
 def test_no_more_categories_are_flipped_than_the_depth_allows():
     made = categories()
     task = made.task(made.x[:10])

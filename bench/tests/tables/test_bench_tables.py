@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from plausiflow.constraints import Immutable, Increasing
+from plausiflow.constraints import Immutable, Increasing, MaxChanges
 from plausiflow.datasets.tables import loans_table
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.explainer import Explainer
@@ -171,7 +171,8 @@ def test_sparser_answers_change_fewer_features_and_a_limit_holds(quick):
     }
     default = f"max_extra_cost_{Explainer.max_extra_cost}"
     assert next(iter(found)) == default
-    assert list(found)[-4:] == ["at_most_2_changes", "at_most_3_changes", "more_rules", "4_answers"]
+    fewest = ["fewest_changes", "fewest_changes_with_margin"]
+    assert list(found)[-6:] == ["at_most_2_changes", "at_most_3_changes", "more_rules", *fewest, "4_answers"]
     assert found[default]["l2_ratio"] == 1.0
     assert found[default]["changes"] <= found["max_extra_cost_0.0"]["changes"]
     assert found["max_extra_cost_0.0"]["cost_ratio"] <= 1
@@ -182,6 +183,23 @@ def test_sparser_answers_change_fewer_features_and_a_limit_holds(quick):
     assert 0 <= found["4_answers"]["four_distinct"] <= found["4_answers"]["found"]
     assert found["4_answers"]["spread"] > 0
     assert all(row["features"] == 12 for row in found.values())
+
+
+def test_the_fewest_changes_are_those_of_the_smallest_limit_with_an_answer(case):
+    few = case.first_rows(6)
+    reference = few.explainer.explain(few.test.x, few.target)
+    both = (False, True)
+    row, inside = (sparsity._measure_fewest_changes(few, reference, margin=margin) for margin in both)
+    counts = np.full(6, np.inf)
+    for limit in range(12, 0, -1):
+        result = few.explainer.explain(few.test.x, few.target, constraints=[MaxChanges(limit)])
+        counts[result.is_found] = result.found_figures("n_changes")[result.is_found]
+    assert row["changes"] == counts[np.isfinite(counts)].mean()
+    assert row["changes"] <= reference.found_figures("n_changes")[reference.is_found].mean()
+    assert row["found"] == reference.is_found.mean()
+    assert row["cost_ratio"] > 0
+    assert 0 <= row["judged"] <= 1
+    assert row["changes"] <= inside["changes"] <= reference.found_figures("n_changes").mean()
 
 
 # ---------------------------------------------------------------- the page

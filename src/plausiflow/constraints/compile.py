@@ -22,6 +22,7 @@ from plausiflow.constraints.learned import LearnedRule
 from plausiflow.constraints.learned_table import LearnedTable
 from plausiflow.constraints.limits import FactualRows, Limits, one_hot
 from plausiflow.constraints.linear import EQUALITY
+from plausiflow.constraints.linear_rules import Linear
 from plausiflow.constraints.monotone import Decreasing, Increasing
 from plausiflow.constraints.prices import price_matrices
 from plausiflow.constraints.problems import find_problems
@@ -62,7 +63,9 @@ class CompiledRules:
         pairs: list[RuleClause] = []
         others: list[RuleClause] = []
         for index, rule in enumerate(self.constraints):
-            for statements in rule.clauses(self.features):
+            # A bound narrows the limits of its feature: a solver needs no constraint for it.
+            bound = isinstance(rule, Linear) and rule.bounds(self.features[rule.feature_names[0]]) is not None
+            for statements in () if bound else rule.clauses(self.features):
                 clause = RuleClause(rule, statements, index)
                 (pairs if clause.is_pair(layout) else others).append(clause)
         self._pair_clauses, self._clauses = pairs, others

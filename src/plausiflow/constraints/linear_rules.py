@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from plausiflow.constraints.arguments import check_name, check_number, not_a_number
 from plausiflow.constraints.clauses import Clause, clauses_broken, relation_clauses
 from plausiflow.constraints.grammar import parse_equality, parse_relation
+from plausiflow.constraints.limits import Limits
 from plausiflow.constraints.linear import Relation
 from plausiflow.constraints.rule import Rule, literal
 from plausiflow.constraints.violations import RowChanges
@@ -59,6 +61,23 @@ class Linear(_OneRelation):
         if not isinstance(self.text, str):
             raise InvalidInputError(f'Linear takes a text, as Linear("rent <= income"); got {self.text!r}.')
         object.__setattr__(self, "relation", parse_relation(self.text))
+
+    def bounds(self, feature: Feature) -> tuple[float, float] | None:
+        """Return smallest and largest value of the only feature, as :class:`Range` has; None for a relation.
+
+        None also where bounds would have to be computed and might be rounded.
+        """
+        if self.relation.equal or len(self.relation.coefficients) != 1 or not feature.is_number:
+            return None
+        factor, constant = *self.relation.coefficients.values(), self.relation.constant
+        if abs(factor) != 1:
+            return None
+        return (-constant, math.inf) if factor > 0 else (-math.inf, constant)
+
+    def narrow(self, limits: Limits) -> Limits:
+        """Cut off an end, if the relation is a bound of a number."""
+        bounds = self.bounds(limits.feature)
+        return limits if bounds is None else limits.clip(*bounds)
 
     def problems(self, features: Mapping[str, Feature]) -> list[str]:
         """Return which features are not numbers."""

@@ -100,6 +100,10 @@ class LocalModel:
             return Elimination(rows.new_zeros(len(x), 0), x[:, :0], x[:, None][:, :0])
         return Elimination(torch.stack(order, 1), torch.stack(costs, 1), torch.stack(points, 1))
 
+    def most_resets(self, removable: Tensor, limit: Tensor) -> Tensor:
+        """Return how many removable features ``(n, d)`` can be reset within a cost ``(n,)``."""
+        return self.eliminate(removable, limit).within(limit)
+
     def resets(
         self,
         removable: Tensor,
@@ -118,7 +122,7 @@ class LocalModel:
         see :meth:`eliminate`.
         """
         path = self.eliminate(removable, limit, ease)
-        fits = ((path.cost <= limit[:, None]) & (path.order >= 0)).long().cumprod(dim=1).sum(dim=1)
+        fits = path.within(limit)
         most = torch.minimum(most, (path.order >= 0).sum(dim=1))
         count = torch.minimum(fits.clamp_min(1), most)
         several, one = (count > 1).nonzero()[:, 0], (count == 1).nonzero()[:, 0]
@@ -164,6 +168,10 @@ class Elimination:
 
     def __getitem__(self, which: Tensor) -> Elimination:
         return Elimination(self.order[which], self.cost[which], self.points[which])
+
+    def within(self, limit: Tensor) -> Tensor:
+        """Return how many features are reset before the cost exceeds a limit ``(n,)``, shape ``(n,)``."""
+        return ((self.cost <= limit[:, None]) & (self.order >= 0)).long().cumprod(dim=1).sum(dim=1)
 
     def first(self, count: Tensor) -> tuple[Tensor, Tensor]:
         """Return the first ``count`` features that are reset, ``(n, d)`` bool, and the points then."""

@@ -8,7 +8,8 @@ constraints are from being satisfied.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import math
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -31,6 +32,9 @@ class Beam:
         evaluated: Combinations of each row and depth whose constraints are evaluated.
         kept: Combinations of each row and depth that are returned.
         feasible: Combinations of each row and depth that are returned because they are feasible as they are.
+        mended: What one more change mends at most of what the constraints miss, and so does solving the
+            numbers. Combinations that miss more are not returned, and rows of which all do get no others.
+        first: Combinations of each row and depth that tell what the row misses.
     """
 
     depth: int = 4
@@ -38,6 +42,8 @@ class Beam:
     evaluated: int = 24
     kept: int = 3
     feasible: int = 0
+    mended: float = math.inf
+    first: int = 16
 
     def run(self, task: SearchTask, rows: Tensor, moves: Moves, max_changes: int | None = None) -> Candidates:
         """Return the most promising combinations of moves, not checked and with unsolved numbers."""
@@ -48,9 +54,9 @@ class Beam:
         alone = values - _own_values(task, rows)[moves.rows]
         sums = task.cost_sums(moves.x, moves.rows)
         states = _States(moves.rows, moves.x, values, moves.keys, moves.kinds, sums).best(task)
-        kept = [states.first(self.kept), states.satisfied.first(self.feasible)]
-        states = states.first(self.width)
-        for _ in range(depth - 1):
+        kept, missed = [states.first(self.kept), states.satisfied.first(self.feasible)], _Missed(task, states)
+        for left in reversed(range(depth - 1)):
+            states = states.select(self._hopeful(missed, states, left + 1)).first(self.width)
             state, move = moves.extensions(task, states)
             if len(state) == 0:
                 break
@@ -63,12 +69,46 @@ class Beam:
             state, move = state[chosen], move[chosen]
             x = task.repaired(moves.applied(task, states.x[state], move), of[chosen])
             kinds = states.kinds[state] + moves.kinds[move]
-            values = task.constraint_values(x, of[chosen])
-            parts = (of[chosen], x, values, keys[chosen], kinds, task.cost_sums(x, of[chosen]))
-            added = _States(*parts).best(task)
-            kept += [added.first(self.kept), added.satisfied.first(self.feasible)]
-            states = added.first(self.width)
+            parts = (of[chosen], x, x[:, :1], keys[chosen], kinds, task.cost_sums(x, of[chosen]))
+            states = self._evaluated(task, _States(*parts), missed, left).best(task)
+            kept += [states.first(self.kept), states.satisfied.first(self.feasible)]
+        kept = [own.select((~(own.missed > self.mended)).nonzero()[:, 0]) for own in kept]
         return task.repair(Candidates.concat(*(task.candidates(own.rows, own.x) for own in kept)).unique())
+
+    def _hopeful(self, missed: _Missed, states: _States, left: int) -> Tensor:
+        """Return which combinations are of rows that ``left`` more changes may give an answer."""
+        return (~(missed.least[states.rows] > (left + 1) * self.mended)).nonzero()[:, 0]
+
+    def _evaluated(self, task: SearchTask, states: _States, missed: _Missed, left: int) -> _States:
+        """Return combinations with their values, the best ones first estimated come first.
+
+        If the first ones of a row miss too much, the others are left out.
+        """
+        if math.isinf(self.mended):
+            return states.evaluated(task)
+        place = torch.arange(len(states.rows), device=states.x.device)
+        early = place - torch.searchsorted(states.rows, states.rows) < self.first
+        first = states.select(early.nonzero()[:, 0]).evaluated(task)
+        missed.learn(first)
+        others = states.select((~early).nonzero()[:, 0])
+        others = others.select(self._hopeful(missed, others, left)).evaluated(task)
+        missed.learn(others)
+        return _States(*(torch.cat(pair) for pair in zip(first.parts, others.parts, strict=True)))
+
+
+class _Missed:
+    """The least that the constraints miss of any combination of each row.
+
+    ``least`` has shape ``(n,)``, infinite for rows without combinations.
+    """
+
+    def __init__(self, task: SearchTask, states: _States) -> None:
+        self.least = task.x.new_full((len(task),), torch.inf)
+        self.learn(states)
+
+    def learn(self, states: _States) -> None:
+        """Take more combinations into account."""
+        self.least.scatter_reduce_(0, states.rows, states.missed, "amin")
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,14 +182,28 @@ class _States:
     kinds: Tensor
     sums: Tensor
 
+    @property
+    def parts(self) -> tuple[Tensor, ...]:
+        """All tensors."""
+        return tuple(getattr(self, f.name) for f in fields(self))
+
     def select(self, which: Tensor) -> _States:
-        return _States(*(getattr(self, f.name)[which] for f in fields(self)))
+        return _States(*(part[which] for part in self.parts))
+
+    def evaluated(self, task: SearchTask) -> _States:
+        """Return the same with the values of their constraints."""
+        return replace(self, values=task.constraint_values(self.x, self.rows))
 
     def best(self, task: SearchTask) -> _States:
         """Return the best values of every changed set of numbers, by row, the best combinations first."""
         merit = _merit(task, self.values, self.sums)
         ordered = self.select(cheapest(self.rows, merit, len(self.rows)))
         return ordered.select(_first_occurrences(ordered.rows, ordered.kinds))
+
+    @property
+    def missed(self) -> Tensor:
+        """How far the constraints are from being satisfied, shape ``(p,)``."""
+        return (-self.values).clamp_min(0).sum(dim=1)
 
     @property
     def satisfied(self) -> _States:

@@ -31,6 +31,8 @@ from plausiflow.search.request import SearchRequest
 from plausiflow.tables import Encoder
 
 MOST_ROWS, MOST_RULES, MOST_SETS = 200, 12, 24
+TOGETHER = 6
+"""So many rules are tried one by one at once; of more rules, first all and then the promising ones."""
 HUGE = 1_000_000
 """A row that is less plausible by so many nats is absurd; by how much more does not matter."""
 LOCKS = "the lock on some features"
@@ -172,25 +174,36 @@ class _Trials:
         items = [i for i, rule in enumerate(rules) if not isinstance(rule, Price)]
         if self.request.locked is not None and self.request.locked[rows.numpy()].any():
             items.append(_LOCK)
-        widest: dict[int, Items] = {}
-        if len(items) > 1:
+        if len(items) <= TOGETHER:
+            singles = self._singles(rows, items, {})
+            left = self._open(_except(rows, list(singles)))
+            widest = self._without(left, frozenset(items)) if len(items) > 1 else {}
+            singles |= {row: [broken] for row, broken in widest.items() if len(broken) == 1}
+        else:
             # A row that has no answer without any rule has none without one of them. What the others break
             # tells where to look first.
             widest = self._without(rows, frozenset(items))
-            rows = torch.tensor(sorted(widest), dtype=torch.long)
-        common = [item for item, _ in Counter(i for broken in widest.values() for i in broken).most_common()]
-        locks = [item for item in items if item == _LOCK]
-        tried = list(dict.fromkeys([*locks, *common, *items]))[: MOST_RULES + len(locks)]
-        singles: dict[int, list[Items]] = {}
-        left = self._open(rows)
-        proven = {item: [r for r, own in widest.items() if own == {item}] for item in tried}
-        trials = [(_except(left, proven[item]), frozenset([item])) for item in sorted(tried, key=items.index)]
-        for (_, own), broken_by_row in zip(trials, self._without_each(trials), strict=True):
-            for row in sorted([*broken_by_row, *proven[min(own)]]):
-                singles.setdefault(row, []).append(own)
+            broken = Counter(i for own in widest.values() for i in own)
+            locks = [item for item in items if item == _LOCK]
+            tried = list(dict.fromkeys([*locks, *(item for item, _ in broken.most_common()), *items]))
+            left = self._open(torch.tensor(sorted(widest), dtype=torch.long))
+            singles = self._singles(left, tried[: MOST_RULES + len(locks)], widest)
         widest = {row: broken for row, broken in widest.items() if row not in singles}
         self._shrink(widest)
         self.blocking = singles | {row: [broken] for row, broken in widest.items()}
+
+    def _singles(self, rows: Tensor, items: list[int], widest: dict[int, Items]) -> dict[int, list[Items]]:
+        """Return the rules of which each alone blocks a row, by row.
+
+        An answer without all rules that breaks one only, of ``widest``, proves that this one does.
+        """
+        proven = {item: [r for r, own in widest.items() if own == {item}] for item in items}
+        trials = [(_except(rows, proven[item]), frozenset([item])) for item in sorted(items)]
+        singles: dict[int, list[Items]] = {}
+        for (_, own), broken in zip(trials, self._without_each(trials), strict=True):
+            for row in sorted([*broken, *proven[min(own)]]):
+                singles.setdefault(row, []).append(own)
+        return singles
 
     def _shrink(self, widest: dict[int, Items]) -> None:
         """Replace sets of rules that block together by smaller ones: pairs, triples, then one rule less."""

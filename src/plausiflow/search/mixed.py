@@ -31,6 +31,8 @@ from plausiflow.search.task import SearchTask
 
 MAX_WITHOUT_ANSWER = 15
 """Iterations without an answer of a search whose row has other candidates."""
+SOLVED = 40
+"""Iterations of a search that has an answer."""
 FEW_WITHOUT_ANSWER = 10
 """The same for searches of few numbers from a combination that nearly is an answer: they take a few."""
 ROUNDING = 0.1
@@ -42,8 +44,11 @@ NEAR_ROWS, COPIED, LIMITED_COPIED = 12, 48, 96
 if the number of changes is limited."""
 QUANTILES = 8
 """Numbers of each feature, from all over the bank, that a limited number of changes may be made of."""
-THOROUGH = Beam(depth=4, width=8, evaluated=96, kept=2, feasible=1)
+THOROUGH = Beam(depth=4, width=8, evaluated=96, kept=2, feasible=1, mended=8.0)
 """The beam of rows whose answer has too many changes."""
+
+FOR_ANY_ANSWER = Beam(width=2, evaluated=16, kept=1)
+"""The beam of a search for any answer: of many combinations, cheap ones would end the search of others."""
 
 
 class SearchStrategy(Protocol):
@@ -147,7 +152,9 @@ class MixedSearch:
 
     def prover(self) -> Self:
         """Return a strategy that only finds out whether there is an answer, whatever it costs."""
-        return replace(self.lighter(), any_answer=True, max_without_answer=FEW_WITHOUT_ANSWER)
+        return replace(
+            self.lighter(), any_answer=True, max_without_answer=FEW_WITHOUT_ANSWER, beam=FOR_ANY_ANSWER
+        )
 
     def quicker(self) -> Self:
         """Return a strategy that looks for few changes at once, and farther away, if they are limited."""
@@ -189,12 +196,26 @@ class MixedSearch:
     def _search(self, task: SearchTask, bank: Bank, rows: Tensor, keep: int) -> Candidates:
         found, beyond = self._found(task, bank, rows, keep)
         missing = rows[~torch.isin(rows, found.rows)]
-        if task.fallback is not None and task.allowance.max_changes is None and len(missing):
-            missing = missing[task.scores.margin[missing] > 0]
-            relaxed = task.without_margin(task.fallback)
-            more, _ = self._found(relaxed, task.fallback.bank, missing, keep, at_once=True)
-            found = Candidates.concat(found, more)
-        return Candidates.concat(found, beyond)
+        if task.allowance.max_changes is not None or self.any_answer or len(missing) == 0:
+            return Candidates.concat(found, beyond)
+        if task.fallback is None:
+            return Candidates.concat(found, self._real(task, bank, missing, keep)).cheapest(keep)
+        relaxed, wider = task.without_margin(task.fallback), task.fallback.bank
+        real = self._real(relaxed, wider, missing, keep)
+        # A bank row inside the margin is one of the wider bank.
+        inside = self._real(task, bank, missing[torch.isin(missing, real.rows)], keep)
+        missing = missing[~torch.isin(missing, inside.rows) & (task.scores.margin[missing] > 0)]
+        more, _ = self._found(relaxed, wider, missing, keep, at_once=True)
+        missing = missing[~torch.isin(missing, more.rows)]
+        real = real[torch.isin(real.rows, missing)]
+        return Candidates.concat(found, inside, more, real).cheapest(keep)
+
+    def _real(self, task: SearchTask, bank: Bank, rows: Tensor, keep: int) -> Candidates:
+        """Return bank rows for rows without another answer: of those that look cheapest, else of all."""
+        near = task.check(bank.verified(task, rows, keep, among=MORE)).feasible
+        near = preferred(task, near, self.max_extra_cost, keep)
+        missing = rows[~torch.isin(rows, near.rows)]
+        return Candidates.concat(near, bank.scan(task, missing, keep, checked=MORE))
 
     def _found(
         self, task: SearchTask, bank: Bank, rows: Tensor, keep: int, *, at_once: bool = False
@@ -207,29 +228,28 @@ class MixedSearch:
         else:
             final, beyond = self._limited(task, bank, rows, keep)
         missing = rows[~torch.isin(rows, final.rows)]
-        if len(missing) and task.allowance.max_changes is None:
-            if not self.any_answer:
-                final = Candidates.concat(final, bank.scan(task, missing, keep, checked=MORE))
-        elif len(missing):
+        if len(missing) and task.allowance.max_changes is not None:
             if (fallback := task.fallback) is not None:
                 task, bank = task.without_margin(fallback), fallback.bank
             final = Candidates.concat(final, bank.scan(task, missing, keep))
         return final.unique().cheapest(keep), beyond
 
     def _answers(
-        self, task: SearchTask, bank: Bank, rows: Tensor, keep: int, *, at_once: bool = False
+        self,
+        task: SearchTask,
+        bank: Bank,
+        rows: Tensor,
+        keep: int,
+        *,
+        at_once: bool = False,
+        most: int | None = None,
     ) -> tuple[Candidates, Candidates]:
         """Return answers with any number of changes, off the grid and on it.
 
-        A row that has none on the grid gets real rows.
+        Answers that cannot have at most ``most`` changes are not made sparse.
         """
         pool = self.dense(task, bank, rows, at_once=at_once or self.any_answer)
-        answers = self._sparse(task, pool, max(self.finalists, keep))
-        missing = rows[~torch.isin(rows, answers.rows)]
-        if len(missing) and not self.any_answer:
-            real = task.check(bank.verified(task, missing, keep, among=MORE)).feasible
-            answers = Candidates.concat(answers, real)
-        return pool, answers
+        return pool, self._sparse(task, pool, max(self.finalists, keep), most)
 
     def _limited(
         self, task: SearchTask, bank: Bank, rows: Tensor, keep: int
@@ -241,7 +261,10 @@ class MixedSearch:
         final = beyond = known = task.candidates(rows[:0], task.x[:0])
         if not self.few_only:
             free = replace(task, allowance=replace(task.allowance, max_changes=None))
-            pool, answers = self._answers(free, bank, rows, keep)
+            pool, answers = self._answers(free, bank, rows, keep, most=task.allowance.max_changes)
+            missing = rows[~torch.isin(rows, answers.rows)]
+            real = free.check(bank.verified(free, missing, keep, among=MORE)).feasible
+            answers = Candidates.concat(answers, real)
             final = preferred(free, answers, self.max_extra_cost, keep)
             first = final.cheapest(1)
             within = torch.isin(final.rows, first.rows[_within(task, first)])
@@ -268,16 +291,16 @@ class MixedSearch:
             final = Candidates.concat(final, _few_changes(relaxed, few, known[rows[:0]], keep))
         return final, beyond
 
-    def _sparse(self, task: SearchTask, pool: Candidates, count: int) -> Candidates:
+    def _sparse(self, task: SearchTask, pool: Candidates, count: int, most: int | None = None) -> Candidates:
         """Return answers on the grid: the cheapest ones, and ones with fewer changes."""
         cheap = pool.cheapest(count)
         if not self.sparse:
-            return put_on_grid(task, cheap).feasible
+            return put_on_grid(task, cheap, self.max_without_answer, any_answer=self.any_answer).feasible
         least = pool.cost.new_full((len(task),), torch.inf).scatter_reduce(0, pool.rows, pool.cost, "amin")
         limit = (1 + max(self.max_extra_cost, ROUNDING)) * least
         fewest = preferred(task, pool, self.max_extra_cost, 1)
         best = Candidates.concat(distinct_levels(task, pool).cheapest(max(1, count // 2)), fewest).unique()
-        sparse = sparsify(task, best, limit[best.rows], categories=False)
+        sparse = sparsify(task, best, limit[best.rows], categories=False, most=most)
         return put_on_grid(task, Candidates.concat(sparse, fewest, cheap).unique()).feasible
 
     def dense(self, task: SearchTask, bank: Bank, rows: Tensor, *, at_once: bool = False) -> Candidates:
@@ -297,6 +320,7 @@ class MixedSearch:
         free, real = self._starts(task, bank, rows, limit)
         solved = task.solve(
             Candidates.concat(own, free).unique() if at_once else free,
+            iterations=self.max_without_answer if self.any_answer else SOLVED,
             max_without_answer=self.max_without_answer,
             limits=None if at_once else limit[free.rows],
             paced=True,

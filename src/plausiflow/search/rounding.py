@@ -34,16 +34,23 @@ TRIES, KEPT = 16, 3
 
 
 def put_on_grid(
-    task: SearchTask, candidates: Candidates, max_without_answer: int = MAX_WITHOUT_ANSWER
+    task: SearchTask,
+    candidates: Candidates,
+    max_without_answer: int = MAX_WITHOUT_ANSWER,
+    *,
+    any_answer: bool = False,
 ) -> Candidates:
     """Return every candidate on the grid with its cost there, infinite if no neighbour is feasible.
 
-    ``max_without_answer`` are the iterations of a search for more plausibility that has no answer.
+    ``max_without_answer`` are the iterations of a search for more plausibility that has no answer. With
+    ``any_answer``, a row that has an answer needs no cheaper one.
     """
     done = _best_neighbours(task, candidates)
     # A row that has an answer needs no more expensive one.
     best = task.x.new_full((len(task),), torch.inf).scatter_reduce(0, done.rows, done.cost, "amin")
-    again = (torch.isinf(done.cost) & (candidates.cost <= best[done.rows])).nonzero()[:, 0]
+    needed = torch.isinf(best) if any_answer else torch.ones_like(best, dtype=torch.bool)
+    missing = torch.isinf(done.cost) & needed[done.rows]
+    again = (missing & (candidates.cost <= best[done.rows])).nonzero()[:, 0]
     if len(again) == 0 or not EXTRA_PLAUSIBILITY:
         return done
     count = len(EXTRA_PLAUSIBILITY)

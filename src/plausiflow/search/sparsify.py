@@ -41,18 +41,24 @@ MAX_FAILURES = 8
 
 
 def sparsify(
-    task: SearchTask, candidates: Candidates, limits: Tensor, *, categories: bool = True
+    task: SearchTask,
+    candidates: Candidates,
+    limits: Tensor,
+    *,
+    categories: bool = True,
+    most: int | None = None,
 ) -> Candidates:
     """Return answers with fewer changes for the ones given, each at most as expensive as its limit ``(p,)``.
 
     If a rule limits the number of changes, features are reset at
     any cost until it is satisfied. With ``categories=False`` changed categories stay, because their resets
-    were tried before (:mod:`plausiflow.search.levels`).
+    were tried before (:mod:`plausiflow.search.levels`). Then only answers with at most ``most`` changes may
+    be of interest: one that the model, which is optimistic, puts beyond them stays as it is.
     """
     if len(candidates) == 0:
         return candidates
     state = _State.begin(task, candidates, limits)
-    state.categories = categories
+    state.categories, state.of_interest = categories, most
     while len((attempts := state.attempts(task)).of):
         state.take(task, attempts, *attempts.solved(task))
     return _settled(task, candidates, state)
@@ -123,6 +129,7 @@ class _State:
         most: How many numbers the next attempt may reset, shape ``(p,)``.
         failures: Numbers whose reset alone has failed, shape ``(p,)``.
         categories: Whether changed categories are reset.
+        of_interest: The most changes of an answer of interest, if categories are not reset; None for any.
     """
 
     candidates: Candidates
@@ -133,6 +140,7 @@ class _State:
     most: Tensor
     failures: Tensor
     categories: bool = True
+    of_interest: int | None = None
 
     @classmethod
     def begin(cls, task: SearchTask, candidates: Candidates, limits: Tensor) -> _State:
@@ -192,6 +200,13 @@ class _State:
             return of[:0], left[:0], self.candidates.x[:0]
         model, removable = self.model[of], left[of][:, places]
         room = _number_limit(task, self.candidates[of], self.limits[of], model)
+        if self.of_interest is not None:
+            least = self.changed[of].sum(dim=1) - model.most_resets(removable, room)
+            near = least <= self.of_interest
+            self.needed[of[~near]] = True
+            of, model, removable, room = of[near], model[near], removable[near], room[near]
+            if len(of) == 0:
+                return of, left[of], self.candidates.x[of]
         ease = torch.where(adverse[of][:, places], ADVERSE, torch.ones_like(room)[:, None])
         most = torch.minimum(self.most[of], self.changed[of].sum(dim=1) - 1)
         which, chosen, point = model.resets(

@@ -302,9 +302,9 @@ class SearchTask:
         if self.oracle is not None or not isinstance(self.scores, ScreensCandidates):
             return self.check(candidates, max_changes=max_changes).feasible.unique().cheapest(count)
         left = self._screened(candidates, max_changes).unique()
-        found = self.candidates(left.rows[:0], left.x[:0])
+        found, checked = self.candidates(left.rows[:0], left.x[:0]), count
         while len(left):
-            chosen = cheapest(left.rows, left.cost, count)
+            chosen, checked = cheapest(left.rows, left.cost, checked), 2 * checked
             own = left[chosen]
             found = Candidates.concat(found, own[self._plausible(own.x, own.rows)]).cheapest(count)
             enough = torch.bincount(found.rows, minlength=len(self)) >= count

@@ -10,8 +10,10 @@ when the changes are limited. ``enumerated`` is the share of rows for which tryi
 changes finds an answer (:mod:`plausiflow_bench.tables.enumeration`), and ``found_of_enumerated`` the share of
 these for which the search finds one. Then the search returns four counterfactuals per row:
 ``four_distinct`` is the share of rows with four different ones, and ``spread`` the mean cost between the
-counterfactuals of a row divided by their mean cost. NICE, which minimises the number of changes, is added if
-an interpreter that has it is given.
+counterfactuals of a row divided by their mean cost. ``fewest_changes`` raises the limit of ``MaxChanges``
+from one for each row until there is an answer: the fewest changes that the search finds at any cost;
+``fewest_changes_with_margin`` goes on until the answer keeps the margin of ``confidence``. NICE, which
+minimises the number of changes, is added if an interpreter that has it is given.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ ROWS, N_ANSWERS, DIVERSITY_ROWS = 200, 4, 100
 EXTRA_COSTS, LOWER_PLAUSIBILITY, MAX_CHANGES = (0.0, 0.15, 1.0), 0.25, (2, 3)
 ENUMERATED_TABLES, ENUMERATED_ROWS = ("german_credit", "loans", "wine"), {2: 200, 3: 50}
 """Where all combinations are tried, and for how many rows at most, by the number of changes."""
-NICE = "nice_sparsity"
+NICE, FEWEST_CHANGES = "nice_sparsity", "fewest_changes"
 COLUMNS = (
     "dataset", "method", "rows", "features", "found", "changes", "most_changes", "l2", "l2_ratio", "cost",
     "cost_ratio", "judged", "judged_by_default", "kept", "enumerated", "found_of_enumerated",
@@ -113,6 +115,8 @@ def _measure(case: Case, selection: SparsitySelection) -> Iterator[Row]:
             ratios["kept"] = _share_kept(result, reference, setting.max_changes)
             ratios |= _compare_with_enumeration(case, result, setting.max_changes)
         yield {"method": method} | row | ratios
+    for margin in (False, True):
+        yield _measure_fewest_changes(case, reference, margin=margin)
     if selection.peers is not None:
         yield _measure_nice(case, selection.peers, reference, selection.seed)
     yield _measure_diversity(case.first_rows(DIVERSITY_ROWS))
@@ -221,6 +225,37 @@ def _ratio(name: str, result: Explanations, reference: Explanations) -> float:
     values, reference_values = (torch.from_numpy(each.found_figures(name)) for each in (result, reference))
     both = values.isfinite() & reference_values.isfinite()
     return mean(values[both]) / mean(reference_values[both])
+
+
+def _measure_fewest_changes(case: Case, reference: Explanations, *, margin: bool) -> Row:
+    """Measure the answers of the smallest limit on changes that has one, for each row.
+
+    A row whose default answer has as few changes keeps that answer. With ``margin``, only answers inside the
+    margin count.
+    """
+    own = case.explainer
+    changes, cost, judged = (reference.found_figures(name) for name in ("n_changes", "cost", "judged"))
+    least_cost, found = cost.copy(), reference.is_found
+    left, limit = np.flatnonzero(found), 1
+    with CpuTimer() as timer:
+        while len(left := left[changes[left] > limit]):
+            rules = [MaxChanges(limit)]
+            result = own.explain(case.test.x.iloc[left], case.target, constraints=rules, diagnose=False)
+            few = result.is_found & ((result.status["reason"] == "").to_numpy() | (not margin))
+            for values, name in ((changes, "n_changes"), (cost, "cost"), (judged, "judged")):
+                values[left[few]] = result.found_figures(name)[few]
+            left, limit = left[~few], limit + 1
+    return {
+        "method": f"{FEWEST_CHANGES}_with_margin" if margin else FEWEST_CHANGES,
+        "rows": len(reference),
+        "found": float(found.mean()),
+        "changes": float(changes[found].mean()),
+        "most_changes": int(changes[found].max()),
+        "cost": float(cost[found].mean()),
+        "cost_ratio": float(cost[found].mean() / least_cost[found].mean()),
+        "judged": float(judged[found].mean()),
+        "explain_cpu_ms_per_row": 1000 * timer.seconds / len(reference),
+    }
 
 
 def _measure_diversity(case: Case) -> Row:
