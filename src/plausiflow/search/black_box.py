@@ -118,6 +118,10 @@ class BlackBoxSearch:
         """Return up to ``keep`` answers for each row, cheapest first, each checked with the model."""
         return search_in_batches(task, lambda rows: self._search(task, bank, rows, keep), black_box=True)
 
+    def continued(self, task: SearchTask, bank: Bank, starts: Candidates, *, keep: int = 1) -> Candidates:
+        """Return what :meth:`run` returns: the model is asked about every start anyway."""
+        return self.run(task, bank, keep=keep)
+
     def _search(self, task: SearchTask, bank: Bank, rows: Tensor, keep: int) -> Candidates:
         most, full = max(self.finalists, keep), _oracle(task)
         strict = task = replace(task, oracle=full.with_budget_share(SEARCH_SHARE))

@@ -1,9 +1,9 @@
 """Several answers for a row that differ in what they change.
 
-A wide search keeps many answers. One more search has each row several times, and each time one of the features
-that the cheapest answer spends most on is forbidden; bank rows near by are answers of other regions. From all
-of them, the cheapest is kept first, then always the cheapest that is at least 0.6 of its own cost away from
-those kept, or else the one that is farthest from them.
+A wide search keeps many answers. A second one continues from them: it has each row several times, and each
+time one of the features that the cheapest answer spends most on is forbidden. Bank rows near by are answers
+of other regions. From all of them, the cheapest is kept first, then always the cheapest that is at least 0.6
+of its own cost away from those kept, or else the one that is farthest from them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from plausiflow.core import DeadlineError
 from plausiflow.search.bank import MORE, Bank
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.mixed import SearchStrategy
+from plausiflow.search.sparsify import with_factual
 from plausiflow.search.task import SearchTask
 
 APART = 0.6
 """How far an answer must be from those kept, in units of its own cost."""
 POOL = 12
+CONTINUED = 3
+"""Answers of each row that searches without a feature continue from."""
 
 
 def search_diverse(
@@ -34,7 +37,7 @@ def search_diverse(
     everyone = torch.arange(len(task), device=task.x.device)
     # What was found before a deadline is enough to choose from.
     with suppress(DeadlineError):
-        more = _without_features(task, bank, strategy, _spent(task, pool.cheapest(1)), k - 1)
+        more = _without_features(task, bank, strategy, pool, k - 1)
         pool = Candidates.concat(pool, task.check(more).feasible).unique()
         real = task.check(bank.verified(task, everyone, POOL * k, among=MORE)).feasible
         pool = Candidates.concat(pool, real).unique()
@@ -42,15 +45,20 @@ def search_diverse(
 
 
 def _without_features(
-    task: SearchTask, bank: Bank, strategy: SearchStrategy, spent: Tensor, count: int
+    task: SearchTask, bank: Bank, strategy: SearchStrategy, pool: Candidates, count: int
 ) -> Candidates:
-    """Return answers that do without one of the ``count`` features that a row spends most on."""
+    """Return answers that do without one of the ``count`` features that a row's cheapest spends most on."""
+    spent = _spent(task, pool.cheapest(1))
     most = spent.argsort(dim=1, descending=True, stable=True)[:, :count]
     rows, place = (spent.gather(1, most) > 0).nonzero(as_tuple=True)
     if len(rows) == 0:
         return task.candidates(rows, task.x[rows])
     forbidden = one_hot(most[rows, place], spent.shape[1]).bool()
-    found = strategy.run(_restrict(task.repeated(rows), forbidden), bank, keep=2)
+    restricted, near = _restrict(task.repeated(rows), forbidden), pool.cheapest(CONTINUED)
+    owner, place = (rows[:, None] == near.rows).nonzero(as_tuple=True)
+    known = replace(near[place], rows=owner)
+    start = replace(known, x=with_factual(restricted, known, forbidden[owner]))
+    found = strategy.continued(restricted, bank, restricted.repair(start), keep=2)
     return replace(found, rows=rows[found.rows])
 
 

@@ -44,6 +44,10 @@ class MethodSearch:
         """Whether a run also searches without the margin: no, a method has no margin."""
         return False
 
+    def continued(self, task: SearchTask, bank: Bank, starts: Candidates, *, keep: int = 1) -> Candidates:
+        """Return what :meth:`run` returns: a method knows no starts."""
+        return self.run(task, bank, keep=keep)
+
     def lighter(self) -> Self:
         """Return the strategy itself."""
         return self

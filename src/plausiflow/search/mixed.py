@@ -71,6 +71,13 @@ class SearchStrategy(Protocol):
         """
         ...
 
+    def continued(self, task: SearchTask, bank: Bank, starts: Candidates, *, keep: int = 1) -> Candidates:
+        """Return what :meth:`run` returns, with less effort: answers near by are known.
+
+        ``starts`` are answers that keep features which may not change now.
+        """
+        ...
+
     @property
     def relaxes(self) -> bool:
         """Whether a run also searches without the margin for rows that have no answer inside it."""
@@ -175,6 +182,23 @@ class MixedSearch:
         A row whose answers without the limit on changes exceed it also gets these, with an infinite cost.
         """
         return search_in_batches(task, lambda rows: self._search(task, bank, rows, keep))
+
+    @torch.no_grad()
+    def continued(self, task: SearchTask, bank: Bank, starts: Candidates, *, keep: int = 1) -> Candidates:
+        """Return up to ``keep`` answers for each row, cheapest first, of one round of solving."""
+        if task.allowance.max_changes is not None:
+            return self.run(task, bank, keep=keep)
+        rows = torch.arange(len(task), device=task.x.device)[task.allowance.possible]
+        free, real = self._starts(task, bank, rows, task.x.new_full((len(task),), torch.inf))
+        solved = task.solve(
+            Candidates.concat(starts, free).unique(),
+            max_without_answer=self.max_without_answer,
+            answers=self.finalists,
+            paced=True,
+        )
+        found = Candidates.concat(solved, real).feasible.unique()
+        answers = self._sparse(task, found, max(self.finalists, keep))
+        return preferred(task, answers, self.max_extra_cost, keep)
 
     @torch.no_grad()
     def draft(self, task: SearchTask, bank: Bank) -> Candidates:

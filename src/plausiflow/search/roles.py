@@ -109,9 +109,12 @@ def settle_changes(
     Answers that have become equal are kept once. With ``undo=False`` all stay as they are.
     """
     done: list[Settled] = []
+    adverse: Tensor | None = None
     while True:
         trial = _Undone.of(engine, encoder, request, answers)
-        roles = trial.roles(undo=undo)
+        # A change alone is the same, whatever else an answer changes.
+        adverse = trial.adverse() if adverse is None else adverse
+        roles = trial.roles(adverse, undo=undo)
         spare = torch.from_numpy(roles.serves == NOTHING) & undo
         if not bool(spare.any()):
             done.append(Settled(answers, roles))
@@ -123,7 +126,7 @@ def settle_changes(
         chosen = chosen[spare[chosen]]
         kept = torch.ones(len(answers.of), dtype=torch.bool).index_fill(0, of_answer[chosen], False)
         done.append(Settled(answers, roles).select(kept.nonzero()[:, 0]))
-        answers = trial.answers.select(chosen)
+        answers, adverse = trial.answers.select(chosen), adverse[of_answer[chosen]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +139,7 @@ class _Undone:
         request: The request.
         original: The answers.
         answer: The answer of each, shape ``(c,)``.
-        feature: The feature that is undone.
+        block: The feature that is undone, by position, shape ``(c,)``.
         answers: The answers without the change.
         broken: The rules that each then breaks.
         changed: The rows with this change alone, encoded.
@@ -148,7 +151,7 @@ class _Undone:
     request: SearchRequest
     original: Answers
     answer: Tensor
-    feature: tuple[str, ...]
+    block: Tensor
     answers: Answers
     broken: pd.DataFrame
     changed: Tensor
@@ -185,15 +188,24 @@ class _Undone:
             request=request,
             original=original,
             answer=answer,
-            feature=tuple(names),
+            block=block,
             answers=Answers(of, encoded, undone, cost, scores.score(encoded, torch.arange(len(of)))),
             broken=broken.drop(columns=limits, errors="ignore"),
             changed=changed,
             tables=(before, after),
         )
 
-    def roles(self, *, undo: bool) -> ChangeRoles:
-        """Ask the model, and tell what each change serves; what nothing needs may be undone."""
+    @property
+    def feature(self) -> list[str]:
+        """The names of the features that are undone."""
+        blocks = self.engine.rules.layout.blocks
+        return [blocks[j].name for j in self.block.tolist()]
+
+    def roles(self, adverse: Tensor, *, undo: bool) -> ChangeRoles:
+        """Ask the model, and tell what each change serves; what nothing needs may be undone.
+
+        ``adverse`` are the adverse changes, shape ``(answers, features)`` bool.
+        """
         if len(self.answer) == 0:
             none = np.empty(0, dtype=object)
             return ChangeRoles(self.answer.numpy(), none, none, np.empty(0, dtype=bool))
@@ -223,7 +235,7 @@ class _Undone:
             default=NOTHING if undo or self.request.tolerance is None else TOLERANCE,
         ).astype(object)
         features = np.array(self.feature, dtype=object)
-        return ChangeRoles(self.answer.numpy(), features, serves, self._adverse(targets).numpy())
+        return ChangeRoles(self.answer.numpy(), features, serves, adverse[self.answer, self.block].numpy())
 
     def _loses_durability(self, targets: Targets) -> Tensor:
         """Return which answers last only with the change, shape ``(c,)`` bool."""
@@ -235,15 +247,24 @@ class _Undone:
         before = durability.holds(model, self.original.x_cf[self.answer], with_change, targets)
         return before & ~durability.holds(model, self.answers.x_cf, self.answers.decoded, targets)
 
-    def _adverse(self, targets: Targets) -> Tensor:
-        """Return whether each change alone takes its row farther from the target."""
+    def adverse(self) -> Tensor:
+        """Return which changes alone take their row farther from the target, ``(answers, features)`` bool."""
+        adverse = torch.zeros(len(self.original.of), len(self.engine.rules.layout.blocks), dtype=torch.bool)
+        if len(self.answer):
+            adverse[self.answer, self.block] = self._goes_farther()
+        return adverse
+
+    def _goes_farther(self) -> Tensor:
+        """Return whether each change alone takes its row farther from the target, shape ``(c,)``."""
+        check_deadline()
+        targets = self.request.targets[self.answers.of]
         rows, own = self.answers.of.unique(return_inverse=True)
         x, first, before, _ = self.request.part(rows)
         x = torch.cat([x, self.changed])
         model, criterion = self.engine.model, replace(self.engine.validity.criterion, margin=0.0)
         frames = None
         if model is not None and (model.true_outputs is not None or not model.labels):
-            changed = _swap(*self.tables, list(self.feature))
+            changed = _swap(*self.tables, self.feature)
             frames = pd.concat([before, changed], ignore_index=True)
         outputs = self.engine.validity.outputs(x) if model is None else model.predict_outputs(x, frames)
         value = criterion.value(outputs[: len(rows)], first)

@@ -94,8 +94,8 @@ class WalkBuffers:
         self.goes_right, self.difference, self.visits = (new(n_splits, n) for _ in range(3))
         self.nodes = torch.cat([new(n_splits, n), walk.leaf.expand(-1, n)])
         self._children = new(2 * max([0, *(level.stop - level.start for level in walk.slices)]), n)
-        tensors = (walk.left, walk.right, walk.source, self.goes_right, self.nodes[:n_splits])
-        tensors += (self.difference, self.visits)
+        tensors = [walk.left, walk.right, walk.source, self.goes_right, self.nodes[:n_splits]]
+        tensors += [self.difference, self.visits]
         sizes = [level.stop - level.start for level in walk.slices]
         self.depths = [DepthBuffers(*parts) for parts in zip(*(t.split(sizes) for t in tensors), strict=True)]
 
