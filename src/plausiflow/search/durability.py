@@ -132,9 +132,7 @@ class Durability:
         """Return the validity of a surrogate and of what the students say about the guides."""
         assert self.students is not None
         outputs = _beside(validity.outputs, self.students.at(temperature))
-        return replace(
-            validity, outputs=outputs, criterion=self.criterion.summary, model_value_and_grad=None
-        )
+        return replace(validity, outputs=outputs, criterion=self.criterion.summary, model_value_and_grad=None)
 
     def _with_banks(self, engine: Engine) -> Engine:
         """Return the engine with the rows of its banks that meet the bound of the guides."""
