@@ -35,8 +35,8 @@ def nonnegative_dual(gram: Tensor, slack: Tensor) -> Tensor:
 
     ``gram`` is M, positive semi-definite, shape ``(n, m, m)``; ``slack`` is r, shape ``(n, m)``. Two
     constraints have a closed form over their four active sets. With more, that solution is tried first. If it
-    breaks a third and last constraint, that one is active and can be eliminated. Of more, a few try all active
-    sets, many use cyclic coordinate descent.
+    breaks a third and last constraint, that one is active and is eliminated. A few more try all active sets,
+    many use cyclic coordinate descent.
     """
     diagonal = gram.diagonal(dim1=1, dim2=2).clamp_min(1e-12)
     m = slack.shape[1]
