@@ -171,6 +171,25 @@ def test_gradients_agree_with_finite_differences(library, behind):
     assert gradient.any(dim=0).all()
 
 
+@pytest.mark.parametrize("precision", [torch.float64, torch.float32])
+@pytest.mark.parametrize("behind", [False, True])
+def test_the_closed_form_is_that_of_autograd(behind, precision):
+    frame = table()
+    steps = preprocessing("passthrough"), booster("hist", "three classes")
+    columns = list(frame) if behind else TAKEN
+    model = make_pipeline(*steps) if behind else steps[1]
+    model = fitted(model, frame[columns], outcomes(frame, "three classes"))
+    encoder = Encoder(Schema.infer(frame))
+    surrogate = relax_trees(model, encoder, frame)
+    x = encoder.encode(frame).x.to(precision).requires_grad_()
+    share = torch.randn(len(x), 3).to(precision)
+    expected = surrogate.at(0.03)(x)
+    (gradient,) = torch.autograd.grad(expected, x, share)
+    outputs, pullback = surrogate.value_and_grad_at(0.03)(x.detach())
+    torch.testing.assert_close(outputs, expected.detach())
+    torch.testing.assert_close(pullback(share), gradient)
+
+
 @pytest.mark.parametrize("scaler", [None, StandardScaler()])
 @pytest.mark.parametrize("heavy_tail", [False, True])
 def test_a_temperature_is_in_units_of_the_encoded_range(scaler, heavy_tail):

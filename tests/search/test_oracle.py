@@ -131,6 +131,17 @@ def income(frame):
     return frame["income"] >= 4000
 
 
+def test_repeated_rows_share_what_is_left_of_their_budget(table):
+    model, oracle = oracle_of(table, lambda frame: frame["income"] > 0, budget=10)
+    oracle.spent[3] = 4
+    rows = torch.tensor([3, 3, 7])
+    again = oracle.repeated(rows)
+    asked = torch.tensor([0, 1, 2]).repeat_interleave(20)
+    again.valid(oracle.x[rows][asked], asked)
+    assert (10 - again.true_model.budget + again.spent).tolist() == [10, 10, 10]
+    assert model.rows == 3 + 3 + 10
+
+
 @given(st.lists(st.lists(st.integers(0, 4), max_size=12), max_size=4), st.integers(1, 6))
 def test_no_row_is_asked_about_more_often_than_the_budget_allows(table, batches, budget):
     _, _, x = table

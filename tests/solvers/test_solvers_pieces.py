@@ -31,10 +31,11 @@ def test_the_dual_equals_scipys_nonnegative_least_squares(m):
         np.testing.assert_allclose(multipliers[i].numpy(), expected, atol=1e-6)
 
 
-def test_the_dual_survives_parallel_constraints():
+@pytest.mark.parametrize("m", [2, 3, 4])
+def test_the_dual_survives_parallel_constraints(m):
     direction = torch.randn(10, 4, 1)
-    root = direction.expand(-1, -1, 2)
-    multipliers = nonnegative_dual(root.mT @ root, -torch.rand(10, 2))
+    root = direction.expand(-1, -1, m)
+    multipliers = nonnegative_dual(root.mT @ root, -torch.rand(10, m))
     assert torch.isfinite(multipliers).all()
     assert (multipliers >= 0).all()
 

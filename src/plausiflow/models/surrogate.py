@@ -85,7 +85,9 @@ class Surrogate:
         temperature = self.forest.with_temperature(temperature).temperature
 
         def value_and_grad(x: Tensor) -> tuple[Tensor, Pullback]:
-            return self._frozen(x).value_and_grad(x, temperature)
+            rows = x.double()
+            outputs, pullback = self._frozen(rows).value_and_grad(rows, temperature)
+            return outputs.to(x.dtype), lambda gradient: pullback(gradient.double()).to(x.dtype)
 
         return value_and_grad
 

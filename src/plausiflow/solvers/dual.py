@@ -14,6 +14,8 @@ from torch import Tensor
 
 MAX_MULTIPLIER = 1e4
 MAX_BY_SETS = 6
+PARALLEL = 1e-9
+"""The smallest share of a constraint's gradient that another one leaves."""
 ACTIVE = 1e-9
 """A constraint with a larger multiplier holds the point where it is."""
 
@@ -32,8 +34,9 @@ def nonnegative_dual(gram: Tensor, slack: Tensor) -> Tensor:
     r"""Minimise :math:`\tfrac12 \lambda^T M \lambda + r^T \lambda` over :math:`\lambda \ge 0`, batched.
 
     ``gram`` is M, positive semi-definite, shape ``(n, m, m)``; ``slack`` is r, shape ``(n, m)``. Two
-    constraints have a closed form over their four active sets. With more, that solution is tried first; if it
-    breaks another constraint, a few constraints try all active sets, many use cyclic coordinate descent.
+    constraints have a closed form over their four active sets. With more, that solution is tried first. If it
+    breaks a third and last constraint, that one is active and is eliminated. A few more try all active sets,
+    many use cyclic coordinate descent.
     """
     diagonal = gram.diagonal(dim1=1, dim2=2).clamp_min(1e-12)
     m = slack.shape[1]
@@ -44,13 +47,30 @@ def nonnegative_dual(gram: Tensor, slack: Tensor) -> Tensor:
         return of_two
     residual = torch.baddbmm(slack[:, 2:, None], gram[:, 2:, :2], of_two[..., None])
     broken = (residual < -1e-12).any(dim=1).nonzero()[:, 0]
-    solve = _dual_by_sets if m <= MAX_BY_SETS else _dual_by_descent
+    few = _dual_with_third if m == 3 else _dual_by_sets
+    solve = few if m <= MAX_BY_SETS else _dual_by_descent
     if len(broken) == len(slack) > 0:
         return solve(gram, slack).clamp_(0, MAX_MULTIPLIER)
     multipliers = F.pad(of_two, (0, m - 2))
     if len(broken):
         multipliers[broken] = solve(gram[broken], slack[broken]).clamp_(0, MAX_MULTIPLIER)
     return multipliers
+
+
+def _dual_with_third(gram: Tensor, slack: Tensor) -> Tensor:
+    """Return the solution of three constraints, the last of which is active.
+
+    Without it, the other two have the Schur complement of its diagonal in M.
+    """
+    own, cross = gram[:, 2, 2:].clamp_min(1e-12), gram[:, 2, :2]
+    share = cross / own
+    diagonal = gram.diagonal(dim1=1, dim2=2)[:, :2].clamp_min(1e-12)
+    reduced = torch.maximum(torch.addcmul(diagonal, share, cross, value=-1), PARALLEL * diagonal)
+    between = torch.addcmul(gram[:, 0, 1], share[:, 0], cross[:, 1], value=-1)
+    others = _dual_of_two(reduced, between, torch.addcmul(slack[:, :2], share, slack[:, 2:], value=-1))
+    others = others.clamp_min_(0)
+    third = (others * share).sum(dim=1, keepdim=True).add_(slack[:, 2:] / own).neg_()
+    return torch.cat([others, third], dim=1)
 
 
 def _dual_by_sets(gram: Tensor, slack: Tensor) -> Tensor:
