@@ -257,8 +257,8 @@ def _search(
     """Search some rows; with ``relax``, rows without an answer inside the margin also without it.
 
     The proof that a limit on changes blocks is an answer that breaks this limit and nothing else. Changes of
-    such an answer that nothing needs are undone first: it may then keep the limit, unless it changes twice
-    as many features or more.
+    such an answer that nothing needs are undone first: it may then keep the limit, unless all answers of
+    the row change more than twice as many features.
     """
     limits = {str(rule): i for i, rule in enumerate(engine.rules.constraints) if isinstance(rule, MaxChanges)}
     x, targets, frame, locked = request.part(rows)
@@ -282,8 +282,9 @@ def _search(
     kept = kept[cheapest(answers.of[kept], answers.cost[kept], request.pool)]
     own, relaxed = answers.select(kept), answers.of[kept[~inside[kept]]]
     near, limit = answers.select(alone), task.allowance.max_changes or 0
-    # Undoing half of the changes of an answer, or more, hardly ever succeeds.
-    near = near.select((_count_changes(engine, request, near) < 2 * limit).nonzero()[:, 0])
+    # Undoing more than half of the changes of an answer hardly ever succeeds.
+    few = near.of[_count_changes(engine, request, near) <= 2 * limit]
+    near = near.select(torch.isin(near.of, few).nonzero()[:, 0])
     if len(near.of) == 0 or request.late:
         return _SearchedRows(own, beyond, relaxed)
     settled = settle_changes(engine, encoder, request, near).answers
