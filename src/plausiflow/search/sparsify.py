@@ -26,7 +26,7 @@ from plausiflow.solvers import GRID
 RESTORE = SolveSettings(iterations=10, tolerance=3e-3, curvature=300.0, max_without_answer=5, patience=3)
 """With so much curvature the first steps are the shortest ones back to what is feasible. A reset needs no
 more: the first feasible point within the limit is taken, and later rounds start from there."""
-POLISHING = 8
+POLISHING = 4
 """Iterations in which the numbers of a sparse answer become the cheapest ones."""
 TRUST = 0.5
 """The share of what the limit leaves that a model may spend at once: far away it is too optimistic."""
