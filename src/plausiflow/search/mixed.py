@@ -42,9 +42,9 @@ LIMITED = 4
 NEAR_ROWS, COPIED, LIMITED_COPIED = 12, 48, 96
 """Bank rows that combinations of changes may take numbers from, and how many numbers they take together; more
 if the number of changes is limited."""
-AROUND = 2
-"""Answers with so many times the allowed changes may still come within the limit: rounding, and undoing what
-nothing needs, leave fewer."""
+SPARE = 4
+"""Changes beyond the limit that an answer may have and still come within it: rounding undoes some, and so does
+undoing what nothing needs."""
 QUANTILES = 8
 """Numbers of each feature, from all over the bank, that a limited number of changes may be made of."""
 THOROUGH = Beam(depth=4, width=8, evaluated=96, kept=2, feasible=1, mended=8.0)
@@ -288,7 +288,7 @@ class MixedSearch:
         final = beyond = known = task.candidates(rows[:0], task.x[:0])
         if not self.few_only:
             free = replace(task, allowance=replace(task.allowance, max_changes=None))
-            most = AROUND * (task.allowance.max_changes or 0)
+            most = SPARE + (task.allowance.max_changes or 0)
             pool, answers = self._answers(free, bank, rows, keep, most=most)
             missing = rows[~torch.isin(rows, answers.rows)]
             real = free.check(bank.verified(free, missing, keep, among=MORE)).feasible
