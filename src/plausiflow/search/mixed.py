@@ -43,8 +43,8 @@ NEAR_ROWS, COPIED, LIMITED_COPIED = 12, 48, 96
 """Bank rows that combinations of changes may take numbers from, and how many numbers they take together; more
 if the number of changes is limited."""
 SPARE = 4
-"""Changes beyond the limit that an answer may have and still come within it: rounding undoes some, and so does
-undoing what nothing needs."""
+"""Changes beyond the limit that an answer may have and still come within it: rounding undoes some, and so do
+roles."""
 QUANTILES = 8
 """Numbers of each feature, from all over the bank, that a limited number of changes may be made of."""
 THOROUGH = Beam(depth=4, width=8, evaluated=96, kept=2, feasible=1, mended=8.0)
@@ -323,7 +323,7 @@ class MixedSearch:
         """Return answers on the grid: the cheapest ones, and ones with fewer changes."""
         cheap = pool.cheapest(count)
         if not self.sparse:
-            return put_on_grid(task, cheap, self.max_without_answer, any_answer=self.any_answer).feasible
+            return put_on_grid(task, cheap, any_answer=self.any_answer).feasible
         least = pool.cost.new_full((len(task),), torch.inf).scatter_reduce(0, pool.rows, pool.cost, "amin")
         limit = (1 + max(self.max_extra_cost, ROUNDING)) * least
         fewest = preferred(task, pool, self.max_extra_cost, 1)
@@ -409,7 +409,7 @@ def _few_changes(task: SearchTask, few: Candidates, known: Candidates, keep: int
         few, frozen=~changed, max_without_answer=FEW_WITHOUT_ANSWER, answers=LIMITED, paced=True
     ).feasible
     solved = Candidates.concat(known, solved[_within(task, solved)]).unique().cheapest(LIMITED)
-    return put_on_grid(task, solved, FEW_WITHOUT_ANSWER).feasible.cheapest(keep)
+    return put_on_grid(task, solved).feasible.cheapest(keep)
 
 
 def _within(task: SearchTask, answers: Candidates) -> Tensor:

@@ -21,6 +21,8 @@ from plausiflow.search.candidates import Candidates
 if TYPE_CHECKING:
     from plausiflow.search.task import SearchTask
 
+RESTORING = 300.0
+"""A first curvature at which the first steps are the shortest ones back to what is feasible."""
 ROUNDS = ((0.1, 1.0), (0.03, 1.0), (0.01, 1.5), (0.003, 2.0), (0.001, 2.0))
 """What counts as a small change, as a share of the largest, and the power of the weights."""
 ITERATIONS, CURVATURE = 12, 8.0

@@ -19,6 +19,7 @@ from plausiflow.constraints import repair_numbers
 from plausiflow.core import Evaluation
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.numbers import number_problem
+from plausiflow.search.reweighted import RESTORING
 from plausiflow.search.row_random import row_keys, uniforms
 from plausiflow.search.task import SearchTask
 
@@ -28,22 +29,15 @@ CHECKED = 10
 """Combinations of such numbers that are checked first. Of 31 the linearised constraints rank a feasible one
 among these in 19 of 20 cases; a row that has no answer then gets all of them checked."""
 EXTRA_PLAUSIBILITY = (0.1, 0.3, 0.8)
-ITERATIONS, MAX_WITHOUT_ANSWER = 25, 15
+ITERATIONS = 10
 SLACK = 1e-9
 TRIES, KEPT = 16, 3
 
 
-def put_on_grid(
-    task: SearchTask,
-    candidates: Candidates,
-    max_without_answer: int = MAX_WITHOUT_ANSWER,
-    *,
-    any_answer: bool = False,
-) -> Candidates:
+def put_on_grid(task: SearchTask, candidates: Candidates, *, any_answer: bool = False) -> Candidates:
     """Return every candidate on the grid with its cost there, infinite if no neighbour is feasible.
 
-    ``max_without_answer`` are the iterations of a search for more plausibility that has no answer. With
-    ``any_answer``, a row that has an answer needs no cheaper one.
+    With ``any_answer``, a row that has an answer needs no cheaper one.
     """
     done = _best_neighbours(task, candidates)
     # A row that has an answer needs no more expensive one.
@@ -62,7 +56,8 @@ def put_on_grid(
         frozen=frozen,
         extra_plausibility=extra,
         iterations=ITERATIONS,
-        max_without_answer=max_without_answer,
+        curvature=RESTORING,
+        max_without_answer=ITERATIONS,
         paced=True,
     )
     found = torch.isfinite(solved.cost).nonzero()[:, 0]
@@ -174,7 +169,9 @@ def round_randomly(task: SearchTask, candidates: Candidates) -> Candidates:
         if len(again) == 0:
             break
         frozen = task.layout.changed(again.x, task.x[again.rows]).logical_not()
-        solved = task.solve(again, frozen=frozen, extra_plausibility=extra, iterations=ITERATIONS).feasible
+        solved = task.solve(
+            again, frozen=frozen, extra_plausibility=extra, iterations=ITERATIONS, curvature=RESTORING
+        ).feasible
         found = Candidates.concat(found, _at_random(task, solved))
     return found
 

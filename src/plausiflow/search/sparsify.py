@@ -19,13 +19,13 @@ from torch import Tensor
 from plausiflow.core import LocalModel
 from plausiflow.search.candidates import Candidates, cheapest
 from plausiflow.search.numbers import model_at, solve_near
-from plausiflow.search.reweighted import SolveSettings
+from plausiflow.search.reweighted import RESTORING, SolveSettings
 from plausiflow.search.task import SearchTask
 from plausiflow.solvers import GRID
 
-RESTORE = SolveSettings(iterations=10, tolerance=3e-3, curvature=300.0, max_without_answer=5, patience=3)
-"""With so much curvature the first steps are the shortest ones back to what is feasible. A reset needs no
-more: the first feasible point within the limit is taken, and later rounds start from there."""
+RESTORE = SolveSettings(iterations=10, tolerance=3e-3, curvature=RESTORING, max_without_answer=5, patience=3)
+"""A reset takes the shortest way back to what is feasible. The first feasible point within the limit is
+taken, and later rounds start from there."""
 POLISHING = 4
 """Iterations in which the numbers of a sparse answer become the cheapest ones."""
 TRUST = 0.5
