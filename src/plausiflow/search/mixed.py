@@ -43,8 +43,8 @@ NEAR_ROWS, COPIED, LIMITED_COPIED = 12, 48, 96
 """Bank rows that combinations of changes may take numbers from, and how many numbers they take together; more
 if the number of changes is limited."""
 SPARE = 4
-"""Changes beyond the limit that an answer may have and still come within it: rounding undoes some, and so do
-roles."""
+"""Changes beyond the limit that an answer may have and still come within it: rounding undoes some, and
+settling those that nothing needs."""
 QUANTILES = 8
 """Numbers of each feature, from all over the bank, that a limited number of changes may be made of."""
 THOROUGH = Beam(depth=4, width=8, evaluated=96, kept=2, feasible=1, mended=8.0)
