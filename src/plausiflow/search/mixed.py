@@ -31,10 +31,10 @@ from plausiflow.search.task import SearchTask
 
 MAX_WITHOUT_ANSWER = 15
 """Iterations without an answer of a search whose row has other candidates."""
-SOLVED = 40
-"""Iterations of a search that has an answer."""
 FEW_WITHOUT_ANSWER = 10
 """The same for searches of few numbers from a combination that nearly is an answer: they take a few."""
+SOLVED = 40
+"""Iterations of a search that has an answer."""
 ROUNDING = 0.1
 """Extra cost of an answer with fewer changes that may be the cheapest one on the grid."""
 LIMITED = 4
@@ -49,7 +49,6 @@ QUANTILES = 8
 """Numbers of each feature, from all over the bank, that a limited number of changes may be made of."""
 THOROUGH = Beam(depth=4, width=8, evaluated=96, kept=2, feasible=1, mended=8.0)
 """The beam of rows whose answer has too many changes."""
-
 FOR_ANY_ANSWER = Beam(width=2, evaluated=16, kept=1)
 """The beam of a search for any answer: of many combinations, cheap ones would end the search of others."""
 
