@@ -88,21 +88,6 @@ def test_an_elimination_stops_beyond_its_limits_and_never_resets_what_it_must_no
     assert nothing.order.shape == (6, 0)
 
 
-def test_as_many_features_can_be_reset_as_an_elimination_within_the_cost_has():
-    problem, solution, _ = quadratic_programs(6, 5)
-    model = local_model(problem, solution)
-    removable = torch.ones(6, 5, dtype=torch.bool)
-    path = model.eliminate(removable, torch.full((6,), torch.inf, dtype=DTYPE))
-    limit = path.cost[torch.arange(6), torch.arange(6) % 4]
-    count = model.most_resets(removable, limit)
-    expected = [int((path.cost[i] <= limit[i]).long().cumprod(0).sum()) for i in range(6)]
-    assert count.tolist() == expected
-    assert max(expected) > 1
-    for i in range(6):
-        one = torch.tensor([i])
-        assert model[one].most_resets(removable[one], limit[one]).tolist() == [expected[i]]
-
-
 def test_the_inverse_without_some_features_is_that_of_the_others():
     generator = torch.Generator().manual_seed(1)
     root = torch.randn(3, 5, 5, generator=generator, dtype=DTYPE)

@@ -186,23 +186,6 @@ def test_a_candidate_is_made_sparse_alone_as_among_others():
     assert len(sparsify(task, dense[torch.arange(0)], dense.cost[:0])) == 0
 
 
-def test_answers_that_cannot_have_few_changes_are_given_up_and_the_others_found():
-    made = setup(applicants(), bar=4.0)
-    task = made.task(made.x[:25])
-    dense = made.engine.strategy.dense(task, made.engine.bank, torch.arange(25)).cheapest(2)
-    limits = 1.1 * dense.cost
-    every = sparsify(task, dense, limits, categories=False)
-    few = sparsify(task, dense, limits, categories=False, most=1)
-    within = task.layout.changed(every.x, task.x[every.rows]).sum(dim=1) <= 1
-    assert 0 < int(within.sum()) < len(dense)
-    assert torch.equal(few.x[within], every.x[within])
-    assert (few.x[~within] != every.x[~within]).any()
-    for i in range(0, len(dense), 5):
-        one = torch.tensor([i])
-        alone = sparsify(task, dense[one], limits[one], categories=False, most=1)
-        assert torch.equal(alone.x[0], few.x[i])
-
-
 # ---------------------------------------------------------------- numbers on their grids
 
 COARSE = Layout(

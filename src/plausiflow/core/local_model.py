@@ -100,10 +100,6 @@ class LocalModel:
             return Elimination(rows.new_zeros(len(x), 0), x[:, :0], x[:, None][:, :0])
         return Elimination(torch.stack(order, 1), torch.stack(costs, 1), torch.stack(points, 1))
 
-    def most_resets(self, removable: Tensor, limit: Tensor) -> Tensor:
-        """Return how many removable features ``(n, d)`` can be reset within a cost ``(n,)``."""
-        return self.eliminate(removable, limit).within(limit)
-
     def resets(
         self,
         removable: Tensor,

@@ -29,9 +29,10 @@ from plausiflow.search.beam import Moves
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.evolution import Evolution
 from plausiflow.search.exact_start import ExactStart
-from plausiflow.search.mixed import MixedSearch, search_in_batches
+from plausiflow.search.mixed import MixedSearch
 from plausiflow.search.rounding import on_grid, round_randomly
 from plausiflow.search.sparsify import burden, sparsify
+from plausiflow.search.strategy import search_in_batches
 from plausiflow.search.task import SearchTask
 from plausiflow.search.true_model import Oracle
 from plausiflow.solvers import FROM_NEIGHBOUR

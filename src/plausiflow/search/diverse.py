@@ -18,8 +18,8 @@ from torch.nn.functional import one_hot
 from plausiflow.core import DeadlineError
 from plausiflow.search.bank import MORE, Bank
 from plausiflow.search.candidates import Candidates
-from plausiflow.search.mixed import SearchStrategy
 from plausiflow.search.sparsify import with_factual
+from plausiflow.search.strategy import SearchStrategy
 from plausiflow.search.task import SearchTask
 
 APART = 0.6

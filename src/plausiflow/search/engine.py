@@ -32,7 +32,8 @@ from plausiflow.search.costs import CostModel
 from plausiflow.search.diverse import search_diverse
 from plausiflow.search.durability import Durability
 from plausiflow.search.method_search import MethodSearch
-from plausiflow.search.mixed import MixedSearch, SearchStrategy
+from plausiflow.search.mixed import MixedSearch
+from plausiflow.search.strategy import SearchStrategy
 from plausiflow.search.task import SearchTask
 from plausiflow.search.true_model import TrueModel
 from plausiflow.solvers import SQP

@@ -43,7 +43,8 @@ from plausiflow.search.effort import EFFORTS, EffortName
 from plausiflow.search.engine import Engine
 from plausiflow.search.exact_start import ExactStart
 from plausiflow.search.method_search import MethodSearch, RowSearch
-from plausiflow.search.mixed import MixedSearch, SearchStrategy
+from plausiflow.search.mixed import MixedSearch
+from plausiflow.search.strategy import SearchStrategy
 from plausiflow.search.targets import bin_outcomes, outcome_names
 from plausiflow.search.true_model import TrueModel
 from plausiflow.solvers import SQP

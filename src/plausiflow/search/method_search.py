@@ -11,8 +11,8 @@ from torch import Tensor
 from plausiflow.core import Solution
 from plausiflow.search.bank import Bank, transplant
 from plausiflow.search.candidates import Candidates
-from plausiflow.search.mixed import search_in_batches
 from plausiflow.search.rounding import on_grid
+from plausiflow.search.strategy import search_in_batches
 from plausiflow.search.task import SearchTask
 
 

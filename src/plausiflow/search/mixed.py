@@ -12,21 +12,19 @@ A row that has no answer inside the calibrated margin is searched again without 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from plausiflow.core import table_rows_per_search
-from plausiflow.progress import progress_bar
 from plausiflow.search.bank import MORE, Bank
 from plausiflow.search.beam import Beam, Moves
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.levels import distinct_levels, reset_levels
 from plausiflow.search.rounding import put_on_grid
 from plausiflow.search.sparsify import preferred, sparsify
+from plausiflow.search.strategy import search_in_batches
 from plausiflow.search.task import SearchTask
 
 MAX_WITHOUT_ANSWER = 15
@@ -42,84 +40,12 @@ LIMITED = 4
 NEAR_ROWS, COPIED, LIMITED_COPIED = 12, 48, 96
 """Bank rows that combinations of changes may take numbers from, and how many numbers they take together; more
 if the number of changes is limited."""
-SPARE = 4
-"""Changes beyond the limit that an answer may have and still come within it: rounding undoes some, and
-settling those that nothing needs."""
 QUANTILES = 8
 """Numbers of each feature, from all over the bank, that a limited number of changes may be made of."""
 THOROUGH = Beam(depth=4, width=8, evaluated=96, kept=2, feasible=1, mended=8.0)
 """The beam of rows whose answer has too many changes."""
 FOR_ANY_ANSWER = Beam(width=2, evaluated=16, kept=1)
 """The beam of a search for any answer: of many combinations, cheap ones would end the search of others."""
-
-
-class SearchStrategy(Protocol):
-    """How the rows of a task are searched."""
-
-    @property
-    def finalists(self) -> int:
-        """Answers of each row that are kept in case one does not hold when decoded."""
-        ...
-
-    @property
-    def max_extra_cost(self) -> float:
-        """How much more an answer that is easier to follow may cost, as a share of the cheapest."""
-        ...
-
-    def run(self, task: SearchTask, bank: Bank, *, keep: int = 1) -> Candidates:
-        """Return up to ``keep`` feasible candidates for each row of the task, cheapest first.
-
-        A row may also get candidates of infinite cost that only change more features than allowed.
-        """
-        ...
-
-    def continued(self, task: SearchTask, bank: Bank, starts: Candidates, *, keep: int = 1) -> Candidates:
-        """Return what :meth:`run` returns, with less effort: answers near by are known.
-
-        ``starts`` are answers that keep features which may not change now.
-        """
-        ...
-
-    @property
-    def relaxes(self) -> bool:
-        """Whether a run also searches without the margin for rows that have no answer inside it."""
-        ...
-
-    def lighter(self) -> Self:
-        """Return a strategy that finds answers which may change more features than needed."""
-        ...
-
-    def prover(self) -> Self:
-        """Return a strategy that only finds out whether there is an answer, whatever it costs."""
-        ...
-
-    def quicker(self) -> Self:
-        """Return a strategy for rows that few answers are expected for."""
-        ...
-
-    def wider(self, k: int) -> Self:
-        """Return a strategy that finds many answers, to choose ``k`` from."""
-        ...
-
-    def with_extra_cost(self, max_extra_cost: float) -> Self:
-        """Return a strategy that pays another share of extra cost for fewer changes."""
-        ...
-
-
-def search_in_batches(
-    task: SearchTask, search: Callable[[Tensor], Candidates], *, black_box: bool = False
-) -> Candidates:
-    """Search the rows of a task that can have an answer, batch by batch."""
-    parts = []
-    size = table_rows_per_search(task.x, black_box=black_box)
-    everyone = torch.arange(len(task), device=task.x.device)
-    if len(task) <= size:
-        return search(everyone[task.allowance.possible])
-    with progress_bar("Searching rows", len(task)) as advance:
-        for rows in everyone.split(size):
-            parts.append(search(rows[task.allowance.possible[rows]]))
-            advance(len(rows), "")
-    return Candidates.concat(*parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,21 +187,11 @@ class MixedSearch:
         return final.unique().cheapest(keep), beyond
 
     def _answers(
-        self,
-        task: SearchTask,
-        bank: Bank,
-        rows: Tensor,
-        keep: int,
-        *,
-        at_once: bool = False,
-        most: int | None = None,
+        self, task: SearchTask, bank: Bank, rows: Tensor, keep: int, *, at_once: bool = False
     ) -> tuple[Candidates, Candidates]:
-        """Return answers with any number of changes, off the grid and on it.
-
-        Answers that cannot have at most ``most`` changes are not made sparse.
-        """
+        """Return answers with any number of changes, off the grid and on it."""
         pool = self.dense(task, bank, rows, at_once=at_once or self.any_answer)
-        return pool, self._sparse(task, pool, max(self.finalists, keep), most)
+        return pool, self._sparse(task, pool, max(self.finalists, keep))
 
     def _limited(
         self, task: SearchTask, bank: Bank, rows: Tensor, keep: int
@@ -287,8 +203,7 @@ class MixedSearch:
         final = beyond = known = task.candidates(rows[:0], task.x[:0])
         if not self.few_only:
             free = replace(task, allowance=replace(task.allowance, max_changes=None))
-            most = SPARE + (task.allowance.max_changes or 0)
-            pool, answers = self._answers(free, bank, rows, keep, most=most)
+            pool, answers = self._answers(free, bank, rows, keep)
             missing = rows[~torch.isin(rows, answers.rows)]
             real = free.check(bank.verified(free, missing, keep, among=MORE)).feasible
             answers = Candidates.concat(answers, real)
@@ -318,7 +233,7 @@ class MixedSearch:
             final = Candidates.concat(final, _few_changes(relaxed, few, known[rows[:0]], keep))
         return final, beyond
 
-    def _sparse(self, task: SearchTask, pool: Candidates, count: int, most: int | None = None) -> Candidates:
+    def _sparse(self, task: SearchTask, pool: Candidates, count: int) -> Candidates:
         """Return answers on the grid: the cheapest ones, and ones with fewer changes."""
         cheap = pool.cheapest(count)
         if not self.sparse:
@@ -327,7 +242,7 @@ class MixedSearch:
         limit = (1 + max(self.max_extra_cost, ROUNDING)) * least
         fewest = preferred(task, pool, self.max_extra_cost, 1)
         best = Candidates.concat(distinct_levels(task, pool).cheapest(max(1, count // 2)), fewest).unique()
-        sparse = sparsify(task, best, limit[best.rows], categories=False, most=most)
+        sparse = sparsify(task, best, limit[best.rows], categories=False)
         return put_on_grid(task, Candidates.concat(sparse, fewest, cheap).unique()).feasible
 
     def dense(self, task: SearchTask, bank: Bank, rows: Tensor, *, at_once: bool = False) -> Candidates:

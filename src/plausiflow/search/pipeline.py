@@ -257,8 +257,7 @@ def _search(
     """Search some rows; with ``relax``, rows without an answer inside the margin also without it.
 
     The proof that a limit on changes blocks is an answer that breaks this limit and nothing else. Changes of
-    such an answer that nothing needs are undone first: it may then keep the limit, unless all answers of
-    the row change more than twice as many features.
+    such an answer that nothing needs are undone first: it may then keep the limit.
     """
     limits = {str(rule): i for i, rule in enumerate(engine.rules.constraints) if isinstance(rule, MaxChanges)}
     x, targets, frame, locked = request.part(rows)
@@ -281,24 +280,17 @@ def _search(
     kept = holds.nonzero()[:, 0]
     kept = kept[cheapest(answers.of[kept], answers.cost[kept], request.pool)]
     own, relaxed = answers.select(kept), answers.of[kept[~inside[kept]]]
-    near, limit = answers.select(alone), task.allowance.max_changes or 0
-    # Undoing more than half of the changes of an answer hardly ever succeeds.
-    few = near.of[_count_changes(engine, request, near) <= 2 * limit]
-    near = near.select(torch.isin(near.of, few).nonzero()[:, 0])
-    if len(near.of) == 0 or request.late:
+    if len(alone) == 0 or request.late:
         return _SearchedRows(own, beyond, relaxed)
-    settled = settle_changes(engine, encoder, request, near).answers
-    gained = settled.select((_count_changes(engine, request, settled) <= limit).nonzero()[:, 0])
+    settled = settle_changes(engine, encoder, request, answers.select(alone)).answers
+    changes = engine.rules.layout.changed(settled.x_cf, request.encoded.x[settled.of]).sum(dim=1)
+    few = changes <= min(rule.limit for rule in engine.rules.constraints if isinstance(rule, MaxChanges))
+    gained = settled.select(few.nonzero()[:, 0])
     # Answers inside the margin replace others.
     replaced = torch.isin(own.of, relaxed) & torch.isin(own.of, gained.of)
     own, relaxed = own.select((~replaced).nonzero()[:, 0]), relaxed[~torch.isin(relaxed, gained.of)]
     both = Answers.concat(encoder, request.frame, [own, gained]).unique(request.pool)
     return _SearchedRows(both, beyond, relaxed)
-
-
-def _count_changes(engine: Engine, request: SearchRequest, answers: Answers) -> Tensor:
-    """Return how many features each answer changes, shape ``(m,)``."""
-    return engine.rules.layout.changed(answers.x_cf, request.encoded.x[answers.of]).sum(dim=1)
 
 
 def _without_reasons(

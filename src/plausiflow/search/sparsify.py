@@ -41,24 +41,18 @@ MAX_FAILURES = 8
 
 
 def sparsify(
-    task: SearchTask,
-    candidates: Candidates,
-    limits: Tensor,
-    *,
-    categories: bool = True,
-    most: int | None = None,
+    task: SearchTask, candidates: Candidates, limits: Tensor, *, categories: bool = True
 ) -> Candidates:
     """Return answers with fewer changes for the ones given, each at most as expensive as its limit ``(p,)``.
 
     If a rule limits the number of changes, features are reset at
     any cost until it is satisfied. With ``categories=False`` changed categories stay, because their resets
-    were tried before (:mod:`plausiflow.search.levels`). Then only answers with at most ``most`` changes may
-    be of interest: one that the model, which is optimistic, puts beyond them stays as it is.
+    were tried before (:mod:`plausiflow.search.levels`).
     """
     if len(candidates) == 0:
         return candidates
     state = _State.begin(task, candidates, limits)
-    state.categories, state.of_interest = categories, most
+    state.categories = categories
     while len((attempts := state.attempts(task)).of):
         state.take(task, attempts, *attempts.solved(task))
     return _settled(task, candidates, state)
@@ -68,6 +62,8 @@ def _settled(task: SearchTask, before: Candidates, state: _State) -> Candidates:
     """Return the sparse answers, the new ones at the cheapest numbers of the features that they change."""
     sparse = state.candidates
     new = (sparse.x != before.x).any(dim=1).nonzero()[:, 0]
+    if len(new) == 0:
+        return sparse
     solved = task.solve(sparse[new], frozen=~state.changed[new], iterations=POLISHING)
     better = solved.cost < sparse.cost[new]
     x, cost = sparse.x.clone(), sparse.cost.clone()
@@ -129,7 +125,6 @@ class _State:
         most: How many numbers the next attempt may reset, shape ``(p,)``.
         failures: Numbers whose reset alone has failed, shape ``(p,)``.
         categories: Whether changed categories are reset.
-        of_interest: The most changes of an answer of interest, if categories are not reset; None for any.
     """
 
     candidates: Candidates
@@ -140,7 +135,6 @@ class _State:
     most: Tensor
     failures: Tensor
     categories: bool = True
-    of_interest: int | None = None
 
     @classmethod
     def begin(cls, task: SearchTask, candidates: Candidates, limits: Tensor) -> _State:
@@ -200,13 +194,6 @@ class _State:
             return of[:0], left[:0], self.candidates.x[:0]
         model, removable = self.model[of], left[of][:, places]
         room = _number_limit(task, self.candidates[of], self.limits[of], model)
-        if self.of_interest is not None:
-            least = self.changed[of].sum(dim=1) - model.most_resets(removable, room)
-            near = least <= self.of_interest
-            self.needed[of[~near]] = True
-            of, model, removable, room = of[near], model[near], removable[near], room[near]
-            if len(of) == 0:
-                return of, left[of], self.candidates.x[of]
         ease = torch.where(adverse[of][:, places], ADVERSE, torch.ones_like(room)[:, None])
         most = torch.minimum(self.most[of], self.changed[of].sum(dim=1) - 1)
         which, chosen, point = model.resets(
