@@ -14,6 +14,7 @@ from plausiflow.densities import CrossFitEnsemble
 from plausiflow.densities.context import ContextThreshold
 from plausiflow.densities.mixed import MixedDensity
 from plausiflow.search import mixed as mixed_module
+from plausiflow.search import strategy as strategy_module
 from plausiflow.search.bank import transplant
 from plausiflow.search.diagnose import AlwaysPlausible
 from plausiflow.search.mixed import MixedSearch
@@ -106,7 +107,7 @@ def test_neither_order_nor_blocks_of_rows_matter(monkeypatch):
     back = replace(shuffled, rows=order[shuffled.rows]).cheapest(1)
     assert torch.equal(back.rows, found.rows)
     assert torch.equal(back.x, found.x)
-    monkeypatch.setattr(mixed_module, "table_rows_per_search", lambda x, *, black_box: 3)
+    monkeypatch.setattr(strategy_module, "table_rows_per_search", lambda x, *, black_box: 3)
     _, blocked = searched(made, x)
     assert torch.equal(blocked.x, found.x)
 
