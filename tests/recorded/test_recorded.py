@@ -4,11 +4,21 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from recording import CASES, differences
 
 RECORDED = json.loads((Path(__file__).parent / "answers.json").read_text())
 TOLERANCE = 1e-6
 """Costs may differ by this share on another processor; on the one of the record all hashes are equal."""
+
+
+@pytest.fixture(autouse=True)
+def single_precision():
+    """Torch's own default, with which the answers were recorded."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    yield
+    torch.set_default_dtype(before)
 
 
 def compare(name: str) -> None:
