@@ -113,7 +113,7 @@ def test_a_single_bad_row_is_a_verdict_and_leaves_the_service_ready(rows):
 
 def test_many_requests_in_one_batch_are_one_failure_and_one_call(broken, rows, monkeypatch):
     monkeypatch.setattr(batching, "WAIT_SHARE", 1e9)
-    with Client(settings=ServiceSettings(batch_wait_ms=1000)) as client:
+    with Client(settings=ServiceSettings(batch_wait_ms=10_000, batch_rows=12)) as client:
         client.post(f"{AT}:predict", {"instances": rows[:1]})
         calls = broken[0]
         body = {"json": {"instances": rows[:1]}}
