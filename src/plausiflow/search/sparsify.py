@@ -3,10 +3,11 @@
 Resetting without solving again does nothing: a plausible answer has few features to spare. For numbers a
 quadratic model of the answer tells which resets the other numbers can make up for, at which cost, and where
 they go (:mod:`plausiflow.core.local_model`). So a round resets as many numbers of an answer as the model
-finds within the limit, and solves the others from where the model expects them. If the answer is feasible
-within the limit, it is taken, and the next round resets more; if not, fewer. Changed categories are reset
-one at a time. A round makes several attempts for each answer at once, and takes the one with the fewest
-changes. *Adverse* changes, which alone take a row farther from its target, are reset before all others.
+finds within the limit, and moves the others, from where the model expects them, the shortest way to what is
+feasible. If there is such a point within the limit, it is taken, and the next round resets more; if not,
+fewer. Changed categories are reset one at a time. A round makes several attempts for each answer at once, and
+takes the one with the fewest changes. *Adverse* changes, which alone take a row farther from its target, are
+reset before all others. At the end, the numbers that still change become the cheapest ones.
 """
 
 from __future__ import annotations
