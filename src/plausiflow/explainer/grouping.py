@@ -102,8 +102,7 @@ def explain_groups(
         engine, request, _ = _request(explainer, rows, call)
         needing = _needing(request)
         sample = _sample(needing, SAMPLE, explainer.random_state)
-        donors = _sample(sample, DONORS, explainer.random_state)
-        chosen = _choose(explainer, engine, request, sample, donors, forms, groups)
+        chosen = _choose(explainer, engine, request, sample, forms, groups)
     return _assign(explainer, call, chosen, None, rows)
 
 
@@ -160,20 +159,22 @@ def _choose(
     engine: Engine,
     request: SearchRequest,
     sample: Tensor,
-    donors: Tensor,
     forms: Sequence[Form],
     groups: int,
 ) -> Actions:
     encoder, _, _ = explainer._fitted()
-    local = request.repeat(donors, request.targets[donors])
-    found = search_rows(engine, encoder, local, reasons=False)
-    found = finish_answers(engine, encoder, local, found)
-    assert found.roles is not None
-    needed = needed_features(engine.rules.layout, found.roles, len(found.of))
-    own = search_task(engine, request, donors)
-    proposals = propose_actions(own, found.x_cf, found.of, needed, forms, explainer.random_state)
-    task = search_task(engine, request, sample)
-    return choose_actions(task, proposals, groups)
+
+    def propose(places: Tensor) -> Actions:
+        rows = sample[places]
+        local = request.repeat(rows, request.targets[rows])
+        found = finish_answers(engine, encoder, local, search_rows(engine, encoder, local, reasons=False))
+        assert found.roles is not None
+        needed = needed_features(engine.rules.layout, found.roles, len(found.of))
+        own = search_task(engine, request, rows)
+        return propose_actions(own, found.x_cf, found.of, needed, forms, explainer.random_state)
+
+    donors = _sample(torch.arange(len(sample)), DONORS, explainer.random_state)
+    return choose_actions(search_task(engine, request, sample), engine.bank, propose, donors, groups)
 
 
 def _assign(

@@ -24,7 +24,7 @@ FORMS: tuple[Form, ...] = get_args(Form)
 SIZES = (0.4, 0.55, 0.7, 0.85, 1.0, 1.2, 1.45, 1.75, 2.1)
 """Sizes that a row may take along a direction."""
 MOST_FEATURES = 4
-"""Features that one action may change."""
+"""Features that an action changes if it does not change all that a decision needs."""
 
 
 _TENSORS = ("form", "features", "moves", "values", "codes", "rises", "y")

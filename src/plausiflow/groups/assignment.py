@@ -20,7 +20,7 @@ from torch import Tensor
 
 from plausiflow.densities import row_scores
 from plausiflow.groups.actions import Actions
-from plausiflow.groups.pairs import Trials, solve_others, try_actions
+from plausiflow.groups.pairs import Trials, nearest_real, solve_others, try_actions
 from plausiflow.groups.proposals import pairs_of
 from plausiflow.groups.uncovered import uncovered_reasons
 from plausiflow.search import (
@@ -38,7 +38,7 @@ from plausiflow.tables import Encoder, IntArray, ObjectArray
 ROWS_AT_ONCE = 2_000
 """Rows that are assigned at once; this bounds the memory."""
 MOST_THREADS = 4
-MOST_SOLVED, MOST_CHEAPER = 6, 1
+MOST_SOLVED, MOST_CHEAPER = 30, 1
 """Actions of a row whose other features are solved before it is given up; and, if the row has an action that
 is enough alone, to find a cheaper one."""
 
@@ -124,6 +124,7 @@ class _RowBlock:
     rows: Tensor
     task: SearchTask
     trials: Trials
+    near: Tensor
     cost: Tensor
     action: Tensor
     answers: Answers
@@ -138,7 +139,7 @@ class _RowBlock:
         n = len(rows)
         empty = Answers.concat(encoder, request.frame, [])
         block = cls(
-            engine, encoder, request, actions, rows, task, trials,
+            engine, encoder, request, actions, rows, task, trials, nearest_real(task, engine.bank),
             torch.full((n,), torch.inf, dtype=torch.float64), torch.full((n,), -1), empty,
             _no_roles(),
         )  # fmt: skip
@@ -188,7 +189,7 @@ class _RowBlock:
         open_ = (~trials.enough).nonzero()[:, 0]
         if len(open_):
             extra = self.engine.strategy.max_extra_cost
-            solved = solve_others(self.task, self.actions, trials[open_], extra)
+            solved = solve_others(self.task, self.actions, trials[open_], self.near, extra)
             x, cost = found.x.index_copy(0, open_, solved.x), found.cost.index_copy(0, open_, solved.cost)
             found = replace(found, x=x, cost=cost)
         better = (found.cost < self.cost[found.rows]).nonzero()[:, 0]

@@ -3,11 +3,13 @@
 For every proposal and row it is known what the action alone does. Whether other features can make up for a
 lack of plausibility has to be solved, which takes longer. So pairs are solved only for the few proposals that
 promise to cover most of the rows that are left, where a promise is the share of such pairs that were solved
-so far. The greedy cover and the swaps then use what is known for certain.
+so far. The greedy cover and the swaps then use what is known for certain. The rows that no chosen action
+helps then propose actions of their own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -15,14 +17,16 @@ from torch import Tensor
 
 from plausiflow.groups.actions import Actions
 from plausiflow.groups.cover import greedy_cover, swap_actions
-from plausiflow.groups.pairs import Trials, solve_others, try_actions
+from plausiflow.groups.pairs import Trials, nearest_real, solve_others, try_actions
 from plausiflow.groups.proposals import pairs_of
-from plausiflow.search import SearchTask
+from plausiflow.search import Bank, SearchTask
 
 SHORTLIST, FIRST_ROWS = 900, 150
 """Proposals that are tried on all sampled rows, and rows that they are chosen on; fewer take less time."""
 FIRST_RATES = ((2.0,) * 6, (0.1, 0.3, 0.6, 1.0, 1.4, 1.6))
 """Pairs of each class, and how many of them have an answer, before any was solved."""
+ROUNDS, MOST_DONORS = 3, 100
+"""How often rows without an action propose more, and how many of them at once."""
 PROMISING = 6
 """Proposals that are solved before one is chosen."""
 MOST_SOLVED = 400
@@ -39,6 +43,7 @@ class ActionTable:
         task: The sampled rows.
         actions: The proposals.
         trials: Pairs after the action alone.
+        near: A real row with the wanted outcome for each row, ``(n, width)``.
         cost: Cost of each row with each proposal, infinite if it does not help or is not known, ``(n, c)``.
         open: Pairs that may be solved: class of their lack plus one, zero for none, ``(n, c)``.
         place: Position of each pair among the trials, ``(n, c)``.
@@ -48,13 +53,14 @@ class ActionTable:
     task: SearchTask
     actions: Actions
     trials: Trials
+    near: Tensor
     cost: Tensor
     open: Tensor
     place: Tensor
     tried: Tensor = field(default_factory=lambda: torch.tensor(FIRST_RATES, dtype=torch.float64))
 
     @classmethod
-    def of(cls, task: SearchTask, actions: Actions) -> ActionTable:
+    def of(cls, task: SearchTask, actions: Actions, near: Tensor) -> ActionTable:
         """Try all actions alone on all rows of a task."""
         rows, which = pairs_of(actions, task.y_target)
         trials = try_actions(task, actions, rows, which)
@@ -66,7 +72,7 @@ class ActionTable:
         opened[rows, which] = torch.where(trials.possible & ~trials.enough, lack, 0)
         place = torch.full(shape, -1)
         place[rows, which] = torch.arange(len(rows))
-        return cls(task=task, actions=actions, trials=trials, cost=cost, open=opened, place=place)
+        return cls(task=task, actions=actions, trials=trials, near=near, cost=cost, open=opened, place=place)
 
     def promise(self, left: Tensor) -> Tensor:
         """Return how many of the rows that are left each proposal is expected to cover, shape ``(c,)``."""
@@ -91,7 +97,7 @@ class ActionTable:
     def solve(self, rows: Tensor, which: Tensor) -> None:
         """Solve open pairs, and write what was found."""
         lack = self.open[rows, which] - 1
-        found = solve_others(self.task, self.actions, self.trials[self.place[rows, which]])
+        found = solve_others(self.task, self.actions, self.trials[self.place[rows, which]], self.near)
         self.tried[0].index_add_(0, lack, torch.ones(len(lack), dtype=torch.float64))
         self.tried[1].index_add_(0, lack, torch.isfinite(found.cost).double())
         self.cost[rows, which] = found.cost
@@ -123,21 +129,47 @@ def _first_of_each(which: Tensor, most: int) -> Tensor:
 
 
 @torch.no_grad()
-def choose_actions(task: SearchTask, proposals: Actions, count: int) -> Actions:
-    """Return up to ``count`` of the proposals, which together cover most rows of the task."""
-    if len(proposals) == 0 or len(task) == 0:
-        return proposals[torch.arange(0)]
-    if len(proposals) > SHORTLIST:
-        few = torch.arange(0, len(task), max(1, len(task) // FIRST_ROWS))
-        proposals = proposals[ActionTable.of(task.at(few), proposals).shortlist(count)]
-    table = ActionTable.of(task, proposals)
+def choose_actions(
+    task: SearchTask, bank: Bank, propose: Callable[[Tensor], Actions], donors: Tensor, count: int
+) -> Actions:
+    """Return up to ``count`` actions, which together cover most rows of the task.
+
+    Args:
+        task: Rows that the actions are chosen on.
+        bank: Real rows with known outcomes.
+        propose: Returns actions that helped some rows of the task, given by position.
+        donors: The rows that propose first.
+        count: The largest number of actions.
+    """
+    near = nearest_real(task, bank)
     left = torch.ones(len(task), dtype=torch.bool)
+    cost, actions = torch.zeros(len(task), 0, dtype=torch.float64), propose(donors[:0])
+    for _ in range(ROUNDS):
+        own = left if actions else torch.ones_like(left)
+        table = _solved_table(task, near, propose(donors), own, count)
+        cost, actions = torch.cat([cost, table.cost], dim=1), Actions.concat([actions, table.actions])
+        chosen = greedy_cover(cost, count)
+        left = ~torch.isfinite(cost[:, chosen]).any(dim=1)
+        donors = left.nonzero()[:, 0]
+        donors = donors[:: 1 + len(donors) // MOST_DONORS]
+        if len(donors) == 0:
+            break
+    return actions[swap_actions(cost, chosen)]
+
+
+def _solved_table(
+    task: SearchTask, near: Tensor, proposals: Actions, left: Tensor, count: int
+) -> ActionTable:
+    """Return what proposals do, solved where they promise to cover rows that are ``left`` ``(n,)``."""
+    if len(proposals) > SHORTLIST:
+        few = left.nonzero()[:, 0]
+        few = few[:: max(1, len(few) // FIRST_ROWS)]
+        proposals = proposals[ActionTable.of(task.at(few), proposals, near[few]).shortlist(count)]
+    table = ActionTable.of(task, proposals, near)
+    left = left.clone()
     for _ in range(count):
-        best = table.settle(left)
+        best = table.settle(left) if len(proposals) and bool(left.any()) else None
         if best is None:
             break
         left &= ~torch.isfinite(table.cost[:, best])
-        if not bool(left.any()):
-            break
-    chosen = greedy_cover(table.cost, count)
-    return proposals[swap_actions(table.cost, chosen)]
+    return table

@@ -1,7 +1,8 @@
 """Pairs of a row and an action: what the action alone does, and with changes that go along with it.
 
 The action alone must change the decision. If the row is then not plausible enough, or breaks a rule about
-several features, the other features are solved by the engine while those of the action keep their values.
+several features, the other features are solved by the engine while those of the action keep their values:
+first from the row's own values, then from those of a real row with the wanted outcome.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ import torch
 from torch import Tensor
 
 from plausiflow.groups.actions import SIZES, Actions
-from plausiflow.search import Candidates, SearchTask, preferred, put_on_grid, sparsify
+from plausiflow.search import RESTORING, Bank, Candidates, SearchTask, preferred, put_on_grid, sparsify
 
 NEXT_SIZES, WITH_SLACK = 4, 2
 """Sizes along a direction that are tried from the smallest one that changes the decision; and which of them
 a row takes that is not plausible at any."""
 KEPT_VALUE = 0.5
-"""Share of the certainty of the decision after the action alone that other changes must leave."""
+"""Share of the certainty of the decision after the action alone that other changes must leave, if there is
+such an answer near by; then none of them is likely to matter to the decision."""
 ITERATIONS, WITHOUT_ANSWER = 25, 12
+FROM_REAL, POLISHING = 12, 15
+"""Iterations from a real row to an answer, and from there to a cheaper one."""
 PAIRS_AT_ONCE = 20_000
 
 
@@ -142,8 +146,15 @@ def fixed_columns(task: SearchTask, actions: Actions, which: Tensor) -> Tensor:
 
 
 @torch.no_grad()
+def nearest_real(task: SearchTask, bank: Bank) -> Tensor:
+    """Return the nearest real row with the wanted outcome of each row, ``(n, width)``; NaN without one."""
+    near = bank.verified(task, torch.arange(len(task)), 1)
+    return torch.full_like(task.x, torch.nan).index_copy(0, near.rows, near.x)
+
+
+@torch.no_grad()
 def solve_others(
-    task: SearchTask, actions: Actions, trials: Trials, extra_cost: float | None = None
+    task: SearchTask, actions: Actions, trials: Trials, near: Tensor, extra_cost: float | None = None
 ) -> Candidates:
     """Solve the features that the actions leave open, so that the rows are plausible and keep every rule.
 
@@ -151,32 +162,61 @@ def solve_others(
         task: The task.
         actions: The actions.
         trials: Rows after an action alone, which changes the decision.
+        near: A real row with the wanted outcome for each row of the task; see :func:`nearest_real`.
         extra_cost: How much more fewer changes may cost, as a share; None does not look for fewer.
 
     Returns:
         One candidate for each trial, with the rows of the task; the cost is infinite if none was found.
     """
     fixed = fixed_columns(task, actions, trials.which)
-    value = task.model_value(trials.x, trials.rows).clamp_min(0)
-    pairs = task.at(trials.rows, task.targets[trials.rows].with_extra_margin(KEPT_VALUE * value))
+    pairs = _open_features(task, trials, fixed)
+    found = _solved(pairs, torch.where(fixed, trials.x, near[trials.rows]))
+    if extra_cost is not None and len(found):
+        found = Candidates.concat(sparsify(pairs, found, (1 + extra_cost) * found.cost), found).unique()
+    found = put_on_grid(pairs, found).feasible
+    found = found[_independent(task, trials.rows, trials.x, found)]
+    found = preferred(pairs, found, extra_cost or 0.0, 1)
+    x, cost = trials.x.clone(), torch.full((len(trials),), torch.inf, dtype=trials.x.dtype)
+    if len(found):
+        x[found.rows] = found.x
+        cost[found.rows] = task.costs(found.x, trials.rows[found.rows])
+    return Candidates(rows=trials.rows, x=x, cost=cost)
+
+
+def _open_features(task: SearchTask, trials: Trials, fixed: Tensor) -> SearchTask:
+    """Return a task with one row for each trial: the row after the action, whose columns are ``fixed``."""
+    pairs = task.at(trials.rows)
     allowance = replace(
         pairs.allowance,
         lower=torch.where(fixed, trials.x, pairs.allowance.lower),
         upper=torch.where(fixed, trials.x, pairs.allowance.upper),
     )
     # The row after the action is what is changed as little as possible.
-    pairs = replace(pairs, x=trials.x, allowance=allowance)
-    start = pairs.candidates(torch.arange(len(trials)), trials.x)
-    found = pairs.solve(start, iterations=ITERATIONS, max_without_answer=WITHOUT_ANSWER).feasible
-    if extra_cost is not None and len(found):
-        found = Candidates.concat(sparsify(pairs, found, (1 + extra_cost) * found.cost), found).unique()
-    found = preferred(pairs, put_on_grid(pairs, found).feasible, extra_cost or 0.0, 1)
-    found = found[_independent(task, trials.rows, trials.x, found)]
-    x, cost = trials.x.clone(), torch.full((len(trials),), torch.inf, dtype=trials.x.dtype)
-    if len(found):
-        x[found.rows] = found.x
-        cost[found.rows] = task.costs(found.x, trials.rows[found.rows])
-    return Candidates(rows=trials.rows, x=x, cost=cost)
+    return replace(pairs, x=trials.x, allowance=allowance)
+
+
+def _solved(pairs: SearchTask, real: Tensor) -> Candidates:
+    """Return answers with solved numbers, from the rows themselves, else from ``real`` rows."""
+    rows = torch.arange(len(pairs))
+    value = pairs.model_value(pairs.x, rows).clamp_min(0)
+    certain = replace(pairs, targets=pairs.targets.with_extra_margin(KEPT_VALUE * value))
+    found = certain.solve(
+        pairs.candidates(rows, pairs.x), iterations=ITERATIONS, max_without_answer=WITHOUT_ANSWER
+    ).feasible
+    for task in (certain, pairs):
+        lost = torch.isfinite(real).all(dim=1).index_fill(0, found.rows, False).nonzero()[:, 0]
+        found = Candidates.concat(found, _restored(task, lost, real[lost]))
+    return found.cheapest(1)
+
+
+def _restored(pairs: SearchTask, rows: Tensor, real: Tensor) -> Candidates:
+    """Return answers of some rows near ``real`` ones, with their categories or with the row's own."""
+    mixed = pairs.with_codes(real, pairs.codes[rows])
+    starts = Candidates.concat(pairs.candidates(rows, real), pairs.candidates(rows, mixed)).unique()
+    restored = pairs.solve(
+        pairs.repair(starts), iterations=FROM_REAL, max_without_answer=FROM_REAL, curvature=RESTORING
+    ).feasible.cheapest(1)
+    return Candidates.concat(restored, pairs.solve(restored, iterations=POLISHING).feasible)
 
 
 def _independent(task: SearchTask, rows: Tensor, alone: Tensor, found: Candidates) -> Tensor:

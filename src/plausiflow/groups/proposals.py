@@ -1,8 +1,9 @@
 """Proposals: actions that helped single rows, which may help many.
 
 Each local counterfactual proposes the one to four features that matter most to the decision, moved far enough
-to change it alone; and, if it changes few features, all that it changes. Actions are also proposed a little
-larger: what just helped one row then helps its neighbours.
+to change it alone; all features that the decision needs; those that change it together; and, if it changes
+few features, all that it changes. Actions are also proposed a little larger: what just helped one row then
+helps its neighbours.
 """
 
 from __future__ import annotations
@@ -43,11 +44,14 @@ def propose_actions(
     rng = np.random.default_rng(seed)
     parts = []
     subsets = [needed & (rank < count) for count in range(1, MOST_FEATURES + 1)]
-    for features in [*subsets, torch.where((changed.sum(dim=1) <= MOST_FEATURES)[:, None], changed, False)]:
+    enough = _sufficient(task, x_cf, rows, changed, needed, gains)
+    few = torch.where((changed.sum(dim=1) <= MOST_FEATURES)[:, None], changed, False)
+    for features in [*subsets, needed, enough, few]:
         some = features.any(dim=1)
         lost = gains.sum(dim=1) / torch.where(features, gains, 0.0).sum(dim=1).clamp_min(1e-9)
+        lost = torch.ones_like(lost) if features is enough else lost.clamp(1.0, LARGEST_SCALE)
         base = actions_of(layout, x[some], x_cf[some], y[some], features[some])
-        parts.append((base, lost[some].clamp(1.0, LARGEST_SCALE)))
+        parts.append((base, lost[some]))
     per_form = max(1, MOST_PROPOSALS // len(forms))
     return Actions.concat([_sample(_variants(parts, form, rng), per_form, rng) for form in forms])
 
@@ -61,6 +65,26 @@ def _gains(task: SearchTask, x_cf: Tensor, rows: Tensor, changed: Tensor) -> Ten
     gains = torch.zeros(changed.shape, dtype=x_cf.dtype)
     gains[answer, block] = (value[answer] - task.model_value(undone, rows[answer])).clamp_min(0)
     return gains
+
+
+def _sufficient(
+    task: SearchTask, x_cf: Tensor, rows: Tensor, changed: Tensor, needed: Tensor, gains: Tensor
+) -> Tensor:
+    """Return the needed changes and as many others, by their gains, as change the decision alone.
+
+    With them fixed, the counterfactual itself is an answer. Shape ``(m, blocks)``.
+    """
+    first = torch.where(needed, torch.inf, torch.where(changed, gains, -torch.inf))
+    rank = first.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+    enough = torch.zeros_like(changed)
+    for count in range(1, int(changed.sum(dim=1).max()) + 1 if len(changed) else 1):
+        left = (~enough.any(dim=1)).nonzero()[:, 0]
+        features = changed[left] & (needed[left] | (rank[left] < count))
+        columns = (features.double() @ task.block_columns.double()) > 0
+        partly = torch.where(columns, x_cf[left], task.x[rows[left]])
+        fine = task.model_value(partly, rows[left]) >= 0
+        enough[left[fine]] = features[fine]
+    return enough
 
 
 def _variants(parts: list[tuple[Actions, Tensor]], form: Form, rng: np.random.Generator) -> Actions:

@@ -35,6 +35,7 @@ from plausiflow.search.request import (
     prepare_request,
     read_rows,
 )
+from plausiflow.search.reweighted import RESTORING
 from plausiflow.search.roles import (
     CERTAINTY,
     DECISION,
@@ -70,6 +71,7 @@ __all__ = [
     "MOST_ANSWERS",
     "PLAUSIBILITY",
     "PROMISE",
+    "RESTORING",
     "TOLERANCE",
     "Answers",
     "Bank",

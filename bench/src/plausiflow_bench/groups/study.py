@@ -98,7 +98,9 @@ def _numbers_case(name: str, kind: str, selection: GroupSelection) -> tuple[Expl
 
 def _table_case(name: str, kind: str, selection: GroupSelection) -> tuple[Explainer, pd.DataFrame]:
     """Return an explainer with default settings and the rules of a table, and its test rows."""
-    train, test = load_table(name).split(selection.train, selection.rows)
+    table = load_table(name)
+    rows = min(selection.rows, len(table.x) // 3)
+    train, test = table.split(min(selection.train, len(table.x) - rows), rows)
     model = untrained_model(kind, selection.seed).fit(train.x, train.y)
     explainer = Explainer(
         model, constraints=table_rules(train), orders=train.orders, random_state=selection.seed
