@@ -31,6 +31,8 @@ class Beam:
         width: Combinations of each row that get a further change.
         evaluated: Combinations of each row and depth whose constraints are evaluated.
         kept: Combinations of each row and depth that are returned.
+        deepest: Combinations of each row that are returned of the largest depth it reaches. Solving their
+            numbers also finds answers that change fewer of the same features.
         feasible: Combinations of each row and depth that are returned because they are feasible as they are.
         mended: What one more change mends at most of what the constraints miss, and so does solving the
             numbers. Combinations that miss more are not returned, and rows of which all do get no others.
@@ -41,6 +43,7 @@ class Beam:
     width: int = 4
     evaluated: int = 24
     kept: int = 3
+    deepest: int = 0
     feasible: int = 0
     mended: float = math.inf
     first: int = 16
@@ -55,23 +58,29 @@ class Beam:
         sums = task.cost_sums(moves.x, moves.rows)
         states = _States(moves.rows, moves.x, values, moves.keys, moves.kinds, sums).best(task)
         kept, missed = [states.first(self.kept), states.satisfied.first(self.feasible)], _Missed(task, states)
+        deepest = states
         for left in reversed(range(depth - 1)):
             states = states.select(self._hopeful(missed, states, left + 1)).first(self.width)
             state, move = moves.extensions(task, states)
             if len(state) == 0:
                 break
             # What a combination costs and satisfies is estimated from its parts; few rows are made of it.
-            keys, of = states.keys[state] + moves.keys[move], states.rows[state]
+            keys, kinds = states.keys[state] + moves.keys[move], states.kinds[state] + moves.kinds[move]
+            of = states.rows[state]
             merit = _merit(task, states.values[state] + alone[move], states.sums[state] + sums[move])
             # Moves in another order are the same combination.
             chosen = _first_occurrences(of, keys)
+            chosen = chosen[cheapest(of[chosen], merit[chosen], len(of))]
+            # Numbers are solved later: those that look best are enough for each kind of combination.
+            chosen = chosen[_first_occurrences(of[chosen], kinds[chosen])]
             chosen = chosen[cheapest(of[chosen], merit[chosen], self.evaluated)]
-            state, move = state[chosen], move[chosen]
-            x = task.repaired(moves.applied(task, states.x[state], move), of[chosen])
-            kinds = states.kinds[state] + moves.kinds[move]
-            parts = (of[chosen], x, x[:, :1], keys[chosen], kinds, task.cost_sums(x, of[chosen]))
+            x = task.repaired(moves.applied(task, states.x[state[chosen]], move[chosen]), of[chosen])
+            parts = (of[chosen], x, x[:, :1], keys[chosen], kinds[chosen], task.cost_sums(x, of[chosen]))
             states = self._evaluated(task, _States(*parts), missed, left).best(task)
             kept += [states.first(self.kept), states.satisfied.first(self.feasible)]
+            shallow = deepest.select((~torch.isin(deepest.rows, states.rows)).nonzero()[:, 0])
+            deepest = shallow.join(states)
+        kept = [*kept, deepest.first(self.deepest)]
         kept = [own.select((~(own.missed > self.mended)).nonzero()[:, 0]) for own in kept]
         return task.repair(Candidates.concat(*(task.candidates(own.rows, own.x) for own in kept)).unique())
 
@@ -93,7 +102,7 @@ class Beam:
         others = states.select((~early).nonzero()[:, 0])
         others = others.select(self._hopeful(missed, others, left)).evaluated(task)
         missed.learn(others)
-        return _States(*(torch.cat(pair) for pair in zip(first.parts, others.parts, strict=True)))
+        return first.join(others)
 
 
 class _Missed:
@@ -189,6 +198,10 @@ class _States:
 
     def select(self, which: Tensor) -> _States:
         return _States(*(part[which] for part in self.parts))
+
+    def join(self, others: _States) -> _States:
+        """Return these combinations and others."""
+        return _States(*(torch.cat(pair) for pair in zip(self.parts, others.parts, strict=True)))
 
     def evaluated(self, task: SearchTask) -> _States:
         """Return the same with the values of their constraints."""

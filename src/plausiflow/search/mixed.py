@@ -37,12 +37,11 @@ ROUNDING = 0.1
 """Extra cost of an answer with fewer changes that may be the cheapest one on the grid."""
 LIMITED = 4
 """Answers of each row that are put on the grid if the number of changes is limited."""
-NEAR_ROWS, COPIED, LIMITED_COPIED = 12, 48, 96
-"""Bank rows that combinations of changes may take numbers from, and how many numbers they take together; more
-if the number of changes is limited."""
+NEAR_ROWS, COPIED = 12, 48
+"""Bank rows that combinations of changes may take numbers from, and how many numbers they take together."""
 QUANTILES = 8
 """Numbers of each feature, from all over the bank, that a limited number of changes may be made of."""
-THOROUGH = Beam(depth=4, width=8, evaluated=96, kept=2, feasible=1, mended=8.0)
+THOROUGH = Beam(depth=4, width=8, evaluated=96, kept=0, deepest=4, feasible=1, mended=8.0)
 """The beam of rows whose answer has too many changes."""
 FOR_ANY_ANSWER = Beam(width=2, evaluated=16, kept=1)
 """The beam of a search for any answer: of many combinations, cheap ones would end the search of others."""
@@ -217,7 +216,7 @@ class MixedSearch:
         if len(rows) == 0:
             return final, beyond
         known = known[torch.isin(known.rows, rows) & _within(task, known)]
-        share = max(2, LIMITED_COPIED // max(1, len(task.numbers)))
+        share = max(2, COPIED // max(1, len(task.numbers)))
         relaxed = task if task.fallback is None else task.without_margin(task.fallback)
         wider = bank if task.fallback is None else task.fallback.bank
         few = _combinations(task, rows, wider.verified(relaxed, rows, min(NEAR_ROWS, share)), bank.typical)
