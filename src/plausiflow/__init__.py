@@ -13,6 +13,7 @@ Counterfactuals(10 rows, 10 found, 10 valid, 10 plausible)
 
 from plausiflow.constraints import (
     Allowed,
+    Computed,
     Decreasing,
     Equal,
     GridStep,
@@ -52,7 +53,7 @@ from plausiflow.solvers import SQP, PenaltyAdam
 __version__ = "0.1.0"
 
 __all__ = [
-    "GMM", "KDE", "NODE", "PPCEF", "SQP", "Allowed", "Audit", "Bank", "Classifier", "ConditionalFlow",
+    "GMM", "KDE", "NODE", "PPCEF", "SQP", "Allowed", "Audit", "Bank", "Classifier", "Computed", "ConditionalFlow",
     "Constraint", "Counterfactuals", "CrossFitEnsemble", "Decreasing", "Density", "Equal", "Explainer",
     "Explanation", "Explanations", "GridStep", "GroupExplanations", "Immutable", "Implies",
     "Increasing", "Judges", "Linear", "LinearClassifier", "MLPClassifier", "MaxChanges", "Method",

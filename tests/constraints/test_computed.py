@@ -1,10 +1,11 @@
-"""Products and ratios of two numbers: learned in closed form, checked, saved, and obeyed by answers."""
+"""Numbers that are computed from others: learned in closed form, checked, saved, and obeyed by answers."""
 
 import json
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from plausiflow import Explainer, LinearClassifier
 from plausiflow.constraints import CompiledRules, Computed, RowChanges, learn_rules, rule_from_dict
@@ -16,6 +17,13 @@ RNG = np.random.default_rng(0)
 N = 800
 PRICE, QUANTITY = np.exp(RNG.normal(3, 0.5, N)).round(2), RNG.integers(1, 30, N)
 DEBT, INCOME = RNG.integers(100, 9000, N), 100 * RNG.integers(90, 900, N)
+
+
+WEIGHT, HEIGHT = RNG.normal(75, 14, N).round(1), RNG.normal(170, 10, N).round()
+BMI = (WEIGHT / (HEIGHT / 100) ** 2).round(1)
+RATE = RNG.uniform(1, 9, N).round(1)
+INTEREST = (DEBT * RATE / 100 * QUANTITY).round()
+MEAN = np.where(QUANTITY % 5 > 0, (DEBT / (QUANTITY % 5).clip(1)).round(2), 0.0)
 
 
 def learned(frame):
@@ -31,6 +39,18 @@ def learned(frame):
         ({"a": PRICE, "b": QUANTITY, "t": PRICE * QUANTITY}, 'Computed("t", "a * b")'),
         ({"a": DEBT, "b": INCOME, "t": (DEBT / INCOME).round(3)}, 'Computed("t", "a / b")'),
         ({"a": DEBT, "b": INCOME, "t": (100 * DEBT / INCOME).round(1)}, 'Computed("t", "100 * a / b")'),
+        ({"a": DEBT, "b": INCOME, "t": (12 * DEBT / INCOME).round(3)}, 'Computed("t", "12 * a / b")'),
+        ({"a": WEIGHT, "b": HEIGHT, "t": BMI}, 'Computed("t", "10000 * a / b ** 2")'),
+        ({"a": PRICE, "b": DEBT + 500, "t": (PRICE / (DEBT + 500) ** 2)}, 'Computed("t", "a / b ** 2")'),
+        ({"a": PRICE, "t": (3.5 * PRICE**2).round(2)}, 'Computed("t", "3.5 * a ** 2")'),
+        ({"a": PRICE, "t": (1 / PRICE).round(6)}, 'Computed("t", "1 / a")'),
+        (
+            {"a": INCOME, "b": DEBT, "t": (100 * (DEBT - INCOME) / INCOME).round(1)},
+            'Computed("t", "100 * b / a - 100")',
+        ),
+        ({"a": PRICE, "b": QUANTITY, "c": DEBT, "t": PRICE * QUANTITY * DEBT}, 'Computed("t", "a * b * c")'),
+        ({"a": DEBT, "b": RATE, "c": QUANTITY, "t": INTEREST}, 'Computed("t", "0.01 * a * b * c")'),
+        ({"a": DEBT, "b": QUANTITY % 5, "t": MEAN}, 'Computed("t", "a / b")'),
     ],
 )
 def test_a_product_or_ratio_is_learned_in_its_closed_form(columns, rule):
@@ -92,7 +112,7 @@ def test_noise_and_shuffled_columns_show_no_product(seed):
 def test_the_check_on_tables_and_on_encoded_rows_is_that_of_the_definition():
     frame = pd.DataFrame({"a": DEBT, "b": INCOME, "t": (DEBT / INCOME).round(2)})
     encoder = Encoder(Schema.infer(frame))
-    rule = Computed("t", "a", "/", "b", tolerance=0.005005)
+    rule = Computed("t", "a / b", tolerance=0.005005)
     rows = frame.iloc[:200]
     after = rows.assign(t=rows["t"] + np.where(np.arange(200) % 2, 0.0, 0.01)).round(2)
     expected = np.abs(after["t"] - after["a"] / after["b"]) > 0.005005
@@ -106,17 +126,80 @@ def test_the_check_on_tables_and_on_encoded_rows_is_that_of_the_definition():
 
 
 def test_a_rule_is_saved_as_json_and_damaged_ones_are_refused():
-    rule = Computed("t", "a", "/", "b", factor=100.0, tolerance=0.05)
+    rule = Computed("t", "100 * a / b", tolerance=0.05)
     assert rule_from_dict(json.loads(json.dumps(rule.to_dict()))) == rule
-    for wrong in ({"operation": "log"}, {"operation": "+"}, {"factor": 0}, {"tolerance": -1}, {"first": 3}):
+    for wrong in ({"expression": "a +"}, {"expression": 3}, {"tolerance": -1}, {"feature": 3}):
         with pytest.raises(InvalidInputError):
             rule_from_dict(rule.to_dict() | wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a + b", "position 5: expected a number"),
+        ("a * * b", "position 5: expected a number or a feature"),
+        ("a ** b", "position 6: expected a number"),
+        ("0 * a", "position 1: a factor must be a number other than zero"),
+        ("3", "expected a product of powers"),
+        ("a / a", "expected a product of powers"),
+        ("log(a) * b", "expected a product of powers of at most 6 features, or log of one"),
+        ("1 / log(a)", "that is not divided by"),
+        ("a $ b", "position 3: this character is not allowed"),
+        ("a b", "position 3: expected \\*"),
+        ("a * t", 'must not have "t" itself'),
+    ],
+)
+def test_an_expression_that_is_none_is_refused_at_its_position(text, problem):
+    with pytest.raises(InvalidInputError, match=problem):
+        Computed("t", text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "10000 * weight / height ** 2",
+        "a * b * c",
+        "100 * `b-2` / a - 100",
+        "2.5 / a",
+        "log1p(a)",
+        "-3 * log(a) + 2",
+    ],
+)
+def test_a_formula_is_written_as_it_is_read(text):
+    formula = Computed("t", text).formula
+    assert formula.text == text
+    assert Computed("t", formula.text).formula == formula
+
+
+def test_a_formula_is_that_of_numpy_for_arrays_and_tensors_and_is_solved_for_each_number():
+    a, b, c = RNG.uniform(0.5, 9, (3, 50))
+    formula = Computed("t", "3 * a ** 2 * b / c ** 0.5 - 7").formula
+    expected = 3 * a**2 * b / np.sqrt(c) - 7
+    np.testing.assert_allclose(formula.of_arrays([a, b, c]), expected)
+    tensors = [torch.from_numpy(x) for x in (a, b, c)]
+    np.testing.assert_allclose(formula.of_tensors(tensors).numpy(), expected)
+    for place, x in enumerate((a, b, c)):
+        np.testing.assert_allclose(formula.solved(place, torch.from_numpy(expected), tensors).numpy(), x)
+
+
+def test_a_ratio_does_not_bind_a_row_that_it_would_divide_by_zero():
+    frame = pd.DataFrame({"n": RNG.poisson(2, N), "t": RNG.integers(0, 99, N)})
+    frame["mean"] = np.where(frame["n"] > 0, (frame["t"] / frame["n"].clip(lower=1)).round(2), 0.0)
+    encoder = Encoder(Schema.infer(frame))
+    rule = Computed("mean", "t / n", tolerance=0.005005)
+    features = {feature.name: feature for feature in encoder.schema.features}
+    after = frame.assign(mean=frame["mean"] + 1)
+    broken = rule.broken(RowChanges(features, frame, after))
+    assert (broken == (frame["n"] > 0)).all()
+    assert not rule.broken(RowChanges(features, frame, frame)).any()
+    allowance = CompiledRules([rule], encoder.schema, encoder.layout).for_rows(encoder.encode(frame).x, frame)
+    assert allowance.contains(encoder.encode(frame).x).all()
 
 
 def test_a_rule_about_text_is_refused():
     frame = pd.DataFrame({"t": PRICE, "a": PRICE, "b": np.where(QUANTITY > 9, "x", "y")})
     features = {feature.name: feature for feature in Schema.infer(frame).features}
-    assert Computed("t", "a", "*", "b").problems(features) == ["`b` is of kind category, not a number"]
+    assert Computed("t", "a * b").problems(features) == ["`b` is of kind category, not a number"]
 
 
 @pytest.mark.slow
@@ -138,3 +221,38 @@ def test_answers_are_computed_again(tmp_path):
     explainer.save(tmp_path / "saved")
     again = Explainer.load(tmp_path / "saved")
     pd.testing.assert_frame_equal(again.explain(x.iloc[:3]).counterfactuals, result.counterfactuals.iloc[:3])
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (0.3 * PRICE + 0.5 * QUANTITY + 0.2 * HEIGHT, "0.3 * a + 0.5 * b + 0.2 * c"),
+        (2.5 * PRICE - 0.125 * HEIGHT + 40, "2.5 * a - 0.125 * c + 40"),
+    ],
+)
+def test_a_weighted_sum_is_learned_in_its_closed_form(target, expected):
+    frame = pd.DataFrame({"a": PRICE, "b": QUANTITY, "c": HEIGHT, "t": target.round(3), "other": WEIGHT})
+    encoder = Encoder(Schema.infer(frame))
+    rules = [str(rule) for rule in learn_rules(frame, encoder.encode(frame).x, encoder)]
+    assert [rule.split(", tolerance")[0] for rule in rules if rule.startswith("Equal")] == [
+        f'Equal("t", "{expected}"'
+    ]
+
+
+def test_a_model_of_noisy_columns_is_no_weighted_sum():
+    noisy = (0.3 * PRICE + 0.5 * QUANTITY + RNG.normal(0, 0.1, N)).round(2)
+    frame = pd.DataFrame({"a": PRICE, "b": QUANTITY, "t": noisy})
+    encoder = Encoder(Schema.infer(frame))
+    rules = [str(rule) for rule in learn_rules(frame, encoder.encode(frame).x, encoder)]
+    assert not [rule for rule in rules if rule.startswith(("Equal", "Computed"))]
+
+
+def test_answers_keep_an_index_that_is_computed_from_two_others():
+    x = pd.DataFrame({"weight": WEIGHT, "height": HEIGHT, "bmi": BMI, "age": AGE})
+    y = np.where(BMI + AGE / 10 + RNG.normal(0, 0.5, N) > 31, "high", "low")
+    explainer = Explainer(LinearClassifier(), density=KDE(), confidence=None, judges=0).fit(x, y)
+    result = explainer.explain(x.iloc[:40], target="low")
+    assert result.status["status"].isin(["found", "already"]).mean() >= 0.95
+    after = result.best_answers
+    assert np.abs(after["bmi"] - after["weight"] / (after["height"] / 100) ** 2).max() <= 0.0501
+    assert {"weight", "bmi"} <= set(result.changes["feature"])

@@ -363,3 +363,22 @@ def test_a_row_that_the_model_cannot_read_has_no_prediction(table):
     explainer = Explainer(model, density=KDE(), **FAST).fit(x, y)
     rows = x.iloc[:4].assign(job=["clerk", "king", "cook", "king"])
     assert explainer.predict(rows).isna().tolist() == [False, True, False, True]
+
+
+def test_validity_of_a_result_is_the_decision_about_the_whole_row():
+    """An identifier is not encoded, but a model may depend on it."""
+    random = np.random.default_rng(0)
+    x = pd.DataFrame({f"x{i}": random.normal(size=300).round(2) for i in range(3)})
+    x["number"] = np.arange(300) + 5000
+    y = np.where(x["x0"] + x["x2"] + (x["number"] - 5150) / 100 > 0, "yes", "no")
+    model = RandomForestClassifier(25, random_state=0).fit(x, y)
+    explainer = Explainer(model, confidence=None, judges=0)
+    with pytest.warns(UserWarning, match="identifier"):
+        explainer.fit(x, y, effort="quick")
+    result = explainer.explain(x.iloc[::7], "yes")
+    found = result.is_found
+    assert found.sum() >= 10
+    assert result.figures["valid"].all()
+    assert (
+        result.metrics()["validity"] == (model.predict(result.counterfactuals[found]) == "yes").mean() == 1.0
+    )

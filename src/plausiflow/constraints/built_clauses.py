@@ -213,8 +213,7 @@ class _Builder:
         names = statement.feature_names
         terms = tuple(Term.of(1.0, self.blocks[name], self.features[name]) for name in names)
         low, high = self.features[statement.feature].extent
-        parts = statement.factor, statement.operation, statement.sign
-        return ProductPiece(terms, *parts, scale=(high - low) or 1.0)
+        return ProductPiece(terms, statement.formula, statement.sign, scale=(high - low) or 1.0)
 
     def _states(self, statement: InStates) -> Piece:
         feature, block = self.features[statement.feature], self.blocks.get(statement.feature)

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 
-from plausiflow.constraints.formulas import Operation, computed
+from plausiflow.constraints.formulas import Formula
 from plausiflow.constraints.linear import ROUNDING, Relation
 from plausiflow.constraints.violations import RowChanges
 from plausiflow.tables import MISSING, CellValue, Feature, FloatArray, Mask, float_dtype
@@ -80,30 +80,26 @@ class Kept:
 
 @dataclass(frozen=True)
 class Multiplied:
-    r"""One side of a computed changed value: :math:`s (t - c\,f(a, b)) \ge -\text{tolerance}`.
+    r"""One side of a computed changed value: :math:`s (t - f(x')) \ge -\text{tolerance}`.
+
+    It does not bind a row where the formula has no result.
 
     Attributes:
         feature: The t.
-        first: The a.
-        second: The b; the same as the a for a function of one number.
-        factor: The c.
-        operation: The f: a product, a ratio, or a function of one number.
+        formula: The f.
         tolerance: By how much it may be missed.
         sign: The s, 1 or -1.
     """
 
     feature: str
-    first: str
-    second: str
-    factor: float
-    operation: Operation
+    formula: Formula
     tolerance: float
     sign: float
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the features."""
-        return tuple(dict.fromkeys((self.feature, self.first, self.second)))
+        return (self.feature, *self.formula.names)
 
 
 Statement = Holds | InStates | Kept | Multiplied
@@ -201,14 +197,14 @@ def is_true(statement: Statement, changes: RowChanges) -> Mask:
 
 
 def _product_true(statement: Multiplied, changes: RowChanges) -> Mask:
-    names = (statement.feature, statement.first, statement.second)
-    total, first, second = (changes.numbers_after(name) for name in names)
+    names, formula = statement.feature_names, statement.formula
+    total, *values = (changes.numbers_after(name) for name in names)
     with np.errstate(all="ignore"):
-        product = statement.factor * computed(statement.operation, first, second)
-        eps = max(changes.precision(name) for name in names)
-        slack = statement.tolerance + 4 * (ROUNDING + eps) * np.maximum(np.abs(total), np.abs(product))
+        result = formula.of_arrays(values)
+        eps = (ROUNDING + max(changes.precision(name) for name in names)) * max(1.0, formula.relative_error)
+        size = np.maximum(np.abs(total), np.abs(result) + abs(formula.constant))
         # Comparisons with NaN are false: the statement does not bind a row with a missing value.
-        return ~np.asarray(statement.sign * (total - product) < -slack)
+        return ~np.asarray(statement.sign * (total - result) < -(statement.tolerance + 4 * eps * size))
 
 
 def _relation_true(statement: Holds, changes: RowChanges) -> Mask:

@@ -1,13 +1,13 @@
-"""The rule that a number is computed from others: a product, a ratio, a square or a logarithm."""
+"""The rule that a number is computed from others: a product of powers, or a logarithm."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from plausiflow.constraints.arguments import check_name, check_number
 from plausiflow.constraints.clauses import Clause, Multiplied, clauses_broken
-from plausiflow.constraints.formulas import FUNCTIONS, OPERATIONS, Operation
+from plausiflow.constraints.formulas import Formula, parse_formula
 from plausiflow.constraints.rule import Rule, literal
 from plausiflow.constraints.violations import RowChanges
 from plausiflow.errors import InvalidInputError
@@ -16,82 +16,68 @@ from plausiflow.tables import Feature, Mask
 
 @dataclass(frozen=True, repr=False)
 class Computed(Rule):
-    """A number that is the product or the ratio of two others, or a function of one, up to rounding.
+    """A number that is computed from others by a product of powers, or by a logarithm, up to rounding.
+
+    If one of the numbers changes, the others follow. The rule does not bind a row in which one is missing, or
+    in which a number that it divides by is zero. Sums are rules of their own: ``Equal``.
 
     Attributes:
         feature: Name of the number.
-        first: Name of the first factor, or of the numerator.
-        operation: ``"*"`` or ``"/"``; or ``"square"``, ``"log"`` or ``"log1p"`` of the first number.
-        second: Name of the second factor, or of the denominator; the first name again for a function.
-        factor: What the result is multiplied by, such as 100 for percent.
-        tolerance: By how much the two sides may differ.
+        expression: What it is equal to, such as ``price * quantity``, ``100 * debt / income``,
+            ``weight / height ** 2`` or ``log(wage)``; a number may be added at the end. Names with spaces or
+            dashes go in backticks.
+        tolerance: By how much the two sides may differ; by default half of the step of the number.
+        formula: The parsed expression.
 
     Example:
-        >>> Computed("total", "price", "*", "quantity")
+        >>> Computed("total", "price * quantity")
         Computed("total", "price * quantity")
-        >>> Computed("share", "debt", "/", "income", factor=100, tolerance=0.05)
-        Computed("share", "100 * debt / income")
-        >>> Computed("age2", "age", "square", "age")
-        Computed("age2", "age ** 2")
     """
 
     feature: str
-    first: str
-    operation: Operation
-    second: str
-    factor: float = 1.0
-    tolerance: float = 0.0
+    expression: str
+    tolerance: float | None = None
+    formula: Formula = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name in (self.feature, self.first, self.second):
-            check_name("Computed", name)
-        if self.operation not in OPERATIONS:
-            known = ", ".join(map(repr, OPERATIONS))
+        check_name("Computed", self.feature)
+        if self.tolerance is not None and check_number("`tolerance` of Computed", self.tolerance) < 0:
+            raise InvalidInputError(f"`tolerance` of Computed must not be negative; got {self.tolerance!r}.")
+        object.__setattr__(self, "formula", parse_formula(self.expression))
+        if self.feature in self.formula.names:
             raise InvalidInputError(
-                f"`operation` of Computed must be one of {known}; got {self.operation!r}."
+                f"The expression of Computed must not have {literal(self.feature)} itself; got "
+                f"{self.expression!r}. Solve it for the feature."
             )
-        if self.operation in FUNCTIONS and self.second != self.first:
-            raise InvalidInputError(
-                f"`second` of Computed must be {self.first!r} again, because {self.operation!r} is a "
-                f"function of one number; got {self.second!r}."
-            )
-        for setting in ("factor", "tolerance"):
-            value = check_number(f"`{setting}` of Computed({literal(self.feature)})", getattr(self, setting))
-            if value < 0 or (setting == "factor" and not value):
-                raise InvalidInputError(f"`{setting}` of Computed must be positive; got {value!r}.")
 
     def __repr__(self) -> str:
         return f"Computed({literal(self.feature)}, {literal(self.expression)})"
 
     @property
-    def expression(self) -> str:
-        """What the number is equal to, as people write it."""
-        factor = "" if self.factor == 1 else f"{self.factor:g} * "
-        if self.operation == "square":
-            return f"{factor}{self.first} ** 2"
-        if self.operation in FUNCTIONS:
-            return f"{factor}{self.operation}({self.first})"
-        return f"{factor}{self.first} {self.operation} {self.second}"
-
-    @property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the numbers."""
-        return tuple(dict.fromkeys((self.feature, self.first, self.second)))
+        return (self.feature, *self.formula.names)
 
     def problems(self, features: Mapping[str, Feature]) -> list[str]:
         """Return which features are not numbers that can change."""
-        names = (name for name in dict.fromkeys(self.feature_names) if name in features)
         return [
             f"`{name}` is of kind {features[name].kind}, not a number"
-            for name in names
-            if not features[name].is_numeric or features[name].kind == "constant"
+            for name in self.feature_names
+            if name in features and (not features[name].is_numeric or features[name].kind == "constant")
         ]
 
     def clauses(self, features: Mapping[str, Feature]) -> tuple[Clause, ...]:
         """Return the two sides of the equality."""
-        parts = (self.feature, self.first, self.second, self.factor, self.operation, self.tolerance)
-        return tuple((Multiplied(*parts, sign),) for sign in (1.0, -1.0))
+        tolerance = self.tolerance
+        if tolerance is None:
+            step = features[self.feature].step
+            tolerance = ROOM * step / 2 if step else 0.0
+        return tuple((Multiplied(self.feature, self.formula, tolerance, sign),) for sign in (1.0, -1.0))
 
     def broken(self, changes: RowChanges) -> Mask:
         """Return which rows have another number."""
         return clauses_broken(self.clauses(changes.features), changes)
+
+
+ROOM = 1.001
+"""How much wider than half of a step a tolerance is, so that rounding in the last digit does not count."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from plausiflow.constraints.clauses import Clause, Holds, InStates, Multiplied, feature_states
-from plausiflow.constraints.formulas import Operation, computed_tensor, solved_first, solved_second
+from plausiflow.constraints.formulas import Formula
 from plausiflow.constraints.rule import Rule
 from plausiflow.constraints.terms import Term
 from plausiflow.tables import Block, Feature, Layout
@@ -51,29 +51,27 @@ class ProductPiece:
     """One side of a computed number: terms of the result and of the numbers that it is computed from."""
 
     terms: tuple[Term, ...]
-    factor: float
-    operation: Operation
+    formula: Formula
     sign: float
     scale: float
 
     def value(self, x: Tensor, own: Tensor, offset: Tensor) -> Tensor:
-        """Return the value of points ``(k, width)`` of rows ``own``, shape ``(k,)``; keeps the graph."""
-        total, first, second = self._numbers(x)
-        result = self.factor * computed_tensor(self.operation, first, second)
-        return (self.sign * (total - result) + offset.to(x)) / self.scale
+        """Return the value of points ``(k, width)`` of rows ``own``, shape ``(k,)``; keeps the graph.
+
+        It is one where the formula has no result.
+        """
+        total, *values = [term.value(x) for term in self.terms]
+        value = (self.sign * (total - self.formula.of_tensors(values)) + offset.to(x)) / self.scale
+        has_result = self.formula.has_result(values)
+        return value if has_result is None else torch.where(has_result, value, 1.0)
 
     def solved(self, x: Tensor, offset: Tensor, term: Term) -> Tensor:
         """Return the number of a term that the others ask for, shape ``(k,)``."""
-        total, first, second = self._numbers(x)
-        if term is self.terms[0]:
-            return self.factor * computed_tensor(self.operation, first, second)
-        if term is self.terms[1]:
-            return solved_first(self.operation, total / self.factor, first, second)
-        return solved_second(self.operation, total / self.factor, first)
-
-    def _numbers(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        values = [term.value(x) for term in self.terms]
-        return values[0], values[1], values[-1]
+        total, *values = [own.value(x) for own in self.terms]
+        place = self.terms.index(term)
+        return (
+            self.formula.of_tensors(values) if place == 0 else self.formula.solved(place - 1, total, values)
+        )
 
 
 @dataclass(frozen=True, eq=False)

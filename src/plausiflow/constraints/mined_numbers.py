@@ -25,6 +25,7 @@ from plausiflow.constraints.learned import LearnedRule
 from plausiflow.constraints.linear import Relation
 from plausiflow.constraints.linear_rules import Equal, Linear
 from plausiflow.constraints.mined_states import quoted_name
+from plausiflow.constraints.mined_weights import weighted_sums
 from plausiflow.constraints.rule import Rule
 from plausiflow.tables import EXCEPTIONS, FEWEST_ROWS, Evidence, Feature, FloatArray, IntArray, least_expected
 
@@ -71,6 +72,7 @@ class NumberMiner:
             self._multiples(table)
             self._sums_of_two(table)
             self._null_space(table)
+            self._weighted(table)
         self._orders(tables)
         return self.rules
 
@@ -86,10 +88,11 @@ class NumberMiner:
             found = []
             for target, source, x, y in ((i, j, b, a), (j, i, a, b)):
                 slope = self._slope(target, x, y)
-                if (
-                    slope is not None
-                ):  # the relation that leaves less room, as a share of the range, comes first
-                    found.append((slope[2] / np.ptp(y), {target: -1.0, source: slope[0]}, *slope[1:]))
+                if slope is not None:
+                    # The relation that leaves less room, as a share of the range, comes first.
+                    digits = len(f"{abs(slope[0]):.12e}".split("e")[0].rstrip("0"))
+                    room = float(f"{slope[2] / np.ptp(y):.2g}"), digits
+                    found.append((room, {target: -1.0, source: slope[0]}, *slope[1:]))
             for _, coefficients, constant, tolerance in sorted(found, key=lambda each: each[0]):
                 if self._try(coefficients, constant, tolerance, table):
                     break
@@ -157,6 +160,17 @@ class NumberMiner:
                 constant = -float(np.median(some @ near))
                 if len(used) >= 3:
                     self._try(_signed(used), constant * _sign(used), None, table)
+
+    def _weighted(self, table: FloatArray) -> None:
+        """Learn weighted sums of several columns; the result may be rounded to its grid."""
+        rooms = [1.001 * (self.features[name].step or 0.0) / 2 for name in self.names]
+        related = [frozenset(found) for found in self.equalities]
+        for found in weighted_sums(table, rooms, related, self.random_state):
+            columns = frozenset(found.coefficients)
+            if not any(own <= columns for own in related) and self._try(
+                found.coefficients, found.constant, float(f"{found.room:.4g}"), table
+            ):
+                related.append(columns)
 
     def _try(
         self, coefficients: dict[int, float], constant: float, tolerance: float | None, table: FloatArray

@@ -1,27 +1,78 @@
-"""Learn numbers that are the product or the ratio of two others, such as price times quantity.
+"""Learn numbers that are a product of powers of one to three others: totals, ratios, indices, areas.
 
-The result may be rounded to its grid and multiplied by a power of ten, as percentages are. A few rows rule
-most triples of columns out. The test of the rest is that of an equality: every column must matter, so
-shuffling any one of them must break the rule in the way that a wrong rule would. Of several forms of one
-rule, such as ``a = b * c`` and ``b = a / c``, the one that leaves less room is learned.
+Examples are ``total = price * quantity``, ``dti = 12 * debt / income`` and ``bmi = 10000 * weight / height
+** 2``. The factor may be any number, and for one or two columns a number may be added, as in ``change = 100
+* b / a - 100``. The result may be rounded to its grid. A few rows rule most combinations of columns out.
+The test of the rest is that of an equality: every column must matter, so shuffling any one of them must
+break the rule in the way that a wrong rule would. Of several forms of one rule, such as ``a = b * c`` and
+``b = a / c``, the one that leaves less room is learned, and of several rules about the same columns the one
+with the fewest columns.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import permutations
 
 import numpy as np
 
-from plausiflow.constraints.computed import Computed
+from plausiflow.constraints.computed import ROOM, Computed
+from plausiflow.constraints.formulas import Formula
 from plausiflow.constraints.learned import LearnedRule
-from plausiflow.tables import EXCEPTIONS, Evidence, Feature, FloatArray, Mask
+from plausiflow.tables import EXCEPTIONS, Evidence, Feature, FloatArray, IntArray, Mask
 
-MOST_COLUMNS = 100
-"""Numbers that products are tried for, so that the work is bounded; none are tried for more."""
-FEW, LEAST, FEWEST = 24, 12, 30
-LARGEST_POWER, NEAR = 3, 0.05
-SHUFFLES = 5
+MOST_COLUMNS = {1: 300, 2: 100, 3: 24}
+"""Numbers that products of so many columns are tried for, so that the work is bounded."""
+POWERS: dict[int, tuple[tuple[float, ...], ...]] = {
+    1: ((2.0,), (0.5,), (-1.0,), (3.0,)),
+    2: ((1.0, 1.0), (1.0, -1.0), (1.0, 2.0), (1.0, -2.0), (2.0, -1.0)),
+    3: ((1.0, 1.0, 1.0), (1.0, 1.0, -1.0), (1.0, -1.0, -1.0)),
+}
+FEW, LEAST, FEWEST, SHUFFLES = 24, 12, 30, 5
+COARSE = 1 / 20
+"""A column of fewer steps is not computed from others: some factor fits a few of its values always."""
+TESTED = 40
+"""Combinations for each column that are tested on all rows, those that fit best first."""
+DIGITS = 9
+SINGLE = 2e-7
+"""Rounding of numbers without a grid, as a share of the largest: they may have been in single precision."""
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A column, what it may be computed from, and how well that fits a few rows."""
+
+    target: int
+    columns: tuple[int, ...]
+    powers: tuple[float, ...]
+    added: bool
+    misfit: float
+
+    @property
+    def all_columns(self) -> frozenset[int]:
+        return frozenset((self.target, *self.columns))
+
+
+def products_tried(columns: int) -> int:
+    """Return how many products are tried for a table with so many columns of numbers.
+
+    Example:
+        >>> products_tried(3)
+        102
+    """
+    choices = {
+        count: sum(math.perm(columns - 1, count) // math.factorial(_most_equal(own)) for own in powers)
+        for count, powers in POWERS.items()
+        if count < columns <= MOST_COLUMNS[count]
+    }
+    return columns * sum(choices[count] * (1 + (count < 3)) for count in choices)
+
+
+def _most_equal(powers: tuple[float, ...]) -> int:
+    return max(powers.count(power) for power in powers)
 
 
 def learn_products(
@@ -30,8 +81,9 @@ def learn_products(
     names: Sequence[str],
     evidence: Evidence,
     random_state: int = 0,
+    known: Sequence[frozenset[str]] = (),
 ) -> list[LearnedRule]:
-    """Return the rules about products and ratios.
+    """Return the rules about products of powers.
 
     Args:
         features: Features of the table, by name.
@@ -39,84 +91,177 @@ def learn_products(
         names: Names of the columns.
         evidence: The test of a rule.
         random_state: Seed of samples of rows.
+        known: Names of columns that an equality relates; what contains all of them would follow from it.
     """
-    if not 3 <= len(names) <= MOST_COLUMNS or len(values) < FEWEST:
+    if len(names) < 2 or len(values) < FEWEST:
         return []
     generator = np.random.default_rng(random_state)
     few = values[generator.permutation(len(values))[:FEW]]
-    candidates = []
-    for k, name in enumerate(names):
-        if features[name].is_number:
-            known = values[np.isfinite(values[:, k]), k]
-            room = _room(features[name], known)
-            share = room / (np.ptp(known) or 1.0)
-            candidates += [(share, k, room, *form) for form in _likely(few, k, room)]
+    rooms = np.array([_room(features[name], values[:, k]) for k, name in enumerate(names)])
+    spans = np.array([_span(values[:, k]) for k in range(len(names))])
+    targets = [
+        k
+        for k, name in enumerate(names)
+        if features[name].is_number and spans[k] > 0 and rooms[k] / spans[k] <= COARSE
+    ]
+    targets.sort(key=lambda k: float(rooms[k] / spans[k]))
     rules: list[LearnedRule] = []
-    done: list[set[int]] = []
-    for _, k, room, i, j, factor, divided in sorted(candidates):
-        if {k, i, j} in done:
-            continue
-        found = _tested(values[:, [k, i, j]], factor, divided, room, evidence, generator)
-        if found is not None:
-            operation: Literal["*", "/"] = "/" if divided else "*"
-            rule = Computed(names[k], names[i], operation, names[j], factor=factor, tolerance=room)
-            rules.append(LearnedRule(rule, len(values), *found))
-            done.append({k, i, j})
+    done = [frozenset(names.index(name) for name in own) for own in known if own <= set(names)]
+    for count in POWERS:
+        if len(names) > MOST_COLUMNS[count]:
+            break
+        for k in targets:
+            found = sorted(_likely(few, k, rooms[k], count), key=lambda c: (c.added, c.misfit))
+            for candidate in found[:TESTED]:
+                # What a number is computed from with a constant often follows from how it is without one.
+                again = candidate.added and any(rule.rule.feature_names[0] == names[k] for rule in rules)
+                if again or any(columns <= candidate.all_columns for columns in done):
+                    continue
+                rule = _tested(candidate, values, names, rooms[k], evidence, generator)
+                if rule is not None:
+                    rules.append(rule)
+                    done.append(candidate.all_columns)
     return rules
 
 
 def _room(feature: Feature, values: FloatArray) -> float:
     """Return by how much a number with these values may differ from what it is computed from."""
-    return 1.001 * feature.step / 2 if feature.step else 1e-9 * float(np.abs(values).max(initial=0.0))
+    largest = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+    return ROOM * feature.step / 2 if feature.step else SINGLE * largest
 
 
-def _likely(few: FloatArray, k: int, room: float) -> Iterator[tuple[int, int, float, bool]]:
-    """Yield factors or numerator and denominator, power of ten and kind of what a few rows do not refute."""
-    n, target = few.shape[1], few[:, [k]]
-    for divided in (False, True):
-        first, second = np.nonzero(~np.eye(n, dtype=bool)) if divided else np.triu_indices(n, 1)
+def _span(values: FloatArray) -> float:
+    finite = values[np.isfinite(values)]
+    return float(np.ptp(finite)) if len(finite) else 0.0
+
+
+def _likely(few: FloatArray, k: int, room: float, count: int) -> Iterator[_Candidate]:
+    """Yield the products of ``count`` columns that a few rows do not refute for column k."""
+    others = np.array([j for j in range(few.shape[1]) if j != k])
+    for powers in POWERS[count]:
+        columns = others[_arrangements(len(others), powers)]
+        if len(columns) == 0:
+            continue
         with np.errstate(all="ignore"):
-            product = few[:, first] / few[:, second] if divided else few[:, first] * few[:, second]
-            known = np.isfinite(product) & np.isfinite(target) & (product != 0) & (target != 0)
-        kept = np.flatnonzero((known.sum(axis=0) >= LEAST) & (first != k) & (second != k))
-        product, known = product[:, kept], known[:, kept]
-        ratio = np.divide(target, product, out=np.full_like(product, np.nan), where=known)
-        power = np.log10(np.nanmedian(np.abs(ratio), axis=0)) if len(kept) else np.zeros(0)
-        whole = np.rint(power)
-        with np.errstate(all="ignore"):
-            wrong = (np.abs(target - 10.0**whole * product) > room).sum(axis=0)  # NaN is not wrong
-        likely = (wrong <= 1) & (np.abs(whole) <= LARGEST_POWER) & (np.abs(power - whole) <= NEAR)
-        for p in np.flatnonzero(likely).tolist():
-            yield int(first[kept[p]]), int(second[kept[p]]), float(10.0 ** whole[p]), divided
+            product = np.ones((len(few), len(columns)))
+            for place, power in enumerate(powers):
+                product *= (few**power)[:, columns[:, place]]
+        target = few[:, [k]]
+        # Where the product is zero, or not there, it tells nothing about the factor.
+        known = np.isfinite(product) & np.isfinite(target) & (product != 0)
+        enough = known.sum(axis=0) >= LEAST
+        for added in (False, True) if count < 3 else (False,):
+            misfit = _misfit(np.where(known, product, 0.0), np.where(known, target, 0.0), known, room, added)
+            for p in np.flatnonzero(enough & (misfit <= 1.5)).tolist():
+                own = tuple(int(j) for j in columns[p])
+                yield _Candidate(k, own, powers, added, float(misfit[p]))
+
+
+@lru_cache(maxsize=16)
+def _arrangements(n: int, powers: tuple[float, ...]) -> IntArray:
+    """Return all choices of n columns for the powers, each once, shape ``(choices, columns)``."""
+    chosen = np.array(list(permutations(range(n), len(powers))), dtype=np.int64).reshape(-1, len(powers))
+    # Columns with equal powers are in order.
+    for i, power in enumerate(powers):
+        for j in (j for j in range(i) if powers[j] == power):
+            chosen = chosen[chosen[:, j] < chosen[:, i]]
+    return chosen
+
+
+def _misfit(product: FloatArray, target: FloatArray, known: Mask, room: float, added: bool) -> FloatArray:
+    """Return the second largest miss of the least-squares fit of each product, in rooms."""
+    count = known.sum(axis=0).clip(1)
+    with np.errstate(all="ignore"):
+        if added:
+            mean_p, mean_t = product.sum(axis=0) / count, target.sum(axis=0) / count
+            apart_p, apart_t = np.where(known, product - mean_p, 0.0), np.where(known, target - mean_t, 0.0)
+        else:
+            apart_p, apart_t = product, target
+        factor = (apart_p * apart_t).sum(axis=0) / (apart_p**2).sum(axis=0)
+        misses = np.where(known, np.abs(apart_t - factor * apart_p), 0.0)
+    second = np.sort(misses, axis=0)[-2]
+    return np.where(np.isfinite(factor) & (factor != 0), second / room, np.inf)
 
 
 def _tested(
-    parts: FloatArray,
-    factor: float,
-    divided: bool,
+    candidate: _Candidate,
+    values: FloatArray,
+    names: Sequence[str],
     room: float,
     evidence: Evidence,
     generator: np.random.Generator,
-) -> tuple[int, int] | None:
-    """Return how many rows a rule is about and how many break it; None if it is not accepted."""
-    known = np.isfinite(parts).all(axis=1)
-    rows = parts[known]
-    if len(rows) < FEWEST or (divided and (rows[:, 2] == 0).any()):
+) -> LearnedRule | None:
+    """Return the rule of a candidate, if all rows show it and every column matters."""
+    target, parts = values[:, candidate.target], values[:, list(candidate.columns)]
+    own = [names[j] for j in candidate.columns]
+    plain = Formula(tuple(zip(own, candidate.powers, strict=True)))
+    product = plain.of_arrays(list(parts.T))
+    known = np.isfinite(product) & np.isfinite(target)
+    target, parts, product = target[known], parts[known], product[known]
+    if len(target) < FEWEST:
         return None
-    broken = int(_misses(rows, factor, divided, room).sum())
-    if broken > EXCEPTIONS * len(rows):
+    fitted = _fitted(product, target, room, candidate.added)
+    if fitted is None:
         return None
-    for column in range(3):
+    factor, constant, broken = fitted
+    formula = Formula(plain.powers, factor, constant)
+
+    def share_broken(total: FloatArray, columns: FloatArray) -> float:
+        result = formula.of_arrays(list(columns.T))
+        return float((np.abs(total - result) > room + 1e-12 * np.abs(result)).mean())
+
+    for place in range(-1, parts.shape[1]):
         shares = []
         for _ in range(SHUFFLES):
-            other = rows.copy()
-            other[:, column] = generator.permutation(rows[:, column])
-            shares.append(_misses(other, factor, divided, room).mean())
-        if not evidence.accepts(broken, len(rows), float(np.mean(shares))).all():
+            total, columns = target, parts.copy()
+            if place < 0:
+                total = generator.permutation(total)
+            else:
+                columns[:, place] = generator.permutation(columns[:, place])
+            shares.append(share_broken(total, columns))
+        if not evidence.accepts(broken, len(target), float(np.mean(shares))).all():
             return None
-    return len(rows), broken
+    rule = Computed(names[candidate.target], formula.text, tolerance=room)
+    return LearnedRule(rule, len(values), len(target), broken)
 
 
-def _misses(rows: FloatArray, factor: float, divided: bool, room: float) -> Mask:
-    product = factor * (rows[:, 1] / rows[:, 2] if divided else rows[:, 1] * rows[:, 2])
-    return np.asarray(np.abs(rows[:, 0] - product) > room + 1e-12 * np.abs(product))
+def _fitted(
+    product: FloatArray, target: FloatArray, room: float, added: bool
+) -> tuple[float, float, int] | None:
+    """Return the factor and the constant with the fewest digits, and how many rows break them."""
+    used = product != 0
+    if used.sum() < FEWEST:
+        return None
+    for constant in _constants(product[used], target[used], room) if added else (0.0,):
+        factor = _factor(product[used], target[used] - constant, room)
+        if factor is None:
+            continue
+        result = factor * product + constant
+        broken = int((np.abs(target - result) > room + 1e-12 * np.abs(result)).sum())
+        if broken <= EXCEPTIONS * len(target):
+            return factor, constant, broken
+    return None
+
+
+def _constants(product: FloatArray, target: FloatArray, room: float) -> Iterator[float]:
+    """Yield the constant of the least-squares fit with more and more digits, none of zero."""
+    design = np.stack([product / np.abs(product).max(), np.ones(len(product))], axis=1)
+    raw = float(np.linalg.lstsq(design, target, rcond=None)[0][1])
+    finest = int(np.ceil(-np.log10(room))) if room > 0 else DIGITS
+    largest = int(np.floor(np.log10(abs(raw)))) if raw else 0
+    rounded = (round(raw, digits) for digits in range(-largest, finest + 1))
+    yield from (constant for constant in dict.fromkeys(rounded) if constant)
+
+
+def _factor(product: FloatArray, target: FloatArray, room: float) -> float | None:
+    """Return the number with the fewest digits with which (practically) all rows are within their room."""
+    ends = np.sort(np.stack([target - room, target + room]) / product, axis=0)
+    spare = int(EXCEPTIONS * len(target))
+    low, high = float(np.sort(ends[0])[-1 - spare]), float(np.sort(ends[1])[spare])
+    if low > high:
+        return None
+    for digits in range(1, DIGITS + 1):
+        factor = float(f"{(low + high) / 2:.{digits}g}")
+        if low <= factor <= high and factor:
+            return factor
+    return None

@@ -12,8 +12,8 @@ from plausiflow.constraints.learned import LearnedRules
 from plausiflow.constraints.mined_bands import learn_bands
 from plausiflow.constraints.mined_functions import learn_functions
 from plausiflow.constraints.mined_numbers import NumberMiner
-from plausiflow.constraints.mined_products import learn_products
-from plausiflow.constraints.mined_states import StateMiner
+from plausiflow.constraints.mined_products import learn_products, products_tried
+from plausiflow.constraints.mined_states import StateMiner, quoted_name
 from plausiflow.constraints.problems import find_problems
 from plausiflow.constraints.rule import Rule
 from plausiflow.tables import Encoder, Evidence, read_numbers, rows_to_read
@@ -38,7 +38,7 @@ def learn_rules(
     layout = encoder.layout
     numeric = [name for name, f in features.items() if f.is_numeric and f.kind not in ("boolean", "constant")]
     n_states = sum(len(block.levels) for block in layout.with_levels)
-    evidence = Evidence(2 * n_states**2 + len(numeric) ** 3)
+    evidence = Evidence(2 * n_states**2 + len(numeric) ** 3 + products_tried(len(numeric)))
     rules = (
         StateMiner(layout, features, layout.codes(x).numpy(), evidence).run() if len(layout.blocks) else []
     )
@@ -46,9 +46,14 @@ def learn_rules(
     if layout.with_levels:
         rules += learn_bands(layout, features, layout.codes(x).numpy(), numbers, evidence)
     values = np.stack(list(numbers.values()), axis=1) if numeric else np.zeros((0, 0))
-    rules += NumberMiner(features, values, numeric, evidence, random_state).run()
-    rules += learn_functions(features, values, numeric, evidence, random_state)
-    rules += learn_products(features, values, numeric, evidence, random_state)
+    miner = NumberMiner(features, values, numeric, evidence, random_state)
+    rules += miner.run()
+    related = [frozenset(numeric[j] for j in found) for found in miner.equalities]
+    # A formula can only name columns that the grammar of rules can.
+    named = [j for j, name in enumerate(numeric) if quoted_name(name) is not None]
+    columns = (features, values[:, named], [numeric[j] for j in named], evidence, random_state)
+    rules += learn_functions(*columns)
+    rules += learn_products(*columns, related)
     known = {str(rule) for rule in given}
     new = [rule for rule in rules if str(rule) not in known]
     before = set(find_problems(list(given), features))

@@ -13,7 +13,16 @@ import torch
 from torch import Tensor
 
 from plausiflow.constraints import CompiledRules, Rule
-from plausiflow.core import METRICS, Context, Density, Plausibility, Variant, evaluate, verify_counterfactuals
+from plausiflow.core import (
+    METRICS,
+    Context,
+    Density,
+    Plausibility,
+    Variant,
+    evaluate,
+    verify,
+    verify_counterfactuals,
+)
 from plausiflow.densities import Judges
 from plausiflow.explanations.checks import FIGURES
 from plausiflow.explanations.realism import RealismJudge
@@ -82,6 +91,8 @@ def measure_counterfactuals(
     x, of = request.encoded.x[answers.of], answers.of
     y_target = request.targets.y[of]
     outputs = model.predict_outputs(answers.x_cf, answers.decoded)
+    decided = model.decide(outputs, answers.x_cf, answers.decoded) if model.labels and len(of) else None
+    met = verify(outputs, request.targets[of], engine.validity.criterion, answers.score, decided)
     outputs = model.shown_outputs(outputs, answers.x_cf, answers.decoded) if len(of) else outputs
     judged = torch.full((len(of),), torch.nan, dtype=torch.float64)
     if judges is not None and len(of):
@@ -101,6 +112,7 @@ def measure_counterfactuals(
         "log_density": log_density,
         "score": answers.score,
         "judged": judged,
+        "valid": met.valid,
     }
     if not model.labels:
         figures["prediction"] = outputs
@@ -157,6 +169,11 @@ def result_metrics(result: Explanations, variant: Variant) -> pd.Series:
     for name, value in _encoded_metrics(result, variant).items():
         if name not in values or not np.isnan(value):
             values[name] = value
+    if variant == "sound" and "valid" in result.figures:
+        # The decision is that of the user's model, not that of what stands in for it in the search.
+        valid = result.found_figures("valid")[result.is_found]
+        names = [name for name in ("validity", "target_validity") if name in values]
+        values |= dict.fromkeys(names, float(valid.mean()) if len(valid) else np.nan)
     values |= _realism(result)
     metrics = pd.Series(values, dtype=np.float64, name="metrics")
     metrics.attrs["distance"] = result.distance
