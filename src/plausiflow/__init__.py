@@ -53,11 +53,11 @@ from plausiflow.solvers import SQP, PenaltyAdam
 __version__ = "0.1.0"
 
 __all__ = [
-    "GMM", "KDE", "NODE", "PPCEF", "SQP", "Allowed", "Audit", "Bank", "Classifier", "Computed", "ConditionalFlow",
-    "Constraint", "Counterfactuals", "CrossFitEnsemble", "Decreasing", "Density", "Equal", "Explainer",
-    "Explanation", "Explanations", "GridStep", "GroupExplanations", "Immutable", "Implies",
-    "Increasing", "Judges", "Linear", "LinearClassifier", "MLPClassifier", "MaxChanges", "Method",
-    "PenaltyAdam", "Plausibility", "Price",
-    "Problem", "Range", "Regressor", "Solution", "Solver", "Thresholded", "TorchClassifier", "Training",
-    "WhenChanged", "load_dataset", "load_table", "predict", "predict_proba",
+    "GMM", "KDE", "NODE", "PPCEF", "SQP", "Allowed", "Audit", "Bank", "Classifier", "Computed",
+    "ConditionalFlow", "Constraint", "Counterfactuals", "CrossFitEnsemble", "Decreasing", "Density",
+    "Equal", "Explainer", "Explanation", "Explanations", "GridStep", "GroupExplanations", "Immutable",
+    "Implies", "Increasing", "Judges", "Linear", "LinearClassifier", "MLPClassifier", "MaxChanges",
+    "Method", "PenaltyAdam", "Plausibility", "Price", "Problem", "Range", "Regressor", "Solution", "Solver",
+    "Thresholded", "TorchClassifier", "Training", "WhenChanged", "load_dataset", "load_table", "predict",
+    "predict_proba",
 ]  # fmt: skip
