@@ -97,7 +97,7 @@ class SQPState:
             radius=torch.full_like(cost, radius),
             fixed=torch.zeros_like(start, dtype=torch.bool),
             stalled=torch.zeros_like(rows),
-            active=torch.ones_like(at.accepted),
+            active=free.any(dim=1),  # without a free feature the start is all there is
             best=torch.where(at.accepted[:, None], start, math.nan),
             best_cost=torch.where(at.accepted, cost, math.inf),
             evaluations=torch.ones_like(rows),
@@ -136,8 +136,12 @@ class SQPState:
             trial = torch.clamp(trial, self.lower, self.upper)
         at, cost = evaluation(trial, self.rows), _cost(trial - self.factual, self.weights)
         closer = self._update_best(trial, cost, at.accepted, stopping.tolerance)
-        taken, progress = self._judge(trial - self.x, cost, at, answer, full_length, stopping.tolerance)
+        step, radius, fixed = trial - self.x, self.radius, self.fixed
+        taken, progress = self._judge(step, cost, at, answer, full_length, stopping.tolerance)
         self._move(taken, trial, cost, at, answer, uniform=stopping.uniform)
+        # Without a step, and with the same radius and fixed features, the next iteration is this one again.
+        repeats = (step == 0).all(dim=1) & (self.radius == radius) & (self.fixed == fixed).all(dim=1)
+        self.active = self.active & ~repeats
         self._end(closer | progress, full_length, stopping)
 
     def _update_best(self, trial: Tensor, cost: Tensor, accepted: Tensor, tolerance: float) -> Tensor:
