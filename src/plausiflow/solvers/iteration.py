@@ -20,6 +20,8 @@ CLEARLY = 1e-3
 EXPECTED_AFTER, SURPLUS = 3, 1.0
 """Evaluations after which what a quadratic program expects of an answer counts, and by how much more than its
 limit it may cost."""
+PACED_FROM = 1 / 3
+"""The share of its iterations after which the pace of a search counts."""
 MIN_CURVATURE = 0.05
 """Minimum curvature along a step, as a share of the cost's own; keeps the inverse well conditioned."""
 
@@ -238,14 +240,15 @@ class SQPState:
         self.active = self.active & goes_on & (answered | ~hopeless) & ~settled
 
     def _is_too_slow(self, most: int) -> Tensor:
-        """Return which searches need more than ``most`` iterations at their mean pace, from half of them on.
+        """Return which searches need more than ``most`` iterations at their mean pace, after a third of them.
 
         The pace is that from the largest violation so far, because a first step may go too far.
         """
         done = (self.evaluations - 1) / most
         violation = (-self.values).clamp_min(0).sum(dim=1)
         self.farthest = torch.maximum(self.farthest, violation)
-        return (done >= 0.5) & (violation > (1 - done) * self.farthest)
+        early = self.evaluations - 1 < PACED_FROM * most
+        return ~early & (violation > (1 - done) * self.farthest)
 
 
 def _on_grid(x: Tensor, step: Tensor) -> Tensor:

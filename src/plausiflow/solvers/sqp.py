@@ -115,7 +115,7 @@ class SQP:
             cost_limit: The highest squared distance of interest, shape ``(n,)``; a search that has to go
                 beyond it ends.
             race: Which searches compete; None if none do.
-            paced: Whether a search ends halfway that is too slow to have an answer by
+            paced: Whether a search ends early that is too slow to have an answer by
                 ``max_without_answer``.
             inverse: A known inverse curvature of each program's Lagrangian, shape ``(n, d, d)``. The solution
                 then has a model of each program with it.
