@@ -92,7 +92,7 @@ def test_searches_that_all_take_the_same_operations_come_as_close(two_moons):
     torch.testing.assert_close(best[True][found], best[False][found], rtol=1e-2, atol=1e-4)
 
 
-def test_a_search_that_is_too_slow_ends_halfway_and_others_go_on(two_moons):
+def test_a_search_that_is_too_slow_ends_after_a_third_and_others_go_on(two_moons):
     x, y, classifier, plausibility = two_moons
     method = PPCEF(classifier=classifier, plausibility=plausibility, lower=-1.5, upper=2.5)
     rows, y_target = x[:60].double(), 1 - y[:60]
@@ -105,7 +105,7 @@ def test_a_search_that_is_too_slow_ends_halfway_and_others_go_on(two_moons):
     assert torch.equal(free.x[found], patient.x[found])
     hopeless = ~torch.isfinite(stuck.x).all(dim=1)
     assert hopeless.sum() > 50
-    assert (stuck.gradients[hopeless] <= 17).all()
+    assert (stuck.gradients[hopeless] <= 12).all()
 
 
 def test_the_best_iterate_is_feasible_more_often_and_never_farther_than_the_last(two_moons):

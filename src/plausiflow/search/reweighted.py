@@ -46,7 +46,7 @@ class SolveSettings:
         max_without_answer: Iterations after which a search without an answer ends; None for all.
         patience: Iterations without progress before a search ends; None for the solver's own.
         answers: How many answers of each row are wanted, if its candidates compete; None if they do not.
-        paced: Whether a search ends halfway that is too slow to have an answer by ``max_without_answer``.
+        paced: Whether a search ends early that is too slow to have an answer by ``max_without_answer``.
     """
 
     extra_plausibility: float | Tensor = 0.0

@@ -39,7 +39,7 @@ class SearchBatch:
         """Run one iteration; return the ended searches if they were removed after it, else None."""
         if not self._record or len(self.state.rows) > MAX_RECORDED or self.evaluation.recordable is False:
             self.state.iterate(self.evaluation, self.stopping)
-            return self._remove_ended()
+            return self.remove_ended()
         if self.evaluation.recordable is None:
             self.evaluation.recordable = self._try_uniform()
             return None
@@ -47,7 +47,7 @@ class SearchBatch:
             self._recorded = RecordedIteration(self.state, self.evaluation, self.stopping)
         self._recorded.replay()
         self._replays += 1
-        return None if self._replays % REMOVE_EVERY else self._remove_ended()
+        return None if self._replays % REMOVE_EVERY else self.remove_ended()
 
     def _try_uniform(self) -> bool:
         """Run one iteration as it would be recorded; return whether the models never wait for the processor.
@@ -66,7 +66,7 @@ class SearchBatch:
                 torch.cuda.set_sync_debug_mode(mode)
         return True
 
-    def _remove_ended(self) -> SQPState | None:
+    def remove_ended(self) -> SQPState | None:
         """Remove ended searches and return them, if they are enough to be worth it."""
         active, n = int(self.state.active.sum()), len(self.state.rows)
         if self._recorded is None:

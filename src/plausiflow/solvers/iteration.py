@@ -20,6 +20,8 @@ CLEARLY = 1e-3
 EXPECTED_AFTER, SURPLUS = 3, 1.0
 """Evaluations after which what a quadratic program expects of an answer counts, and by how much more than its
 limit it may cost."""
+PACED_FROM = 1 / 3
+"""The share of its iterations after which the pace of a search counts."""
 MIN_CURVATURE = 0.05
 """Minimum curvature along a step, as a share of the cost's own; keeps the inverse well conditioned."""
 
@@ -97,7 +99,7 @@ class SQPState:
             radius=torch.full_like(cost, radius),
             fixed=torch.zeros_like(start, dtype=torch.bool),
             stalled=torch.zeros_like(rows),
-            active=torch.ones_like(at.accepted),
+            active=free.any(dim=1),  # without a free feature the start is all there is
             best=torch.where(at.accepted[:, None], start, math.nan),
             best_cost=torch.where(at.accepted, cost, math.inf),
             evaluations=torch.ones_like(rows),
@@ -136,8 +138,12 @@ class SQPState:
             trial = torch.clamp(trial, self.lower, self.upper)
         at, cost = evaluation(trial, self.rows), _cost(trial - self.factual, self.weights)
         closer = self._update_best(trial, cost, at.accepted, stopping.tolerance)
-        taken, progress = self._judge(trial - self.x, cost, at, answer, full_length, stopping.tolerance)
+        step, radius, fixed = trial - self.x, self.radius, self.fixed
+        taken, progress = self._judge(step, cost, at, answer, full_length, stopping.tolerance)
         self._move(taken, trial, cost, at, answer, uniform=stopping.uniform)
+        # Without a step, and with the same radius and fixed features, the next iteration is this one again.
+        repeats = (step == 0).all(dim=1) & (self.radius == radius) & (self.fixed == fixed).all(dim=1)
+        self.active = self.active & ~repeats
         self._end(closer | progress, full_length, stopping)
 
     def _update_best(self, trial: Tensor, cost: Tensor, accepted: Tensor, tolerance: float) -> Tensor:
@@ -234,14 +240,15 @@ class SQPState:
         self.active = self.active & goes_on & (answered | ~hopeless) & ~settled
 
     def _is_too_slow(self, most: int) -> Tensor:
-        """Return which searches need more than ``most`` iterations at their mean pace, from half of them on.
+        """Return which searches need more than ``most`` iterations at their mean pace, after a third of them.
 
         The pace is that from the largest violation so far, because a first step may go too far.
         """
         done = (self.evaluations - 1) / most
         violation = (-self.values).clamp_min(0).sum(dim=1)
         self.farthest = torch.maximum(self.farthest, violation)
-        return (done >= 0.5) & (violation > (1 - done) * self.farthest)
+        early = self.evaluations - 1 < PACED_FROM * most
+        return ~early & (violation > (1 - done) * self.farthest)
 
 
 def _on_grid(x: Tensor, step: Tensor) -> Tensor:

@@ -115,7 +115,7 @@ class SQP:
             cost_limit: The highest squared distance of interest, shape ``(n,)``; a search that has to go
                 beyond it ends.
             race: Which searches compete; None if none do.
-            paced: Whether a search ends halfway that is too slow to have an answer by
+            paced: Whether a search ends early that is too slow to have an answer by
                 ``max_without_answer``.
             inverse: A known inverse curvature of each program's Lagrangian, shape ``(n, d, d)``. The solution
                 then has a model of each program with it.
@@ -128,9 +128,8 @@ class SQP:
         )
         exact = _in_double(problem)
         evaluation = Evaluation(exact)
-        best = BestPoints(exact.x)
+        best = BestPoints(exact.x, keep_ended=inverse is not None)
         rows = torch.arange(len(exact.x), device=exact.x.device)
-        ended: list[SQPState] | None = [] if inverse is not None else None
         solver._search(
             evaluation,
             rows,
@@ -140,11 +139,10 @@ class SQP:
             max_without_answer=max_without_answer,
             progress=False,
             limit=cost_limit,
-            ended=ended,
             race=race,
             paced=paced,
         )
-        model = None if ended is None or inverse is None else _model(ended, inverse)
+        model = None if best.ended is None or inverse is None else _model(best.ended, inverse)
         return Solution(x=best.x, gradients=best.gradients, model=model)
 
     def _checked(self, problem: Problem, exact: Problem, x: Tensor, starts: Starts | None) -> Tensor:
@@ -196,7 +194,6 @@ class SQP:
         path: list[Tensor] | None = None,
         progress: bool = True,
         limit: Tensor | None = None,
-        ended: list[SQPState] | None = None,
         race: Race | None = None,
         paced: bool = False,
     ) -> None:
@@ -209,6 +206,8 @@ class SQP:
         )
         batch = SearchBatch(state, evaluation, stopping, record=path is None)
         bar = progress_bar("SQP: rows settled", len(rows)) if progress else nullcontext(lambda n, text: None)
+        if (over := batch.remove_ended()) is not None:  # searches without a free feature
+            best.take(over)
         with bar as advance:
             for iteration in range(self.iterations):
                 if path is not None:
@@ -219,27 +218,28 @@ class SQP:
                     check_deadline()
                 if race is not None:
                     end_losers(race, batch.state, iteration)
-                over = batch.iterate()
-                if over is not None:
+                if (over := batch.iterate()) is not None:
                     best.take(over)
                     advance(len(over.rows), "")
-                    if ended is not None:
-                        ended.append(over)
         best.take(batch.state)
-        if ended is not None:
-            ended.append(batch.state)
 
 
 class BestPoints:
-    """The closest feasible point of each row over all its searches."""
+    """The closest feasible point of each row over all its searches.
 
-    def __init__(self, x: Tensor) -> None:
+    ``ended`` are these searches as they ended, if they are kept.
+    """
+
+    def __init__(self, x: Tensor, *, keep_ended: bool = False) -> None:
+        self.ended: list[SQPState] | None = [] if keep_ended else None
         self.x = torch.full_like(x, float("nan"))
         self.cost = x.new_full((len(x),), math.inf)
         self.gradients = torch.zeros(len(x), dtype=torch.long, device=x.device)
 
     def take(self, ended: SQPState) -> None:
         """Take the results of searches that are closer."""
+        if self.ended is not None:
+            self.ended.append(ended)
         rows = ended.rows
         self.gradients.index_add_(0, rows, ended.evaluations)
         # Several searches of one row may end at once: the closest of them counts.
