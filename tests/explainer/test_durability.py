@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,6 @@ from plausiflow.models import (
 )
 from plausiflow.models.refits import bootstrap
 from plausiflow.search.durability import SHARES
-from plausiflow.search.durability_fit import _checked, _Found
 from plausiflow.tables import Encoder, Schema
 
 pytestmark = pytest.mark.filterwarnings("ignore:Counterfactuals may not last")
@@ -220,48 +219,6 @@ def test_an_answer_that_cannot_last_as_asked_is_the_one_that_lasts_as_long_as_po
     best = np.where(less[1], found[2].figures["cost"], found[1].figures["cost"])
     assert np.allclose(found[0].figures["cost"], best)
     assert set(found[0].changes["serves"]) >= {"durability"}
-
-
-@dataclass(frozen=True)
-class FactorsAsDurability:
-    """Tolerance factors; jurors accept answers for the first class only if its factor has been raised."""
-
-    criterion: DurableCriterion
-    level: float = 0.9
-
-    def engine(self, _):
-        return self.criterion.factors
-
-    def with_factors(self, factors):
-        return replace(self, criterion=self.criterion.with_factors(factors))
-
-    def lasting(self, x, _, targets):
-        return torch.where((targets.y == 0) & (x[:, 0] < 2.5), 0.9, 1.0)
-
-
-@dataclass(frozen=True)
-class FactorsAsAnswers:
-    """A search whose answers are the factors it was given; few rows have an answer at large ones."""
-
-    y: torch.Tensor
-    most: float
-    engine: object = None
-
-    def search(self, factors, which):
-        kept = which[:3] if max(factors) > self.most else which
-        own = self.y[kept]
-        x = torch.tensor(factors, dtype=torch.float64)[own][:, None]
-        return _Found(kept, x, x[:, 0], pd.DataFrame(index=range(len(kept))), Targets(own))
-
-
-@pytest.mark.parametrize(("most", "expected"), [(9.0, 2 * 1.15**2), (2.4, 2 * 1.15)])
-def test_jurors_raise_the_factor_of_an_outcome_while_there_are_answers_to_judge(most, expected):
-    criterion = DurableCriterion(n_classes=2, guides=6, factors=(2.0, 2.0), variances=(1.0, 1.0))
-    trial = FactorsAsAnswers(torch.arange(20) % 2, most)
-    durable, answers = _checked(trial, FactorsAsDurability(criterion), ("no", "yes"))
-    assert durable.criterion.factors == pytest.approx((expected, 2.0))
-    assert [len(found.rows) for found in answers] == [10, 10]
-    assert float(answers[0].x[0]) == pytest.approx(expected)
 
 
 def test_models_at_hand_guide_and_judge(table):
