@@ -188,18 +188,20 @@ class MixedSearch:
 
     def _sensible(self, task: SearchTask, bank: Bank, answers: Candidates, keep: int) -> Candidates:
         """Return the preferred answers of each row, of these and of ones without adverse changes."""
-        if self.sparse and self.max_extra_cost > 0:
-            least = task.x.new_full((len(task),), torch.inf)
-            least = least.scatter_reduce(0, answers.rows, answers.cost, "amin")
+        final = preferred(task, answers, self.max_extra_cost, keep)
+        if not self.sparse or self.max_extra_cost <= 0:
+            return final
+        least = task.x.new_full((len(task),), torch.inf)
+        least = least.scatter_reduce(0, answers.rows, answers.cost, "amin")
 
-            def starts(part: SearchTask, limits: Tensor) -> Candidates:
-                everyone = torch.arange(len(part), device=part.x.device)
-                return replace(self, flips=False)._starts(part, bank, everyone, limits)[0]
+        def starts(part: SearchTask, limits: Tensor) -> Candidates:
+            everyone = torch.arange(len(part), device=part.x.device)
+            return replace(self, flips=False)._starts(part, bank, everyone, limits)[0]
 
-            best = preferred(task, answers, self.max_extra_cost, 1)
-            more = without_adverse(task, best, (1 + self.max_extra_cost) * least, starts)
-            answers = Candidates.concat(answers, more).unique()
-        return preferred(task, answers, self.max_extra_cost, keep)
+        more = without_adverse(task, final.cheapest(1), (1 + self.max_extra_cost) * least, starts)
+        if len(more) == 0:
+            return final
+        return preferred(task, Candidates.concat(answers, more).unique(), self.max_extra_cost, keep)
 
     def _answers(
         self, task: SearchTask, bank: Bank, rows: Tensor, keep: int, *, at_once: bool = False
