@@ -29,6 +29,7 @@ from plausiflow.models import (
     train_students,
 )
 from plausiflow.models.refits import bootstrap
+from plausiflow.search.durability import SHARES
 from plausiflow.tables import Encoder, Schema
 
 pytestmark = pytest.mark.filterwarnings("ignore:Counterfactuals may not last")
@@ -201,6 +202,23 @@ def test_a_change_that_only_serves_durability_is_named(lasting):
     for i in range(len(result)):
         if {"decision", "durability"} <= set(result[i].changes["serves"]):
             assert "to last when the model is retrained: " in result[i].sentence
+
+
+def test_an_answer_that_cannot_last_as_asked_is_the_one_that_lasts_as_long_as_possible(lasting):
+    _, explainer, rows, _ = lasting
+    durability = replace(explainer.engine_.durability, probabilities=(0.0, 0.0))
+    own, asker = durability.criterion.factors, copy.copy(explainer)
+    found = []
+    for share in (1.0, *SHARES[:2]):
+        asked = durability.with_factors(tuple(12 * share * factor for factor in own))
+        asker.engine_ = replace(explainer.engine_, durability=asked)
+        found.append(asker.explain(rows, "granted"))
+    less = [result.verdicts["reason"].str.contains("this one lasts longest").to_numpy() for result in found]
+    assert less[0].sum() > 5
+    assert not less[2].any()
+    best = np.where(less[1], found[2].figures["cost"], found[1].figures["cost"])
+    assert np.allclose(found[0].figures["cost"], best)
+    assert set(found[0].changes["serves"]) >= {"durability"}
 
 
 def test_models_at_hand_guide_and_judge(table):

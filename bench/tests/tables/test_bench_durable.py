@@ -35,7 +35,15 @@ def small(monkeypatch):
 
 
 def row(method, **values):
-    return {"dataset": "loans", "model": "lr", "method": method, "draw": 0, "found": 1.0, **values}
+    return {
+        "dataset": "loans",
+        "model": "lr",
+        "confidence": 0.95,
+        "method": method,
+        "draw": 0,
+        "found": 1.0,
+        **values,
+    }
 
 
 ROWS = [
@@ -53,6 +61,7 @@ def test_four_methods_answer_the_same_rows(small):
     assert rows[0]["cost"] == 1.0
     assert all(0 <= own[name] <= 1 for own in rows[:2] for name in NAMES[:4])
     assert "lasting" in rows[1]
+    assert all(0 <= rows[1][name] <= 1 for name in ("as_asked", "asked_survive", "asked_rows_90"))
 
 
 def test_a_figure_shows_survival_against_cost(tmp_path):
@@ -79,4 +88,4 @@ def test_the_page_has_the_table(tmp_path):
     page.write_text(PAGE.read_text())
     known = {"training_rows": 200, "seed": 0, "commit": "abc"}
     study.write_page([own | known for own in ROWS[:2]], page)
-    assert "| loans | lr | durability | 0 | 1.00 | 0.97 |" in page.read_text()
+    assert "| loans | lr | 0.95 | durability | 0 | 1.00 | 0.97 |" in page.read_text()

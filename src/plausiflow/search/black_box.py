@@ -27,11 +27,12 @@ from plausiflow.core import ValidityConstraint
 from plausiflow.search.bank import Bank
 from plausiflow.search.beam import Moves
 from plausiflow.search.candidates import Candidates
+from plausiflow.search.directions import closed
 from plausiflow.search.evolution import Evolution
 from plausiflow.search.exact_start import ExactStart
 from plausiflow.search.mixed import MixedSearch
 from plausiflow.search.rounding import on_grid, round_randomly
-from plausiflow.search.sparsify import burden, sparsify
+from plausiflow.search.sparsify import adverse_changes, burden, preferred, sparsify, with_factual
 from plausiflow.search.strategy import search_in_batches
 from plausiflow.search.task import SearchTask
 from plausiflow.search.true_model import Oracle
@@ -57,6 +58,8 @@ SEARCH_SHARE = 0.5
 BACK = (0.15, 0.4, 0.7, 1.0)
 ITERATIONS = 40
 SPARSE_MARGIN = 0.3
+SENSIBLE_MARGINS = (0.0, 0.3, 0.8)
+"""Extra margins of answers that do without adverse changes."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -237,11 +240,31 @@ class BlackBoxSearch:
         ).candidates
         if task.allowance.max_changes is None:
             sparse = sparse[sparse.cost <= limit[sparse.rows]]
+            sparse = Candidates.concat(
+                sparse, self._without_adverse(task, Candidates.concat(sparse, found), limit)
+            )
         # Drop the answers of a row that are harder to follow than the easiest one.
         both = Candidates.concat(sparse, found)
         harder = burden(task, both).to(task.x)
         least = _smallest(task, sparse.rows, harder[: len(sparse)])
         return both[harder <= least[both.rows]]
+
+    def _without_adverse(self, task: SearchTask, found: Candidates, limit: Tensor) -> Candidates:
+        """Return answers without the adverse changes of the preferred ones, within the limit ``(n,)``."""
+        best = preferred(task, found, self.base.max_extra_cost, 1)
+        adverse = adverse_changes(task, best, task.layout.changed(best.x, task.x[best.rows]))
+        which = adverse.any(dim=1).nonzero()[:, 0].repeat_interleave(len(SENSIBLE_MARGINS))
+        own = best[which]
+        if len(own) == 0:
+            return own
+        margins = own.x.new_tensor(SENSIBLE_MARGINS).repeat(len(own) // len(SENSIBLE_MARGINS))
+        wide = closed(self._cold(task, own.rows, margins), own.x, adverse[which])
+        start = replace(own, rows=torch.arange(len(own)))
+        start = wide.repair(replace(start, x=with_factual(wide, start, adverse[which])))
+        solved = wide.solve(start, limits=limit[own.rows], iterations=ITERATIONS, curvature=FROM_NEIGHBOUR)
+        placed = round_randomly(wide, solved.feasible)
+        held = _valid_at_corners(task, task.candidates(own.rows[placed.rows], placed.x).unique()).candidates
+        return held[held.cost <= limit[held.rows]]
 
 
 @dataclass(frozen=True)

@@ -161,14 +161,17 @@ class Durability:
         bound = self.criterion.bound(guides, targets)
         return bound if targets.extra_margin is None else bound - targets.extra_margin.to(bound)
 
-    def holds(self, model: TableModel | None, x: Tensor, frame: pd.DataFrame, targets: Targets) -> Tensor:
-        """Return which rows meet the bound of the guides, or the probability in its place, ``(n,)`` bool."""
-        held = self.bound(x, frame, targets) >= 0
+    def reserve(self, model: TableModel | None, x: Tensor, frame: pd.DataFrame, targets: Targets) -> Tensor:
+        """Return how far inside the bound of the guides, or the probability in its place, rows are, ``(n,)``.
+
+        It is negative for rows that do not last as asked for.
+        """
+        bound = self.bound(x, frame, targets)
         least = torch.tensor(self.probabilities, dtype=torch.float64)[targets.y]
         if model is None or not bool((least > 0).any()):
-            return held
-        certain = probability_value(model.predict_outputs(x, frame), targets.y, least.clamp_min(0.01)) >= 0
-        return held | ((least > 0) & certain)
+            return bound
+        certain = probability_value(model.predict_outputs(x, frame), targets.y, least.clamp_min(0.01))
+        return torch.where(least > 0, bound.maximum(certain.to(bound)), bound)
 
     @torch.no_grad()
     def lasting(self, x: Tensor, frame: pd.DataFrame, targets: Targets) -> Tensor:

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 JURORS = 10
 POOLED_ROWS, CHECKED_ROWS = 40, 30
 """Training rows of each class whose answers tell the common variance, and that jurors check."""
-RAISE, RAISES, KEPT = 1.15, 3, 0.9
-"""By how much a tolerance factor is raised if the jurors accept too few answers, how often, and the share of
-the answers that must still be found then."""
+RAISE, RAISES, JUDGED = 1.15, 3, 5
+"""By how much a tolerance factor is raised if the jurors accept too few answers, how often, and how many
+answers must be left to judge by."""
 LARGEST_PROBABILITY, HALVINGS = 0.99, 2
 """The largest minimum probability that is tried, and how often the interval of candidates is halved."""
 
@@ -158,6 +158,8 @@ class _LightSearch:
         """Return the answers of all rows or some, with a minimum probability or without."""
         which = torch.arange(len(self.rows)) if which is None else which
         rows, targets = self.rows[which], engine.validity.criterion.of_class(self.y[which])
+        if len(which) == 0:
+            return _Found(which, self.x[rows], self.x[rows, 0], self.frame.iloc[:0], targets)
         if least is not None:
             targets = replace(targets, min_probability=torch.full((len(which),), least, dtype=torch.float64))
         own = self.frame.iloc[rows.numpy()]
@@ -188,43 +190,39 @@ def _variances(durable: Durability, found: _Found) -> tuple[float, ...]:
     return tuple(float((part if len(part) >= 5 else variance).median()) for part in own)
 
 
-def _checked(trial: _LightSearch, durable: Durability, names: Sequence[str]) -> tuple[Durability, _Found]:
+def _checked(
+    trial: _LightSearch, durable: Durability, names: Sequence[str]
+) -> tuple[Durability, list[_Found]]:
     """Raise tolerance factors while the jurors accept too few answers; warn if that is not enough.
 
-    A factor that leaves many rows without an answer is not raised so far. Returns the last answers, too.
+    A row that cannot meet a raised factor is searched with a smaller one later, so only a factor that leaves
+    too few answers to judge by is not raised so far. Returns the last answers of each class, too.
     """
-    open_ = [bool((trial.y == k).any()) for k in range(len(names))]
-    found, before = [0] * len(names), durable
-    answers = kept = trial.search(durable.engine(trial.engine))
+    rows = [(trial.y == k).nonzero()[:, 0] for k in range(len(names))]
+    guided = durable.engine(trial.engine)
+    answers = [trial.search(guided, own) for own in rows]
+    short = [k for k, found in enumerate(answers) if len(found.rows) >= JUDGED]
     for _ in range(RAISES):
+        short = [k for k in short if _acceptance(durable, answers[k]) < _wanted(durable)]
         factors = list(durable.criterion.factors)
-        for k in range(len(names)):
-            own = answers.of_class(k)
-            if open_[k] and len(own) < KEPT * found[k]:
-                factors[k] = before.criterion.factors[k]
-                open_[k] = False
-            elif open_[k]:
-                found[k] = len(own)
-                open_[k] = _acceptance(durable, answers, own) < _wanted(durable)
-                factors[k] *= RAISE if open_[k] else 1.0
-        before, kept = durable, answers
-        if tuple(factors) == durable.criterion.factors:
-            break
+        raised = durable.with_factors(tuple(f * RAISE if k in short else f for k, f in enumerate(factors)))
+        guided = raised.engine(trial.engine)
+        for k in tuple(short):
+            found = trial.search(guided, rows[k])
+            if len(found.rows) < JUDGED:
+                short.remove(k)
+                continue
+            answers[k], factors[k] = found, raised.criterion.factors[k]
         durable = durable.with_factors(tuple(factors))
-        answers = trial.search(durable.engine(trial.engine))
-    if any(len(answers.of_class(k)) < KEPT * count for k, count in enumerate(found)):
-        durable, answers = before, kept
-    reached = [_acceptance(durable, answers, answers.of_class(k)) for k in range(len(names))]
-    _warn_of_short(trial, reached, _wanted(durable), names)
+    _warn_of_short(trial, [_acceptance(durable, found) for found in answers], _wanted(durable), names)
     return durable, answers
 
 
-def _acceptance(durable: Durability, answers: _Found, own: Tensor) -> float:
-    """Return the mean share of jurors that accept some of the answers; 0 without answers."""
-    if len(own) == 0:
+def _acceptance(durable: Durability, answers: _Found) -> float:
+    """Return the mean share of jurors that accept answers; 0 without answers."""
+    if len(answers.rows) == 0:
         return 0.0
-    rows = answers.decoded.iloc[own.numpy()]
-    return float(durable.lasting(answers.x[own], rows, answers.targets[own]).mean())
+    return float(durable.lasting(answers.x, answers.decoded, answers.targets).mean())
 
 
 def _wanted(durable: Durability) -> float:
@@ -249,24 +247,22 @@ def _warn_of_short(trial: _LightSearch, reached: list[float], wanted: float, nam
 
 
 def _with_probabilities(
-    trial: _LightSearch, durable: Durability, guided: _Found, confidence: float
+    trial: _LightSearch, durable: Durability, guided: list[_Found], confidence: float
 ) -> Durability:
     """Let a minimum probability take the place of the guides for the outcomes where it is cheaper."""
     model = trial.engine.model
     if trial.engine.validity.criterion.edges or model is None:
         return durable
     probabilities = []
-    for k in range(len(durable.probabilities)):
-        own = guided.of_class(k)
+    for k, own in enumerate(guided):
         needed = (trial.y == k).nonzero()[:, 0]
-        probabilities.append(
-            _least_probability(trial, durable, needed, guided, own, confidence) if len(own) else 0.0
-        )
+        least = _least_probability(trial, durable, needed, own, confidence) if len(own.rows) else 0.0
+        probabilities.append(least)
     return replace(durable, probabilities=tuple(probabilities))
 
 
 def _least_probability(
-    trial: _LightSearch, durable: Durability, rows: Tensor, guided: _Found, own: Tensor, confidence: float
+    trial: _LightSearch, durable: Durability, rows: Tensor, guided: _Found, confidence: float
 ) -> float:
     """Return the smallest probability that serves rows of a class as the guides do; 0 if none is cheaper.
 
@@ -275,18 +271,21 @@ def _least_probability(
     """
     assert trial.engine.model is not None
     criterion, y = trial.engine.validity.criterion, int(trial.y[rows[0]])
-    outputs = trial.engine.model.predict_outputs(guided.x[own], guided.decoded.iloc[own.numpy()])
+    outputs = trial.engine.model.predict_outputs(guided.x, guided.decoded)
     low = _logit(criterion.smallest_probability(y, len(durable.probabilities)))
     middle, high = float(torch.logit(outputs[:, y].exp().median())), _logit(LARGEST_PROBABILITY)
     cost = guided.cost.new_full((len(trial.rows),), torch.inf)
-    cost[guided.rows[own]] = guided.cost[own]
+    cost[guided.rows] = guided.cost
     least = 0.0
     for _ in range(HALVINGS):
         if not low < middle < high:
             middle = (low + high) / 2
         probability = float(torch.sigmoid(torch.tensor(middle)))
         found = trial.search(trial.engine, rows, probability)
-        if len(found.rows) < len(own) or float((found.cost - cost[found.rows]).clamp_max(9).mean()) > 0:
+        if (
+            len(found.rows) < len(guided.rows)
+            or float((found.cost - cost[found.rows]).clamp_max(9).mean()) > 0
+        ):
             high = middle
         elif _lasts(durable, found, confidence):
             least = probability

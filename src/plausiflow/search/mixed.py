@@ -21,6 +21,7 @@ from torch import Tensor
 from plausiflow.search.bank import MORE, Bank
 from plausiflow.search.beam import Beam, Moves
 from plausiflow.search.candidates import Candidates
+from plausiflow.search.directions import without_adverse
 from plausiflow.search.levels import distinct_levels, reset_levels
 from plausiflow.search.rounding import put_on_grid
 from plausiflow.search.sparsify import preferred, sparsify
@@ -175,7 +176,7 @@ class MixedSearch:
         beyond = task.candidates(rows[:0], task.x[:0])
         if task.allowance.max_changes is None:
             _, answers = self._answers(task, bank, rows, keep, at_once=at_once)
-            final = preferred(task, answers, self.max_extra_cost, keep)
+            final = self._sensible(task, bank, answers, keep)
         else:
             final, beyond = self._limited(task, bank, rows, keep)
         missing = rows[~torch.isin(rows, final.rows)]
@@ -184,6 +185,23 @@ class MixedSearch:
                 task, bank = task.without_margin(fallback), fallback.bank
             final = Candidates.concat(final, bank.scan(task, missing, keep))
         return final.unique().cheapest(keep), beyond
+
+    def _sensible(self, task: SearchTask, bank: Bank, answers: Candidates, keep: int) -> Candidates:
+        """Return the preferred answers of each row, of these and of ones without adverse changes."""
+        final = preferred(task, answers, self.max_extra_cost, keep)
+        if not self.sparse or self.max_extra_cost <= 0:
+            return final
+        least = task.x.new_full((len(task),), torch.inf)
+        least = least.scatter_reduce(0, answers.rows, answers.cost, "amin")
+
+        def starts(part: SearchTask, limits: Tensor) -> Candidates:
+            everyone = torch.arange(len(part), device=part.x.device)
+            return replace(self, flips=False)._starts(part, bank, everyone, limits)[0]
+
+        more = without_adverse(task, final.cheapest(1), (1 + self.max_extra_cost) * least, starts)
+        if len(more) == 0:
+            return final
+        return preferred(task, Candidates.concat(answers, more).unique(), self.max_extra_cost, keep)
 
     def _answers(
         self, task: SearchTask, bank: Bank, rows: Tensor, keep: int, *, at_once: bool = False

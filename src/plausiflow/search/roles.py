@@ -238,14 +238,18 @@ class _Undone:
         return ChangeRoles(self.answer.numpy(), features, serves, adverse[self.answer, self.block].numpy())
 
     def _loses_durability(self, targets: Targets) -> Tensor:
-        """Return which answers last only with the change, shape ``(c,)`` bool."""
+        """Return which answers last only with the change, shape ``(c,)`` bool.
+
+        An answer that cannot last as asked for shall still last as well as it does.
+        """
         durability = self.engine.durability
         if durability is None:
             return torch.zeros_like(self.answer, dtype=torch.bool)
         with_change = self.original.decoded.iloc[self.answer.numpy()]
         model = self.engine.model
-        before = durability.holds(model, self.original.x_cf[self.answer], with_change, targets)
-        return before & ~durability.holds(model, self.answers.x_cf, self.answers.decoded, targets)
+        before = durability.reserve(model, self.original.x_cf[self.answer], with_change, targets)
+        after = durability.reserve(model, self.answers.x_cf, self.answers.decoded, targets)
+        return after < before.clamp_max(0) - LESS
 
     def adverse(self) -> Tensor:
         """Return which changes alone take their row farther from the target, ``(answers, features)`` bool."""

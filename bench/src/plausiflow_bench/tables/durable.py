@@ -27,6 +27,7 @@ from plausiflow.explainer import Explainer
 from plausiflow.explanations import Explanations
 from plausiflow.models import draw_refits
 from plausiflow.plots import ACCENT, QUIET, WARM, new_figure
+from plausiflow.search import Durability
 from plausiflow.tables import FloatArray, IntArray
 from plausiflow_bench.harness.pages import describe_runs, write_section
 from plausiflow_bench.harness.printing import markdown
@@ -47,8 +48,9 @@ LEVEL, DRAWS, CHECKS = 0.9, 2, 30
 CONFIDENCE, BETA_CONFIDENCE = 0.95, 0.9
 CALIBRATED_ROWS = 60
 COLUMNS = (
-    "dataset", "model", "method", "draw", "found", "survive", "rows_90", "other_settings", "fewer_rows",
-    "cost", "changes", "judged", "lasting", "fit_cpu_seconds", "cpu_ms_per_row",
+    "dataset", "model", "confidence", "method", "draw", "found", "survive", "rows_90", "as_asked",
+    "asked_survive", "asked_rows_90", "other_settings", "fewer_rows", "cost", "changes", "judged", "lasting",
+    "fit_cpu_seconds", "cpu_ms_per_row",
 )  # fmt: skip
 MARK = "<!-- written by `plausiflow benchmark durable --page` -->"
 OTHER_SETTINGS: dict[str, dict[str, Any]] = {
@@ -102,6 +104,18 @@ class _Case:
     kind: str
     selection: DurableSelection
 
+    @property
+    def named(self) -> Row:
+        """What is measured."""
+        return {
+            "dataset": self.train.name,
+            "model": self.kind,
+            "training_rows": len(self.train.x),
+            "rows": len(self.test.x),
+            "seed": self.selection.seed,
+            "confidence": self.selection.confidence,
+        }
+
     def rows(self) -> Iterator[Row]:
         model = untrained_model(self.kind, self.selection.seed).fit(self.train.x, self.train.y)
         unseen = self._unseen(model)
@@ -151,9 +165,7 @@ class _Case:
 
     def _calibrated(self, explainer: Explainer) -> float:
         """Return the smallest minimum probability whose answers the jurors accept as ``durability`` asks."""
-        assert explainer.engine_ is not None
-        durability = explainer.engine_.durability
-        assert durability is not None
+        durability = _durability(explainer)
         assert explainer.encoder_ is not None
         plain, rows = replace_engine(explainer), self.train.x.iloc[:CALIBRATED_ROWS]
         for least in LADDER:
@@ -187,8 +199,30 @@ class _Case:
         min_probability: float | None = None,
     ) -> Row:
         result, spent = self._explain(explainer, min_probability)
-        row = self._measured(method, result, result.best[result.is_found], unseen)
+        best = result.best[result.is_found]
+        row = self._measured(method, result, best, unseen)
+        if min_probability is None and method == "durability":
+            row |= self._as_asked(explainer, result, best, unseen)
         return row | {"fit_cpu_seconds": fit_seconds, "cpu_ms_per_row": spent}
+
+    def _as_asked(
+        self, explainer: Explainer, result: Explanations, best: IntArray, unseen: dict[str, list[Any]]
+    ) -> Row:
+        """Return the share of rows whose answers last as asked, as the explainer says, and how these do."""
+        durability, encoder = _durability(explainer), explainer.encoder_
+        assert encoder is not None
+        assert result.encoded is not None
+        answers = result.answers.iloc[best]
+        targets = explainer.criterion_.of_class(result.encoded[2][result.of[best]])
+        reserve = durability.reserve(explainer.model_, encoder.encode(answers).x, answers, targets)
+        asked = best[(reserve >= 0).numpy()]
+        wanted = result.verdicts["target"].to_numpy()[result.of[asked]]
+        share = _survival(unseen["bootstrap"], result.answers.iloc[asked], wanted)
+        return {
+            "as_asked": len(asked) / max(1, len(self.test.x)),
+            "asked_survive": _mean(share),
+            "asked_rows_90": _mean(share >= LEVEL - 1e-9),
+        }
 
     def _measured(
         self, method: str, result: Explanations, best: IntArray, unseen: dict[str, list[Any]]
@@ -197,15 +231,9 @@ class _Case:
         answers, own = result.answers.iloc[best], result.figures.iloc[best]
         wanted = result.verdicts["target"].to_numpy()[result.of[best]]
         shares = {kind: _survival(models, answers, wanted) for kind, models in unseen.items()}
-        row: Row = {
-            "dataset": self.train.name,
-            "model": self.kind,
+        row: Row = self.named | {
             "method": method,
             "draw": 0,
-            "training_rows": len(self.train.x),
-            "rows": len(self.test.x),
-            "seed": self.selection.seed,
-            "confidence": self.selection.confidence,
             "found": len(best) / max(1, len(self.test.x)),
             "survive": _mean(shares["bootstrap"]),
             "rows_90": _mean(shares["bootstrap"] >= LEVEL - 1e-9),
@@ -249,8 +277,8 @@ class _Case:
 def _combined(parts: list[tuple[int, Row]], count: int, case: _Case) -> Row:
     """Return rows of measurements as one, weighted by their numbers of answers."""
     if not parts:
-        none: Row = {"dataset": case.train.name, "model": case.kind, "method": "Beta check", "draw": 0}
-        return none | {"found": 0.0, "cost": float("nan"), "seed": case.selection.seed} | environment()
+        none: Row = case.named | {"method": "Beta check", "draw": 0}
+        return none | {"found": 0.0, "cost": float("nan")} | environment()
     total, row = sum(n for n, _ in parts), dict(parts[0][1])
     for name in ("survive", "rows_90", "other_settings", "fewer_rows", "cost", "changes", "judged"):
         row[name] = sum(n * float(part[name]) for n, part in parts) / total
@@ -259,6 +287,12 @@ def _combined(parts: list[tuple[int, Row]], count: int, case: _Case) -> Row:
 
 def _mean(values: npt.NDArray[Any]) -> float:
     return float(np.mean(values)) if len(values) else float("nan")
+
+
+def _durability(explainer: Explainer) -> Durability:
+    assert explainer.engine_ is not None
+    assert explainer.engine_.durability is not None
+    return explainer.engine_.durability
 
 
 def replace_engine(explainer: Explainer) -> Explainer:
