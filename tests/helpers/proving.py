@@ -18,14 +18,16 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     RandomForestRegressor,
 )
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import plausiflow as pf
 from plausiflow.constraints import CompiledRules, GridStep, NeverTogether
 from plausiflow.core import TargetCriterion, Targets
-from plausiflow.exact import TreeProver
-from plausiflow.models import BlackBox, read_exact_trees
+from plausiflow.exact import Prover, model_space
+from plausiflow.models import BlackBox, Decision, EncodedModel, convert_classifier, convert_regressor
 from plausiflow.models.decision import find_decision
 from plausiflow.models.predictor import make_predictor
 from plausiflow.search import CostModel, absolute_deviations
@@ -91,9 +93,23 @@ def estimator(kind: str, seed: int, *, regression: bool = False) -> object:
         "forest": (RandomForestClassifier, RandomForestRegressor),
         "extra": (ExtraTreesClassifier, ExtraTreesRegressor),
     }
+    if kind in SMOOTH:
+        return _smooth(kind, seed, regression)
     size = {"max_iter": 12, "max_leaf_nodes": 6, "early_stopping": False} if kind == "hist" else {}
     size = size or {"n_estimators": 12, "max_depth": 3}
     return classes[kind][regression](random_state=seed, **size)
+
+
+SMOOTH = ("linear", "network")
+_CONVERTED = ("LogisticRegression", "Ridge", "MLPClassifier", "MLPRegressor")
+
+
+def _smooth(kind: str, seed: int, regression: bool) -> object:
+    """A linear model or a small network."""
+    if kind == "linear":
+        return Ridge() if regression else LogisticRegression(max_iter=500)
+    settings = {"hidden_layer_sizes": (5, 4) if seed % 2 else (6,), "random_state": seed, "solver": "lbfgs"}
+    return (MLPRegressor if regression else MLPClassifier)(max_iter=60, **settings)
 
 
 KINDS = ("hist", "gradient", "forest", "extra", "xgboost", "lightgbm", "catboost")
@@ -107,6 +123,16 @@ def pipeline(model: object, *, scaled: bool = False) -> object:
     return make_pipeline(make_column_transformer((numeric, numbers), (encoder, ["job", "grade"])), model)
 
 
+def _table_model(fitted, encoder: Encoder, frame: pd.DataFrame, labels: tuple | None) -> object:
+    """A model of the table: converted exactly if it is not made of trees."""
+    predictor, decision = find_decision(fitted, make_predictor(fitted, frame, labels), frame)
+    if type(fitted[-1]).__name__ in _CONVERTED:
+        convert = convert_regressor if labels is None else convert_classifier
+        own = Decision(cutoffs=decision.cutoffs)
+        return EncodedModel(convert(fitted, encoder, frame), labels or (), decision=own, encoder=encoder)
+    return BlackBox(predictor, None, encoder, frame.iloc[:1], decision=decision)
+
+
 @dataclass
 class SmallCase:
     """A fitted model of a small table, and everything that a proof needs."""
@@ -117,7 +143,7 @@ class SmallCase:
     rules: CompiledRules
     costs: CostModel
     criterion: TargetCriterion
-    prover: TreeProver
+    prover: Prover
 
     @classmethod
     def of(cls, model, frame, y, rules=(), *, distance="l2", weights=None, margin=0.02) -> "SmallCase":
@@ -126,8 +152,7 @@ class SmallCase:
         encoder = Encoder(Schema.infer(frame, special={"days": [-1]}))
         x = encoder.encode(frame).x
         labels = tuple(np.unique(y).tolist()) if hasattr(fitted, "classes_") else None
-        predictor, decision = find_decision(fitted, make_predictor(fitted, frame, labels), frame)
-        table_model = BlackBox(predictor, None, encoder, frame.iloc[:1], decision=decision)
+        table_model = _table_model(fitted, encoder, frame, labels)
         compiled = CompiledRules(list(rules), encoder.schema, encoder.layout)
         costs = CostModel(
             layout=encoder.layout,
@@ -140,7 +165,7 @@ class SmallCase:
             criterion = TargetCriterion(margin, cutoffs=table_model.decision.cutoffs)
         else:
             criterion = TargetCriterion(0.0, edges=(-math.inf, 0.0, math.inf))
-        prover = TreeProver.of(read_exact_trees(table_model), compiled.layout, costs, criterion)
+        prover = Prover(model_space(table_model, compiled.layout), costs, criterion)
         return cls(frame, encoder, table_model, compiled, costs, criterion, prover)
 
     def with_rules(self, rules: list) -> "SmallCase":

@@ -68,6 +68,10 @@ class SolverResult:
         """Return the value of a literal in the solution."""
         return bool(self.solver.boolean_value(literal))
 
+    def value(self, variable: Expression) -> int:
+        """Return the value of an integer variable in the solution."""
+        return int(self.solver.value(variable))
+
 
 class Program:
     """An integer program; all coefficients are whole numbers."""
@@ -121,6 +125,12 @@ class Program:
         square = self.integer(0, largest * largest)
         self.model.add_multiplication_equality(square, [root, root])
         return square
+
+    def positive_part(self, variable: Expression, largest: int) -> Expression:
+        """Return a variable that is another one where that is positive, else zero; at most ``largest``."""
+        positive = self.integer(0, largest)
+        self.model.add_max_equality(positive, [variable, 0])
+        return positive
 
     def minimise(self, expression: Expression) -> None:
         """Set the objective."""

@@ -27,7 +27,7 @@ from sklearn.preprocessing import FunctionTransformer, LabelEncoder, OneHotEncod
 from plausiflow.constraints import CompiledRules, learn_rules
 from plausiflow.core import TargetCriterion, Targets
 from plausiflow.datasets import Table, load_table
-from plausiflow.exact import Proof, TreeProver, model_space
+from plausiflow.exact import Proof, Prover, model_space
 from plausiflow.explainer import Explainer
 from plausiflow.models import resolve_model
 from plausiflow.search import CostModel, RowCertifier, RowTask
@@ -143,7 +143,7 @@ class _ExactCase:
         compiled = CompiledRules([*rules, *learned], encoder.schema, encoder.layout)
         model, _ = resolve_model(self.model, "auto", encoder, self.train.x, x, self.outcomes, "given", 0)
         criterion = TargetCriterion(MARGIN, cutoffs=model.decision.cutoffs)
-        prover = TreeProver(model_space(model, compiled.layout), CostModel.plain(encoder.layout), criterion)
+        prover = Prover(model_space(model, compiled.layout), CostModel.plain(encoder.layout), criterion)
         return RowCertifier(model, encoder, compiled, prover, self.selection.seconds)
 
     def _prove(self, i: int) -> tuple[Proof, float]:
