@@ -136,14 +136,21 @@ class Program:
         """Set the objective."""
         self.model.minimize(expression)
 
-    def solve(self, seconds: float, work: float | None = None) -> SolverResult:
-        """Solve with one thread, within some seconds of wall-clock time and some deterministic time."""
+    def solve(self, seconds: float, work: float | None = None, *, presolve: bool = True) -> SolverResult:
+        """Solve with one thread, within some seconds of wall-clock time and some deterministic time.
+
+        Without ``presolve``, the solver does not simplify the program first.
+        """
         solver = self._package.CpSolver()
         solver.parameters.max_time_in_seconds = max(0.01, seconds)
         if work is not None:
             solver.parameters.max_deterministic_time = work
         solver.parameters.num_workers = 1
         solver.parameters.linearization_level = 2
+        solver.parameters.symmetry_level = 0  # their detection takes longer than what it saves
+        # The search for constraints that include others made feasible programs infeasible (OR-tools 9.15).
+        solver.parameters.presolve_inclusion_work_limit = 0
+        solver.parameters.cp_model_presolve = presolve
         package, status = self._package, solver.solve(self.model)
         names: dict[Any, SolveStatus] = {
             package.OPTIMAL: "optimal",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,7 @@ from plausiflow.exact.scores import ScoreRow
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-_RESOLUTION, _UNIT_RESOLUTION, _WEIGHT_RESOLUTION = 2.0**30, 2.0**20, 2.0**16
+_RESOLUTION, _UNIT_RESOLUTION, _WEIGHT_RESOLUTION = 2.0**40, 2.0**20, 2.0**16
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,7 @@ def add_layers(
         total = _next(program, units, weight @ row.weights, float(bias @ row.weights), bounded=False)
         if total.high < row.threshold:
             return False
-        needed = math.floor(row.threshold * _OUTPUT) - total.error
-        program.at_least(total.expression, needed)
+        program.at_least(total.expression, _needed(row, total, _OUTPUT))
     return True
 
 
@@ -94,11 +94,18 @@ def _add_row(
         (float(np.abs(_ends(c.atoms, row.weights)).max(initial=0.0)) for c in choices), default=0.0
     )
     factor = _RESOLUTION / max(largest, 1e-12)
-    total = _weighted(program, row.weights, float(start @ row.weights), choices, offsets, radius, factor, up=True)
+    own, side = float(start @ row.weights), "near" if row.strict else "best"
+    total = _weighted(program, row.weights, own, choices, offsets, radius, factor, side)
     if total.high < row.threshold:
         return False
-    program.at_least(total.expression, math.floor(row.threshold * factor) - total.error)
+    program.at_least(total.expression, _needed(row, total, factor))
     return True
+
+
+def _needed(row: ScoreRow, total: Sum, factor: float) -> int:
+    """Return what the expression of a sum must be at least."""
+    error = total.error if row.strict else -total.error
+    return math.floor(row.threshold * factor) + error
 
 
 def _ends(atoms: Atoms, weights: Array) -> Array:
@@ -115,12 +122,11 @@ def _weighted(
     offsets: Mapping[str, Offset],
     radius: float,
     factor: float,
-    *,
-    up: bool = False,
+    side: Literal["best", "near", "between"] = "between",
 ) -> Sum:
     """Return a weighted sum of the units of the first map.
 
-    A range without an offset counts with its larger end if ``up``, else with any value between its ends.
+    A range without an offset counts with its better end, its nearer end, or any value between its ends.
     """
     expression: Expression = math.ceil(start * factor)
     error = 2
@@ -129,8 +135,10 @@ def _weighted(
         offset = offsets.get(choice.atoms.block.name)
         if offset is not None:
             part, missed = _moved(ends, offset, factor)
-        elif up:
+        elif side == "best":
             part, missed = choice.weighted(_whole(np.ceil(ends.max(axis=0) * factor))), 0
+        elif side == "near":
+            part, missed = choice.weighted(_whole(np.floor(_near(choice.atoms, ends) * factor))), 0
         else:
             part, missed = _between(program, choice, ends * factor), 1
         expression = expression + part
@@ -200,6 +208,11 @@ def _reach(weights: Array, choices: Sequence[Choice], radius: float) -> float:
     return min(box, radius * math.sqrt(squares) + extra) + best
 
 
+def _near(atoms: Atoms, ends: Array) -> Array:
+    """Return the values at the cheaper end of each atom."""
+    return np.where(atoms.numbers <= atoms.first, ends[0], ends[1])
+
+
 def _rate(atoms: Atoms, weights: Array) -> tuple[float, float]:
     """Return the largest gain per cost, and a gain that may come on top of it.
 
@@ -207,8 +220,7 @@ def _rate(atoms: Atoms, weights: Array) -> tuple[float, float]:
     """
     ends = _ends(atoms, weights)
     tiny = 1e-9 * max(1.0, float(np.abs(ends).max()))
-    near_is_first = atoms.numbers <= atoms.first
-    near, far = np.where(near_is_first, ends, ends[::-1])
+    near, far = _near(atoms, ends), _near(atoms, ends[::-1])
     straight = atoms.block.scale is None or not atoms.block.scale.log
     costs = atoms.far_costs if straight else atoms.costs
     with np.errstate(divide="ignore", invalid="ignore"):

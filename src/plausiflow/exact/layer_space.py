@@ -29,7 +29,7 @@ TOLERANCE = 1e-6
 """By how much a converted regressor may differ from the model itself."""
 MOST_POINTS = 600
 """Positions up to which each one of a number is an atom."""
-STRAIGHT_RATIO, CURVED_RATIO = 1 / 16, 1 / 128
+STRAIGHT_RATIO, CURVED_RATIO = 1.0, 1 / 128
 """Length of ranges as a share of their distance from the row's own number, on linear and other scales."""
 NEAREST, FARTHEST = 1e-4, 10.0
 """Distances between which ranges grow, as shares of the training range."""

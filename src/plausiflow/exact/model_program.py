@@ -63,7 +63,7 @@ class ModelProgram:
             offsets = {
                 choice.atoms.block.name: Offset(program, choice, _number(choice, x), unit, radius)
                 for choice in choices
-                if _needs_offset(choice.atoms)
+                if _needs_offset(choice.atoms, space)
             }
         return cls(program, space, choices, offsets, x, radius)
 
@@ -86,9 +86,12 @@ class ModelProgram:
         return [(choice.atoms, choice.chosen(result)) for choice in self.choices], numbers
 
 
-def _needs_offset(atoms: Atoms) -> bool:
+def _needs_offset(atoms: Atoms, space: LayerSpace) -> bool:
+    """Return whether a number has ranges in which both cost and units are linear."""
     scale = atoms.block.scale
-    return scale is not None and not scale.log and bool(atoms.ranged.any())
+    if scale is None or not atoms.ranged.any():
+        return False
+    return not scale.log or (scale.step == 0 and space.layers.basis is None)
 
 
 def _number(choice: Choice, x: Tensor) -> float:

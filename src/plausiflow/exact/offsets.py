@@ -1,9 +1,9 @@
 r"""Where in its range a number is: a whole number beside the choice of a range.
 
-A number on a linear scale is :math:`z = z_0 + h v` with a whole number v. On a grid, h is its step, so that v is
-exact. Other numbers are counted in quarters of a unit of cost, and what that rounds is added to the slack of
-the inequalities that use it. Its distance :math:`d = w |z - z_0|` is at least that of the nearest number of the
-range; its square is at least each of its tangents, :math:`2 p d - p^2`, at the ends of the ranges.
+A number on a linear scale is :math:`z = z_0 + h v` with a whole number v. On a grid, h is its step, so that v
+is exact. Other numbers are counted in fractions of a unit of cost, and what that rounds is added to the error
+of the sums that use it. Its distance :math:`d = w |z - z_0|` is at least that of the nearest number of the
+range.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from plausiflow.exact.cp_sat import Expression, Program, SolverResult
 Array = npt.NDArray[np.float64]
 
 _FINE = 2.0**20
-MOST_TANGENTS = 40
+FRACTIONS = 16
+"""Steps of a number without a grid in a unit of cost."""
 
 
 class Offset:
@@ -47,7 +48,7 @@ class Offset:
             self.step = scale.encoded_step
             self.start = float(scale.snap(torch.tensor([own], dtype=torch.float64))[0])
         else:
-            fine = unit / (4 * self.weight) if self.weight else 1 / _FINE
+            fine = unit / (FRACTIONS * self.weight) if self.weight else 1 / _FINE
             self.step, self.start = max(fine, 1e-9), own
         low, high = ((ends - self.start) / self.step for ends in (atoms.first, atoms.last))
         round_low, round_high = (np.rint, np.rint) if self.exact else (np.floor, np.ceil)
@@ -61,11 +62,6 @@ class Offset:
         program.at_least(choice.weighted(high.astype(np.int64).tolist()), self.variable)
         self._program, self._unit, self._shift = program, unit, abs(own - self.start)
 
-    @property
-    def shift(self) -> float:
-        """By how much the row's own number is off the grid."""
-        return self._shift
-
     def distance(self, units: npt.NDArray[np.int64], largest: int) -> Expression:
         """Return the variable of the distance in units of cost, at least that of the chosen range."""
         program, per_step = self._program, self.weight * self.step / self._unit
@@ -73,23 +69,12 @@ class Offset:
         program.at_least(distance, self.choice.weighted(units.tolist()))
         if per_step > 0:
             factor = 2 ** int(np.clip(math.ceil(20 - math.log2(per_step)), 0, 34))
-            missed = math.ceil(factor * (self.weight * self._shift / self._unit + (0 if self.exact else per_step)))
+            rounded = 0.0 if self.exact else per_step
+            missed = math.ceil(factor * (self.weight * self._shift / self._unit + rounded))
             for sign in (1, -1):
                 slope = sign * math.floor(per_step * factor * (1 - 1e-12))
                 program.at_least(factor * distance + missed, slope * self.variable)
         return distance
-
-    def square(self, distance: Expression, units: npt.NDArray[np.int64], largest: int) -> Expression:
-        """Return a variable that is at least the square of the distance, but for the error of tangents."""
-        program = self._program
-        square = program.integer(0, largest * largest)
-        program.at_least(square, self.choice.weighted((units * units).tolist()))
-        places = np.unique(units[units > largest // 50])
-        if len(places) > MOST_TANGENTS:
-            places = places[np.linspace(0, len(places) - 1, MOST_TANGENTS).astype(int)]
-        for place in places.tolist():
-            program.at_least(square, 2 * place * distance - place * place)
-        return square
 
     def number(self, result: SolverResult) -> float:
         """Return the encoded number of the solution."""

@@ -18,6 +18,7 @@ from plausiflow.constraints import Allowance, CompiledRules, Immutable, Price
 from plausiflow.exact.atoms import Atoms, Costs
 from plausiflow.exact.choices import Choice
 from plausiflow.exact.cp_sat import Program
+from plausiflow.exact.layer_space import LayerSpace
 from plausiflow.exact.model_program import ModelProgram
 from plausiflow.exact.row_program import UNITS, RowProblem
 from plausiflow.exact.rule_program import add_joint_rules
@@ -102,7 +103,7 @@ def fewest_rules(
     for item, literal in zip(items, active, strict=True):
         _enforce(program, item, model.by_name, literal)
     program.minimise(program.weighted(active, [-1] * len(active), len(active)))
-    result = program.solve(seconds)
+    result = program.solve(seconds, presolve=not isinstance(space, LayerSpace))
     if not result.has_solution:
         return None
     relaxed = tuple(i for i, literal in zip(items, active, strict=True) if not result.is_true(literal))

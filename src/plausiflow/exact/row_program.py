@@ -110,7 +110,7 @@ class RowProblem:
         return float(costs[costs > 0].min(initial=math.inf))
 
     def encoded(self, chosen: Sequence[tuple[Atoms, int]], numbers: Mapping[str, float]) -> Tensor:
-        """Return the row at chosen atoms, shape ``(1, width)``; ``numbers`` are encoded ones inside ranges."""
+        """Return the row at chosen atoms, shape ``(1, width)``; ``numbers`` are encoded, inside of ranges."""
         x = self.allowance.x.clone()
         for atoms, i in chosen:
             if atoms.kept[i]:
@@ -141,7 +141,8 @@ class RadiusProgram:
         if not self.possible:
             return
         kept = fewer_atoms(problem.space, kept, rows, problem.allowance)
-        self.model = ModelProgram.of(self.program, kept, problem.allowance.x, problem.space, self.unit, radius)
+        x, space = problem.allowance.x, problem.space
+        self.model = ModelProgram.of(self.program, kept, x, space, self.unit, radius)
         self.possible = self.model.add_target(problem.own_left, rows)
         if self.possible:
             add_joint_rules(self.program, problem.allowance, self.model.by_name)
@@ -158,7 +159,7 @@ class RadiusProgram:
             if offset is not None and offset.weight:
                 whole = np.floor(near).astype(np.int64)
                 distance.append(offset.distance(whole, UNITS + 2))
-                squares.append(offset.square(distance[-1], whole, UNITS + 2))
+                squares.append(program.square(distance[-1], UNITS + 2))
             elif near.any():
                 distance.append(choice.weighted(np.floor(near).astype(int).tolist()))
                 squares.append(choice.weighted(np.floor(near * near).astype(int).tolist()))
@@ -177,7 +178,8 @@ class RadiusProgram:
 
     def solve(self, seconds: float, work: float | None = None) -> SolverResult | None:
         """Solve the program; None if it is infeasible at once."""
-        return self.program.solve(seconds, work) if self.possible else None
+        presolve = not isinstance(self.problem.space, LayerSpace)
+        return self.program.solve(seconds, work, presolve=presolve) if self.possible else None
 
     def lower_bound(self, result: SolverResult) -> float:
         """Return the proven lower bound of the cost."""

@@ -40,11 +40,14 @@ class ScoreRow:
         weights: The a, shape ``(outputs,)``.
         threshold: The b, lowered by ``slack``.
         slack: What rounding may add.
+        strict: Whether every row of the program must satisfy it; else every row that satisfies it must be in
+            the program.
     """
 
     weights: Array
     threshold: float
     slack: float
+    strict: bool = False
 
 
 def score_rows(
@@ -63,7 +66,7 @@ def score_rows(
     for weights, threshold, sensitivity in pairs:
         slack = form.rounding(weights) + form.probability_error * sensitivity
         slack += _TOLERANCE * (1.0 if not form.averaged else 0.25)
-        rows.append(ScoreRow(weights, threshold - slack + raised * slack, slack))
+        rows.append(ScoreRow(weights, threshold - slack + raised * slack, slack, raised > 0))
     return rows
 
 

@@ -21,13 +21,15 @@ import pandas as pd
 import torch
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, LabelEncoder, OneHotEncoder
+from sklearn.preprocessing import FunctionTransformer, LabelEncoder, OneHotEncoder, StandardScaler
 
 from plausiflow.constraints import CompiledRules, learn_rules
 from plausiflow.core import TargetCriterion, Targets
 from plausiflow.datasets import Table, load_table
-from plausiflow.exact import Proof, Prover, model_space
+from plausiflow.exact import ModelSpace, Proof, Prover, model_space
 from plausiflow.explainer import Explainer
 from plausiflow.models import resolve_model
 from plausiflow.search import CostModel, RowCertifier, RowTask
@@ -55,7 +57,8 @@ class ExactSelection(TableSelection):
     """The tables and models of the study.
 
     Attributes:
-        models: Kind, number of trees and depth, such as ``xgb-100x6``.
+        models: Kind, number of trees and depth, such as ``xgb-100x6``; ``logistic``; or a network with the
+            sizes of its hidden layers, such as ``mlp-32x32``.
         seconds: Seconds that each proof may take.
         search: Whether to compare searches with the optimum.
     """
@@ -89,7 +92,7 @@ class _ExactCase:
         about: Row = {"dataset": self.train.name, "model": self.kind, "training_rows": len(self.train.x)}
         about |= {"test_rows": len(self.rows), "seed": self.selection.seed, **environment()}
         start, prover = time.process_time(), self.certifier.prover
-        about |= {"read_cpu": time.process_time() - start, "splits": len(prover.space.block_of)}
+        about |= {"read_cpu": time.process_time() - start, "splits": _size(prover.space)}
         timed = [self._prove(i) for i in range(len(self.rows))]
         proofs = [proof for proof, _ in timed]
         yield about | self._proof_figures(proofs, np.array([cpu for _, cpu in timed]))
@@ -117,9 +120,11 @@ class _ExactCase:
         text = [c for c in x if not pd.api.types.is_numeric_dtype(x[c])]
         encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
         estimator = _estimator(self.kind, self.selection.seed)
+        smooth = isinstance(estimator, LogisticRegression | MLPClassifier)
+        numbers = StandardScaler() if smooth else FunctionTransformer()
         if not text:
-            return make_pipeline(FunctionTransformer(), estimator).fit(x, self.outcomes)
-        front = make_column_transformer((encoder, text), remainder="passthrough")
+            return make_pipeline(numbers, estimator).fit(x, self.outcomes)
+        front = make_column_transformer((encoder, text), remainder=numbers if smooth else "passthrough")
         return make_pipeline(front, estimator).fit(x, self.outcomes)
 
     @cached_property
@@ -207,13 +212,23 @@ def _gap(proof: Proof, seconds: float) -> float:
     return 1.0 if not np.isfinite(proof.cost) else max(0.0, 1 - bound / proof.cost)
 
 
+def _size(space: ModelSpace) -> int:
+    """Return the number of splits of trees; zero for other models."""
+    return sum(len(own.example) for own in space.splits)
+
+
 def _mean(values: npt.NDArray[np.float64]) -> float:
     known = values[np.isfinite(values)]
     return float(known.mean()) if len(known) else float("nan")
 
 
 def _estimator(kind: str, seed: int) -> Any:  # noqa: ANN401
+    if kind == "logistic":
+        return LogisticRegression(max_iter=1000)
     library, size = kind.split("-")
+    if library == "mlp":
+        sizes = tuple(map(int, size.split("x")))
+        return MLPClassifier(sizes, early_stopping=True, random_state=seed)
     trees, depth = map(int, size.split("x"))
     if library == "xgb":
         from xgboost import XGBClassifier
