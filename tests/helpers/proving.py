@@ -18,6 +18,7 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     RandomForestRegressor,
 )
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
@@ -119,6 +120,8 @@ def pipeline(model: object, *, scaled: bool = False) -> object:
     """The model behind one-hot categories, and numbers as they are or scaled."""
     numbers = ["age", "days", "amount", "owner"]
     numeric = StandardScaler() if scaled else "passthrough"
+    if type(model).__name__ in _CONVERTED:  # they take no missing values
+        numeric = make_pipeline(SimpleImputer(), StandardScaler())
     encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
     return make_pipeline(make_column_transformer((numeric, numbers), (encoder, ["job", "grade"])), model)
 
@@ -151,7 +154,7 @@ class SmallCase:
         fitted = model.fit(frame, y)
         encoder = Encoder(Schema.infer(frame, special={"days": [-1]}))
         x = encoder.encode(frame).x
-        labels = tuple(np.unique(y).tolist()) if hasattr(fitted, "classes_") else None
+        labels = tuple(np.unique(y).tolist()) if hasattr(fitted, "predict_proba") else None
         table_model = _table_model(fitted, encoder, frame, labels)
         compiled = CompiledRules(list(rules), encoder.schema, encoder.layout)
         costs = CostModel(
@@ -212,7 +215,7 @@ class SmallCase:
         """Return every row that the table's grids and levels allow."""
         own = row.iloc[0]
         values = {
-            "age": range(int(self.frame["age"].min()), int(self.frame["age"].max()) + 1),
+            "age": range(int(self.frame["age"].min()), max(int(self.frame["age"].max()), own["age"]) + 1),
             "days": range(-1, int(self.frame["days"].max()) + 1),
             "amount": np.arange(self.frame["amount"].min(), self.frame["amount"].max() + 0.25, 0.5),
             "job": LEVELS,

@@ -167,8 +167,8 @@ def row_atoms(
             ).select(order)
         )
     if spread is not None:
-        far = _priced([replace(a, numbers=np.where(a.numbers > a.first, a.first, a.last)) for a in found], costs, x)
-        priced = _priced(found, costs, x)
+        away = [replace(a, numbers=np.where(a.numbers > a.first, a.first, a.last)) for a in found]
+        priced, far = _priced(found, costs, x), _priced(away, costs, x)
         return [replace(a, far_costs=b.costs) for a, b in zip(priced, far, strict=True)]
     distinct = finer | set(edges)
     return [_without_dominated(atoms, atoms.block.name in distinct) for atoms in _priced(found, costs, x)]
@@ -218,7 +218,9 @@ def _number_atoms(
     if levels[0] and lower <= upper and not closed:
         ends = [axis.range(low, high) for low, high in bounds]
         extra = np.array([place for low, high in ends for place in (low, high + 1)], dtype=np.int64)
-        parts += _ranges(axis, own, block, number, (lower, upper), extra, reach, more)
+        ranges = _ranges(axis, own, block, number, (lower, upper), extra, reach, more)
+        # A row at a special value has the encoded number of its pin, which is a change to that number.
+        parts += [part for part in ranges if code or not part[6] == part[7] == number]
         if code == 0 and lower <= number <= upper:
             value = _decode(axis, number)
             parts.append((0, number, value, value, True, 0, number, number))
@@ -266,12 +268,7 @@ def _ranges(
     values = (_decode_all(axis, low), _decode_all(axis, high))
     columns = (chosen, *values, nearest, low, high)
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    same = chosen == number
-    return [
-        (0, e, lo, hi, False, at, first_, last_)
-        for (e, lo, hi, at, first_, last_), is_own, one in zip(rows, same.tolist(), (starts == ends).tolist(), strict=True)
-        if not (is_own and one)
-    ]
+    return [(0, e, lo, hi, False, at, start, end) for e, lo, hi, at, start, end in rows]
 
 
 def _away_from_cuts(
