@@ -21,7 +21,7 @@ from sklearn.ensemble import (
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neural_network import MLPClassifier, MLPRegressor
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import plausiflow as pf
@@ -38,7 +38,9 @@ LEVELS = ("clerk", "cook", "nurse")
 GRADES = ("low", "middle", "high")
 
 
-def small_table(rng: np.random.Generator, n: int = 90, *, missing: bool = False) -> pd.DataFrame:
+def small_table(
+    rng: np.random.Generator, n: int = 90, *, missing: bool = False, native: bool = False
+) -> pd.DataFrame:
     """Rows of six features: integers, a special value, half steps, categories with and without an order."""
     frame = pd.DataFrame(
         {
@@ -50,6 +52,8 @@ def small_table(rng: np.random.Generator, n: int = 90, *, missing: bool = False)
             "owner": rng.random(n) < 0.5,
         }
     )
+    if native:
+        frame["job"] = frame["job"].astype("category")
     if missing:
         frame["amount"] = frame["amount"].where(rng.random(n) > 0.15)
         frame["job"] = frame["job"].where(rng.random(n) > 0.15)
@@ -129,11 +133,34 @@ def pipeline(model: object, *, scaled: bool = False) -> object:
 def _table_model(fitted, encoder: Encoder, frame: pd.DataFrame, labels: tuple | None) -> object:
     """A model of the table: converted exactly if it is not made of trees."""
     predictor, decision = find_decision(fitted, make_predictor(fitted, frame, labels), frame)
-    if type(fitted[-1]).__name__ in _CONVERTED:
+    if isinstance(fitted, Pipeline) and type(fitted[-1]).__name__ in _CONVERTED:
         convert = convert_regressor if labels is None else convert_classifier
         own = Decision(cutoffs=decision.cutoffs)
         return EncodedModel(convert(fitted, encoder, frame), labels or (), decision=own, encoder=encoder)
     return BlackBox(predictor, None, encoder, frame.iloc[:1], decision=decision)
+
+
+class Native:
+    """A model that gets categories as such, and no preprocessing."""
+
+    def __init__(self, model: object) -> None:
+        self.model = model
+
+    def fit(self, frame: pd.DataFrame, y: np.ndarray) -> object:
+        """Fit the model itself on rows with categories."""
+        return self.model.fit(frame, y)
+
+
+def native(kind: str, seed: int, *, regression: bool = False) -> Native:
+    """A booster that splits categories by sets of levels."""
+    model = estimator(kind, seed, regression=regression)
+    if kind == "hist":
+        model.set_params(categorical_features="from_dtype", min_samples_leaf=5)
+    if kind == "xgboost":
+        model.set_params(enable_categorical=True, max_cat_to_onehot=1)
+    if kind == "lightgbm":
+        model.set_params(min_data_per_group=3, cat_smooth=1.0, cat_l2=0.1, max_cat_to_onehot=1)
+    return Native(model)
 
 
 @dataclass

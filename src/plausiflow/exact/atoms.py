@@ -103,10 +103,6 @@ class Atoms:
         units = None if self.units is None else self.units[:, which]
         return replace(self, **parts, left=self.left[:, which], units=units)
 
-    def with_units(self, low: Array, high: Array) -> Atoms:
-        """Return the atoms with what they add to units ``(atoms, units)`` at the ends of their ranges."""
-        return replace(self, units=np.stack([low, high]))
-
     @property
     def ranged(self) -> Mask:
         """Which atoms are ranges of several numbers."""

@@ -3,8 +3,8 @@ r"""Layers as a part of an integer program.
 The units of the first map are sums of what each feature contributes, :math:`u = u_0 + \sum_j c_j`. Without
 hidden layers, the target is an inequality in these sums. Otherwise each unit is a whole number with an
 interval, which the radius makes short: changes within it can only move the unit so far. A unit that stays on
-one side of zero needs no ReLU; the others are maxima. All numbers are rounded, and every equation is widened by
-what that may add, so that each row that the model decides as wanted satisfies the program.
+one side of zero needs no ReLU; the others are maxima. All numbers are rounded, and every equation is widened
+by what that may add, so that each row that the model decides as wanted satisfies the program.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ from plausiflow.exact.scores import ScoreRow
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
+Side = Literal["best", "near", "between"]
+_STRICT: Side = "near"
+_LENIENT: Side = "best"
 _RESOLUTION, _UNIT_RESOLUTION, _WEIGHT_RESOLUTION = 2.0**40, 2.0**20, 2.0**16
 
 
@@ -61,10 +64,10 @@ def add_layers(
     start, maps = space.layers.first(x)[0], space.layers.maps
     if len(maps) == 1:
         return all(_add_row(program, row, start, choices, offsets, radius) for row in rows)
-    units = [
-        _hidden(program, _weighted(program, np.eye(len(start))[k], start[k], choices, offsets, radius, _UNIT_RESOLUTION))
-        for k in range(len(start))
-    ]
+    units = []
+    for k, own in enumerate(np.eye(len(start))):
+        total = _weighted(program, own, start[k], choices, offsets, radius, _UNIT_RESOLUTION)
+        units.append(_hidden(program, total))
     for weight, bias in maps[1:-1]:
         units = [
             _hidden(program, _next(program, units, weight[:, k], float(bias[k]))) for k in range(len(bias))
@@ -90,11 +93,9 @@ def _add_row(
     radius: float,
 ) -> bool:
     """Add an inequality in the units of the first map."""
-    largest = max(
-        (float(np.abs(_ends(c.atoms, row.weights)).max(initial=0.0)) for c in choices), default=0.0
-    )
+    largest = max((float(np.abs(_ends(c.atoms, row.weights)).max(initial=0.0)) for c in choices), default=0.0)
     factor = _RESOLUTION / max(largest, 1e-12)
-    own, side = float(start @ row.weights), "near" if row.strict else "best"
+    own, side = float(start @ row.weights), _STRICT if row.strict else _LENIENT
     total = _weighted(program, row.weights, own, choices, offsets, radius, factor, side)
     if total.high < row.threshold:
         return False
@@ -122,7 +123,7 @@ def _weighted(
     offsets: Mapping[str, Offset],
     radius: float,
     factor: float,
-    side: Literal["best", "near", "between"] = "between",
+    side: Side = "between",
 ) -> Sum:
     """Return a weighted sum of the units of the first map.
 
@@ -145,7 +146,8 @@ def _weighted(
         error += missed
     low, high = (sign * _reach(sign * weights, choices, radius) for sign in (-1.0, 1.0))
     rounding = 1e-9 * (abs(start) + abs(low) + abs(high))
-    return Sum(expression, start + low - rounding, start + high + rounding, error + math.ceil(rounding * factor))
+    error += math.ceil(rounding * factor)
+    return Sum(expression, start + low - rounding, start + high + rounding, error)
 
 
 def _between(program: Program, choice: Choice, ends: Array) -> Expression:
@@ -195,7 +197,7 @@ def _reach(weights: Array, choices: Sequence[Choice], radius: float) -> float:
         atoms = choice.atoms
         gains = _ends(atoms, weights).max(axis=0)
         graded = ~atoms.flat & (gains > 0)
-        box += float(gains.max(initial=0.0)) if not atoms.flat.any() else float(gains[graded].max(initial=0.0))
+        box += float(gains[graded].max(initial=0.0))
         if graded.any():
             rate, missed = _rate(atoms.select(graded), weights)
             squares += rate * rate
@@ -210,7 +212,7 @@ def _reach(weights: Array, choices: Sequence[Choice], radius: float) -> float:
 
 def _near(atoms: Atoms, ends: Array) -> Array:
     """Return the values at the cheaper end of each atom."""
-    return np.where(atoms.numbers <= atoms.first, ends[0], ends[1])
+    return np.asarray(np.where(atoms.numbers <= atoms.first, ends[0], ends[1]))
 
 
 def _rate(atoms: Atoms, weights: Array) -> tuple[float, float]:
@@ -242,9 +244,7 @@ def _hidden(program: Program, total: Sum) -> Sum:
     return Sum(program.positive_part(before, high), 0.0, total.high, total.error)
 
 
-def _next(
-    program: Program, units: Sequence[Sum], weight: Array, bias: float, *, bounded: bool = True
-) -> Sum:
+def _next(program: Program, units: Sequence[Sum], weight: Array, bias: float, *, bounded: bool = True) -> Sum:
     """Return a unit of the next map; if ``bounded`` in the resolution of units."""
     coefficients = np.rint(weight * _WEIGHT_RESOLUTION).astype(np.int64).tolist()
     expression: Expression = round(bias * _OUTPUT)
@@ -271,9 +271,7 @@ def _next(
     return Sum(quotient, low, high, missed + 1)
 
 
-def without_worse(
-    choices: Sequence[Atoms], row: ScoreRow, joined: frozenset[str]
-) -> list[Atoms]:
+def without_worse(choices: Sequence[Atoms], row: ScoreRow, joined: frozenset[str]) -> list[Atoms]:
     """Drop atoms that add less to the only inequality than one that costs no more.
 
     Features that rules relate to others, ``joined``, keep all atoms.
@@ -285,7 +283,7 @@ def without_worse(
 
 
 def _best(atoms: Atoms, ends: Array) -> IntArray:
-    """Return the atoms that no cheaper one is better than; a changed distance is never worse than a flat cost."""
+    """Return the atoms that no cheaper one is better than; a distance is never worse than a flat cost."""
     gains, found = ends.max(axis=0), []
     graded, flat = -math.inf, -math.inf
     for i in np.lexsort((-gains, atoms.flat, ~atoms.kept, atoms.costs)).tolist():

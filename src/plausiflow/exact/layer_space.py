@@ -7,7 +7,7 @@ number says where in the range it is (:mod:`plausiflow.exact.offsets`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,7 +19,7 @@ from plausiflow.exact.atoms import Atoms, rows_at
 from plausiflow.exact.cuts import Axis
 from plausiflow.exact.tree_space import BlockSplits
 from plausiflow.models import Layers
-from plausiflow.tables import Layout
+from plausiflow.tables import Layout, Scale
 
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -52,7 +52,7 @@ class LayerSpace:
     @property
     def n_outputs(self) -> int:
         """Number of outputs."""
-        return self.layers.maps[-1][0].shape[1]
+        return int(self.layers.maps[-1][0].shape[1])
 
     @property
     def probability_error(self) -> float:
@@ -105,6 +105,23 @@ class LayerSpace:
         """Return the outputs for a changed row ``(1, width)``."""
         return np.asarray(self.layers.outputs(x_cf)[0])
 
+    def straight(self, scale: Scale) -> bool:
+        """Return whether what a number costs and what it adds to units are linear in one whole number."""
+        return not scale.log or (scale.step == 0 and self.layers.basis is None)
+
+    def spread_cuts(self, axis: Axis, number: float, first: int, last: int) -> IntArray:
+        """Return the positions where ranges of a number begin, for a row with this encoded number."""
+        if axis.gridded and last - first <= MOST_POINTS:
+            return np.arange(first, last + 2)
+        ratio = STRAIGHT_RATIO if self.straight(axis.scale) else CURVED_RATIO
+        count = int(np.log(FARTHEST / NEAREST) / np.log1p(ratio)) + 1
+        steps = NEAREST * (1 + ratio) ** np.arange(count)
+        cuts = axis.positions(np.concatenate([number - steps, [number], number + steps]))
+        if axis.gridded:
+            own = int(axis.positions(np.array([number]))[0])
+            cuts = np.concatenate([cuts, own + np.arange(-8, 10)])
+        return np.asarray(np.unique(cuts))
+
     def with_units(self, found: list[Atoms], x: Tensor) -> list[Atoms]:
         """Return atoms with what they add to the units of the first map, at both ends of their ranges."""
         from_ends = []
@@ -114,9 +131,9 @@ class LayerSpace:
         edges = np.cumsum([0, *(len(atoms) for atoms in found)])
         parts = []
         for atoms, start, end in zip(found, edges[:-1], edges[1:], strict=True):
-            low, high = (units[start:end].copy() for units in from_ends)
-            low[atoms.kept] = high[atoms.kept] = 0.0
-            parts.append(atoms.with_units(low, high))
+            units = np.stack([from_end[start:end] for from_end in from_ends])
+            units[:, atoms.kept] = 0.0
+            parts.append(replace(atoms, units=units))
         return parts
 
 
@@ -129,17 +146,3 @@ def _ends(atoms: Atoms, low: bool) -> Array:
     ends = atoms.numbers.copy()
     ends[free] = (atoms.first if low else atoms.last)[free]
     return ends
-
-
-def spread_cuts(axis: Axis, number: float, first: int, last: int) -> IntArray:
-    """Return the positions where ranges of a number begin, for a row with this encoded number."""
-    if axis.gridded and last - first <= MOST_POINTS:
-        return np.arange(first, last + 2)
-    ratio = CURVED_RATIO if axis.scale.log else STRAIGHT_RATIO
-    count = int(np.log(FARTHEST / NEAREST) / np.log1p(ratio)) + 1
-    steps = NEAREST * (1 + ratio) ** np.arange(count)
-    cuts = axis.positions(np.concatenate([number - steps, [number], number + steps]))
-    if axis.gridded:
-        own = int(axis.positions(np.array([number]))[0])
-        cuts = np.concatenate([cuts, own + np.arange(-8, 10)])
-    return np.asarray(np.unique(cuts))

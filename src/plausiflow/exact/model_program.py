@@ -54,7 +54,13 @@ class ModelProgram:
 
     @classmethod
     def of(
-        cls, program: Program, atoms: Sequence[Atoms], x: Tensor, space: ModelSpace, unit: float, radius: float
+        cls,
+        program: Program,
+        atoms: Sequence[Atoms],
+        x: Tensor,
+        space: ModelSpace,
+        unit: float,
+        radius: float,
     ) -> ModelProgram:
         """Add the choices to a program; ``unit`` is the unit of cost."""
         choices = [Choice(program, own) for own in atoms]
@@ -89,9 +95,7 @@ class ModelProgram:
 def _needs_offset(atoms: Atoms, space: LayerSpace) -> bool:
     """Return whether a number has ranges in which both cost and units are linear."""
     scale = atoms.block.scale
-    if scale is None or not atoms.ranged.any():
-        return False
-    return not scale.log or (scale.step == 0 and space.layers.basis is None)
+    return scale is not None and bool(atoms.ranged.any()) and space.straight(scale)
 
 
 def _number(choice: Choice, x: Tensor) -> float:

@@ -23,8 +23,8 @@ def model_space(model: TableModel | None, layout: Layout) -> ModelSpace:
         return LayerSpace(read_layers(model), layout)  # raises
     known = _SPACES.setdefault(model, {})
     if layout not in known:
-        trees = isinstance(model, BlackBox)
-        known[layout] = (
-            tree_space(read_exact_trees(model), layout) if trees else LayerSpace(read_layers(model), layout)
-        )
+        if isinstance(model, BlackBox):
+            known[layout] = tree_space(read_exact_trees(model), layout)
+        else:
+            known[layout] = LayerSpace(read_layers(model), layout)
     return known[layout]

@@ -25,7 +25,7 @@ from torch import Tensor
 from plausiflow.constraints import Allowance
 from plausiflow.exact.atoms import Atoms, Costs, row_atoms
 from plausiflow.exact.cp_sat import Expression, Program, SolverResult
-from plausiflow.exact.layer_space import LayerSpace, spread_cuts
+from plausiflow.exact.layer_space import LayerSpace
 from plausiflow.exact.model_program import ModelProgram, fewer_atoms
 from plausiflow.exact.rule_program import add_joint_rules, related_features
 from plausiflow.exact.scores import ScoreRow
@@ -82,7 +82,7 @@ class RowProblem:
             finer,
             edges,  # type: ignore[arg-type]
             reach,
-            spread_cuts if isinstance(space, LayerSpace) else None,
+            space.spread_cuts if isinstance(space, LayerSpace) else None,
         )
         if isinstance(space, LayerSpace):
             found = space.with_units(found, allowance.x)

@@ -83,7 +83,7 @@ class TreeSpace:
     @property
     def n_outputs(self) -> int:
         """Number of outputs."""
-        return self.trees.values.shape[1]
+        return int(self.trees.values.shape[1])
 
     @property
     def averaged(self) -> bool:

@@ -70,7 +70,7 @@ def read_layers(model: TableModel | None) -> Layers:
     basis, head = own.module[0], own.module[1]  # type: ignore[index]
     if isinstance(head, LinkedScores):
         if head.link == "one_vs_rest":
-            raise UnsupportedModelError("its probabilities are normalised scores of one class against the rest")
+            raise UnsupportedModelError("it normalises scores of one class against the rest")
         head = head.scores
     maps = _module_maps(head)
     if isinstance(own, ConvertedClassifier) and maps[-1][0].shape[1] == 1:  # one score for two classes
