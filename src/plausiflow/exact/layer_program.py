@@ -31,7 +31,7 @@ IntArray = npt.NDArray[np.int64]
 Side = Literal["best", "near", "between"]
 _STRICT: Side = "near"
 _LENIENT: Side = "best"
-_RESOLUTION, _UNIT_RESOLUTION, _WEIGHT_RESOLUTION = 2.0**40, 2.0**20, 2.0**16
+_RESOLUTION, _UNIT_RESOLUTION, _WEIGHT_RESOLUTION = 2.0**40, 2.0**26, 2.0**16
 
 
 @dataclass(frozen=True)
