@@ -38,7 +38,9 @@ from plausiflow_bench.harness.pages import describe_runs, write_section
 from plausiflow_bench.harness.printing import markdown
 from plausiflow_bench.harness.rows import Row, environment
 from plausiflow_bench.harness.selection import ignore_plausibility_warnings
+from plausiflow_bench.tables import exact_peers
 from plausiflow_bench.tables.cases import TableSelection, table_rules
+from plausiflow_bench.tables.peers import PeerSettings
 
 DEFAULT_TABLES = ("german_credit", "heloc", "adult")
 MODELS = ("xgb-100x6", "hgb-100x6", "xgb-300x6", "hgb-300x6", "rf-100x6")
@@ -48,6 +50,7 @@ MARGIN = 0.02
 COLUMNS = (
     "dataset", "model", "splits", "rows", "proven", "median_cpu", "p90_cpu", "max_cpu", "gap_1s", "gap_end",
     "read_cpu", "setting", "found", "cost", "optimum", "ratio_median", "within_1", "difference", "judged",
+    "below",
 )  # fmt: skip
 MARK = "<!-- written by `plausiflow benchmark exact --page` -->"
 
@@ -61,12 +64,14 @@ class ExactSelection(TableSelection):
             sizes of its hidden layers, such as ``mlp-32x32``.
         seconds: Seconds that each proof may take.
         search: Whether to compare searches with the optimum.
+        peers: How other libraries run, to compare them with the optimum of a small network; None without.
     """
 
     tables: tuple[str, ...] = DEFAULT_TABLES
     models: tuple[str, ...] = MODELS
     seconds: float = SECONDS
     search: bool = False
+    peers: PeerSettings | None = None
 
 
 def run(selection: ExactSelection) -> Iterator[Row]:
@@ -77,6 +82,8 @@ def run(selection: ExactSelection) -> Iterator[Row]:
         parts = table.split(train, len(table.x) - train)
         for model in selection.models:
             yield from _ExactCase(*parts, model, selection).measured()
+    if selection.peers is not None:
+        yield from exact_peers.run(selection, selection.seconds, selection.peers)
 
 
 @dataclass(frozen=True, eq=False)
