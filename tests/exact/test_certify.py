@@ -82,12 +82,26 @@ def test_without_recourse_the_fewest_rules_to_relax_are_named(table, explainer, 
     assert again.status["bound_status"].iloc[0] == "optimal"
 
 
-def test_a_model_without_trees_says_why_nothing_is_proven(table, rejected):
+def test_a_model_that_cannot_be_read_says_why_nothing_is_proven(table, model, rejected):
     options = {"plausibility": 0.0, "confidence": None, "judges": 0, "learn_rules": False}
-    explainer = pf.Explainer(pf.MLPClassifier(hidden=(4,)), **options).fit(*table, effort="quick")
+    explainer = pf.Explainer(lambda rows: model.predict_proba(rows), **options)
+    explainer.fit(table[0], table[1], effort="quick")
     result = explainer.explain(rejected.iloc[:1], target="granted", certify=1.0)
     open_ = result.status["status"] != "already"
+    assert open_.any()
     assert (result.status["bound_status"][open_] == "not_possible").all()
+
+
+@pytest.mark.parametrize("kind", ["linear", "network"])
+def test_a_linear_model_and_a_small_network_are_proven(table, kind):
+    network = pf.MLPClassifier(hidden=(4,)) if kind == "network" else pipeline(estimator(kind, 0)).fit(*table)
+    options = {"plausibility": 0.0, "confidence": None, "judges": 0, "learn_rules": False}
+    explainer = pf.Explainer(network, **options).fit(*table, effort="quick")
+    result = explainer.explain(table[0].iloc[:4], target="granted", certify=20.0)
+    open_ = (result.status["status"] == "found").to_numpy()
+    assert open_.any()
+    assert set(result.status["bound_status"][open_]) == {"optimal"}
+    assert (result.status["bound"][open_] <= result.found_figures("cost")[open_] + 1e-9).all()
 
 
 @pytest.mark.parametrize("seconds", [0, -1, "ten", math.inf])

@@ -113,9 +113,17 @@ def test_a_row_outside_the_range_or_off_the_grid_is_proven(name, value):
     check(case, row, class_target(case, row))
 
 
-def random_case(seed):
+def test_a_row_at_a_special_value_may_move_to_the_number_next_to_it():
+    """The encoded number of the special value is that of zero days, which a linear model may ask for."""
+    case = small_case("linear", 20, rules=[pf.Range("days", 0, 8)])
+    row = case.frame.iloc[[0]].reset_index(drop=True).assign(days=-1)
+    proof, cheapest = check(case, row, class_target(case, row))
+    assert math.isinf(cheapest) or proof.cost == pytest.approx(cheapest, rel=1e-3)
+
+
+def random_case(seed, kinds=KINDS):
     """A random model, rules and rows."""
-    rng, kind = np.random.default_rng(seed), KINDS[seed % len(KINDS)]
+    rng, kind = np.random.default_rng(seed), kinds[seed % len(kinds)]
     regression, classes = seed % 5 == 4, 3 if seed % 4 == 3 else 2
     distance = ("l2", "l1", "l1-mad")[seed % 3] if seed % 2 else "l2"
     weights = torch.from_numpy(rng.uniform(0.3, 3, 6)) if seed % 2 else None

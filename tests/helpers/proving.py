@@ -18,14 +18,17 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     RandomForestRegressor,
 )
-from sklearn.pipeline import make_pipeline
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import plausiflow as pf
 from plausiflow.constraints import CompiledRules, GridStep, NeverTogether
 from plausiflow.core import TargetCriterion, Targets
-from plausiflow.exact import TreeProver
-from plausiflow.models import BlackBox, read_exact_trees
+from plausiflow.exact import Prover, model_space
+from plausiflow.models import BlackBox, Decision, EncodedModel, convert_classifier, convert_regressor
 from plausiflow.models.decision import find_decision
 from plausiflow.models.predictor import make_predictor
 from plausiflow.search import CostModel, absolute_deviations
@@ -35,7 +38,9 @@ LEVELS = ("clerk", "cook", "nurse")
 GRADES = ("low", "middle", "high")
 
 
-def small_table(rng: np.random.Generator, n: int = 90, *, missing: bool = False) -> pd.DataFrame:
+def small_table(
+    rng: np.random.Generator, n: int = 90, *, missing: bool = False, native: bool = False
+) -> pd.DataFrame:
     """Rows of six features: integers, a special value, half steps, categories with and without an order."""
     frame = pd.DataFrame(
         {
@@ -47,6 +52,8 @@ def small_table(rng: np.random.Generator, n: int = 90, *, missing: bool = False)
             "owner": rng.random(n) < 0.5,
         }
     )
+    if native:
+        frame["job"] = frame["job"].astype("category")
     if missing:
         frame["amount"] = frame["amount"].where(rng.random(n) > 0.15)
         frame["job"] = frame["job"].where(rng.random(n) > 0.15)
@@ -91,9 +98,23 @@ def estimator(kind: str, seed: int, *, regression: bool = False) -> object:
         "forest": (RandomForestClassifier, RandomForestRegressor),
         "extra": (ExtraTreesClassifier, ExtraTreesRegressor),
     }
+    if kind in SMOOTH:
+        return _smooth(kind, seed, regression)
     size = {"max_iter": 12, "max_leaf_nodes": 6, "early_stopping": False} if kind == "hist" else {}
     size = size or {"n_estimators": 12, "max_depth": 3}
     return classes[kind][regression](random_state=seed, **size)
+
+
+SMOOTH = ("linear", "network")
+_CONVERTED = ("LogisticRegression", "Ridge", "MLPClassifier", "MLPRegressor")
+
+
+def _smooth(kind: str, seed: int, regression: bool) -> object:
+    """A linear model or a small network."""
+    if kind == "linear":
+        return Ridge() if regression else LogisticRegression(max_iter=500)
+    settings = {"hidden_layer_sizes": (5, 4) if seed % 2 else (6,), "random_state": seed, "solver": "lbfgs"}
+    return (MLPRegressor if regression else MLPClassifier)(max_iter=60, **settings)
 
 
 KINDS = ("hist", "gradient", "forest", "extra", "xgboost", "lightgbm", "catboost")
@@ -103,8 +124,43 @@ def pipeline(model: object, *, scaled: bool = False) -> object:
     """The model behind one-hot categories, and numbers as they are or scaled."""
     numbers = ["age", "days", "amount", "owner"]
     numeric = StandardScaler() if scaled else "passthrough"
+    if type(model).__name__ in _CONVERTED:  # they take no missing values
+        numeric = make_pipeline(SimpleImputer(), StandardScaler())
     encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
     return make_pipeline(make_column_transformer((numeric, numbers), (encoder, ["job", "grade"])), model)
+
+
+def _table_model(fitted, encoder: Encoder, frame: pd.DataFrame, labels: tuple | None) -> object:
+    """A model of the table: converted exactly if it is not made of trees."""
+    predictor, decision = find_decision(fitted, make_predictor(fitted, frame, labels), frame)
+    if isinstance(fitted, Pipeline) and type(fitted[-1]).__name__ in _CONVERTED:
+        convert = convert_regressor if labels is None else convert_classifier
+        own = Decision(cutoffs=decision.cutoffs)
+        return EncodedModel(convert(fitted, encoder, frame), labels or (), decision=own, encoder=encoder)
+    return BlackBox(predictor, None, encoder, frame.iloc[:1], decision=decision)
+
+
+class Native:
+    """A model that gets categories as such, and no preprocessing."""
+
+    def __init__(self, model: object) -> None:
+        self.model = model
+
+    def fit(self, frame: pd.DataFrame, y: np.ndarray) -> object:
+        """Fit the model itself on rows with categories."""
+        return self.model.fit(frame, y)
+
+
+def native(kind: str, seed: int, *, regression: bool = False) -> Native:
+    """A booster that splits categories by sets of levels."""
+    model = estimator(kind, seed, regression=regression)
+    if kind == "hist":
+        model.set_params(categorical_features="from_dtype", min_samples_leaf=5)
+    if kind == "xgboost":
+        model.set_params(enable_categorical=True, max_cat_to_onehot=1)
+    if kind == "lightgbm":
+        model.set_params(min_data_per_group=3, cat_smooth=1.0, cat_l2=0.1, max_cat_to_onehot=1)
+    return Native(model)
 
 
 @dataclass
@@ -117,7 +173,7 @@ class SmallCase:
     rules: CompiledRules
     costs: CostModel
     criterion: TargetCriterion
-    prover: TreeProver
+    prover: Prover
 
     @classmethod
     def of(cls, model, frame, y, rules=(), *, distance="l2", weights=None, margin=0.02) -> "SmallCase":
@@ -125,9 +181,8 @@ class SmallCase:
         fitted = model.fit(frame, y)
         encoder = Encoder(Schema.infer(frame, special={"days": [-1]}))
         x = encoder.encode(frame).x
-        labels = tuple(np.unique(y).tolist()) if hasattr(fitted, "classes_") else None
-        predictor, decision = find_decision(fitted, make_predictor(fitted, frame, labels), frame)
-        table_model = BlackBox(predictor, None, encoder, frame.iloc[:1], decision=decision)
+        labels = tuple(np.unique(y).tolist()) if hasattr(fitted, "predict_proba") else None
+        table_model = _table_model(fitted, encoder, frame, labels)
         compiled = CompiledRules(list(rules), encoder.schema, encoder.layout)
         costs = CostModel(
             layout=encoder.layout,
@@ -140,7 +195,7 @@ class SmallCase:
             criterion = TargetCriterion(margin, cutoffs=table_model.decision.cutoffs)
         else:
             criterion = TargetCriterion(0.0, edges=(-math.inf, 0.0, math.inf))
-        prover = TreeProver.of(read_exact_trees(table_model), compiled.layout, costs, criterion)
+        prover = Prover(model_space(table_model, compiled.layout), costs, criterion)
         return cls(frame, encoder, table_model, compiled, costs, criterion, prover)
 
     def with_rules(self, rules: list) -> "SmallCase":
@@ -187,7 +242,7 @@ class SmallCase:
         """Return every row that the table's grids and levels allow."""
         own = row.iloc[0]
         values = {
-            "age": range(int(self.frame["age"].min()), int(self.frame["age"].max()) + 1),
+            "age": range(int(self.frame["age"].min()), max(int(self.frame["age"].max()), own["age"]) + 1),
             "days": range(-1, int(self.frame["days"].max()) + 1),
             "amount": np.arange(self.frame["amount"].min(), self.frame["amount"].max() + 0.25, 0.5),
             "job": LEVELS,

@@ -64,9 +64,18 @@ class SolverResult:
         """Whether there is a solution."""
         return self.status in ("optimal", "feasible")
 
+    @property
+    def work(self) -> float:
+        """Deterministic time that the solver took."""
+        return float(self.solver.response_proto.deterministic_time)
+
     def is_true(self, literal: Literal_) -> bool:
         """Return the value of a literal in the solution."""
         return bool(self.solver.boolean_value(literal))
+
+    def value(self, variable: Expression) -> int:
+        """Return the value of an integer variable in the solution."""
+        return int(self.solver.value(variable))
 
 
 class Program:
@@ -122,18 +131,31 @@ class Program:
         self.model.add_multiplication_equality(square, [root, root])
         return square
 
+    def positive_part(self, variable: Expression, largest: int) -> Expression:
+        """Return a variable that is another one where that is positive, else zero; at most ``largest``."""
+        positive = self.integer(0, largest)
+        self.model.add_max_equality(positive, [variable, 0])
+        return positive
+
     def minimise(self, expression: Expression) -> None:
         """Set the objective."""
         self.model.minimize(expression)
 
-    def solve(self, seconds: float, work: float | None = None) -> SolverResult:
-        """Solve with one thread, within some seconds of wall-clock time and some deterministic time."""
+    def solve(self, seconds: float, work: float | None = None, *, presolve: bool = True) -> SolverResult:
+        """Solve with one thread, within some seconds of wall-clock time and some deterministic time.
+
+        Without ``presolve``, the solver does not simplify the program first.
+        """
         solver = self._package.CpSolver()
         solver.parameters.max_time_in_seconds = max(0.01, seconds)
         if work is not None:
             solver.parameters.max_deterministic_time = work
         solver.parameters.num_workers = 1
         solver.parameters.linearization_level = 2
+        solver.parameters.symmetry_level = 0  # their detection takes longer than what it saves
+        # The search for constraints that include others made feasible programs infeasible (OR-tools 9.15).
+        solver.parameters.presolve_inclusion_work_limit = 0
+        solver.parameters.cp_model_presolve = presolve
         package, status = self._package, solver.solve(self.model)
         names: dict[Any, SolveStatus] = {
             package.OPTIMAL: "optimal",

@@ -19,7 +19,11 @@ from torch import Tensor
 from plausiflow.exact.row_program import RadiusProgram, RowProblem
 from plausiflow.exact.scores import ScoreRow
 
-GROWTH = 1.5
+GROWTH, SLOW_GROWTH, MUCH_WORK = 1.5, 1.25, 0.1
+"""By what the radius grows; after a program that took much work, in deterministic time, it grows slowly.
+
+The work rises steeply with the radius, and a program with the answer in it takes more than one without.
+"""
 FIRST_RADIUS = 0.03
 FIRST_SHARE = 1 / 300
 """The first radius as a share of the largest cost, for distances that have other units."""
@@ -92,6 +96,7 @@ class Deepening:
     work: float | None = None
     proof: Proof = field(default_factory=Proof)
     _cuts: list[ScoreRow] = field(default_factory=list)
+    _work: float = 0.0
     _start: float = field(default_factory=time.monotonic)
 
     def run(self) -> Proof:
@@ -113,7 +118,7 @@ class Deepening:
                 proof.finished = True
                 self._raise(math.inf if last == top else last)
                 break
-            radius *= GROWTH
+            radius *= SLOW_GROWTH if self._work > MUCH_WORK else GROWTH
         proof.seconds = time.monotonic() - self._start
         return proof
 
@@ -127,6 +132,7 @@ class Deepening:
         for _ in range(MOST_TANGENTS):
             program = RadiusProgram(self.problem, [*rows, *self._cuts], radius)
             result = program.solve(self._left(), self.work)
+            self._work = 0.0 if result is None else result.work
             if result is None or result.status == "infeasible":
                 self._raise(radius)
                 return False

@@ -1,25 +1,30 @@
-"""The trees of users' models over the features of a table, read once for each model and grid."""
+"""The models of users over the features of a table, read once for each model and grid."""
 
 from __future__ import annotations
 
 from weakref import WeakKeyDictionary
 
-from plausiflow.exact.tree_space import TreeSpace, tree_space
-from plausiflow.models import BlackBox, TableModel, UnsupportedModelError, read_exact_trees
+from plausiflow.exact.layer_space import LayerSpace
+from plausiflow.exact.spaces import ModelSpace
+from plausiflow.exact.tree_space import tree_space
+from plausiflow.models import BlackBox, TableModel, read_exact_trees, read_layers
 from plausiflow.tables import Layout
 
-_SPACES: WeakKeyDictionary[BlackBox, dict[Layout, TreeSpace]] = WeakKeyDictionary()
+_SPACES: WeakKeyDictionary[TableModel, dict[Layout, ModelSpace]] = WeakKeyDictionary()
 
 
-def model_space(model: TableModel | None, layout: Layout) -> TreeSpace:
-    """Return the trees of a model over the features of a table.
+def model_space(model: TableModel | None, layout: Layout) -> ModelSpace:
+    """Return a model over the features of a table.
 
     Raises:
-        UnsupportedModelError: The model has no trees that can be read exactly.
+        UnsupportedModelError: The model has no trees, and no affine maps with ReLU, that can be read exactly.
     """
-    if not isinstance(model, BlackBox):
-        raise UnsupportedModelError("proofs need a model of trees")
+    if model is None:
+        return LayerSpace(read_layers(model), layout)  # raises
     known = _SPACES.setdefault(model, {})
     if layout not in known:
-        known[layout] = tree_space(read_exact_trees(model), layout)
+        if isinstance(model, BlackBox):
+            known[layout] = tree_space(read_exact_trees(model), layout)
+        else:
+            known[layout] = LayerSpace(read_layers(model), layout)
     return known[layout]

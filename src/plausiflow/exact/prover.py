@@ -1,4 +1,4 @@
-"""Proofs about the rows of a table for a model of trees."""
+"""Proofs about the rows of a table."""
 
 from __future__ import annotations
 
@@ -16,29 +16,23 @@ from plausiflow.exact.deepening import Confirm, Deepening, Proof
 from plausiflow.exact.relaxation import Relaxation, RuleItem, fewest_rules
 from plausiflow.exact.row_program import RowProblem
 from plausiflow.exact.scores import ScoreRow, score_rows, tangent_rows
-from plausiflow.exact.tree_space import TreeSpace, tree_space
-from plausiflow.models import ExactTrees
-from plausiflow.tables import Layout, Mask
+from plausiflow.exact.spaces import ModelSpace
+from plausiflow.tables import Mask
 
 
 @dataclass(frozen=True, eq=False)
-class TreeProver:
-    """Finds the cheapest allowed rows that trees decide as wanted, and proves that nothing is cheaper.
+class Prover:
+    """Finds the cheapest allowed rows that a model decides as wanted, and proves that nothing is cheaper.
 
     Attributes:
-        space: The trees over the features of the table.
+        space: The model over the features of the table.
         costs: What changes cost.
         criterion: Compares outputs of the model with targets.
     """
 
-    space: TreeSpace
+    space: ModelSpace
     costs: Costs
     criterion: TargetCriterion
-
-    @classmethod
-    def of(cls, trees: ExactTrees, layout: Layout, costs: Costs, criterion: TargetCriterion) -> TreeProver:
-        """Return the prover of a model; ``layout`` has the grids that numbers may move on."""
-        return cls(tree_space(trees, layout), costs, criterion)
 
     def prove(
         self,
@@ -66,18 +60,16 @@ class TreeProver:
         """
         problem = RowProblem.of(self.space, allowance, self.costs, row, reach=reach)
 
-        trees = self.space.trees
-
         def rows(raised: float) -> list[ScoreRow]:
-            return score_rows(trees, self.criterion, targets, raised=raised)
+            return score_rows(self.space, self.criterion, targets, raised=raised)
 
         def tangents(x_cf: Tensor) -> list[ScoreRow]:
-            outputs = trees.outputs(trees.encoder.decode(x_cf, like=row, encoded=allowance.x))[0]
-            return tangent_rows(trees, self.criterion, targets, outputs)
+            outputs = self.space.outputs_of(x_cf, row, allowance.x)
+            return tangent_rows(self.space, self.criterion, targets, outputs)
 
         return Deepening(problem, rows, confirm, tangents, seconds, known, work).run()
 
-    def without_margin(self) -> TreeProver:
+    def without_margin(self) -> Prover:
         """Return the prover for which every row counts that the model decides as wanted, however narrowly."""
         return replace(self, criterion=replace(self.criterion, margin=0.0))
 
@@ -92,5 +84,5 @@ class TreeProver:
         seconds: float,
     ) -> Relaxation | None:
         """Return the fewest rules to relax for one row; see :func:`fewest_rules`."""
-        score = score_rows(self.space.trees, self.criterion, targets, raised=2.0)
+        score = score_rows(self.space, self.criterion, targets, raised=2.0)
         return fewest_rules(self.space, self.costs, rules, x, row, locked, score, accepts, seconds)

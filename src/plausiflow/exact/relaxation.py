@@ -18,11 +18,12 @@ from plausiflow.constraints import Allowance, CompiledRules, Immutable, Price
 from plausiflow.exact.atoms import Atoms, Costs
 from plausiflow.exact.choices import Choice
 from plausiflow.exact.cp_sat import Program
-from plausiflow.exact.row_program import RowProblem
+from plausiflow.exact.layer_space import LayerSpace
+from plausiflow.exact.model_program import ModelProgram
+from plausiflow.exact.row_program import UNITS, RowProblem
 from plausiflow.exact.rule_program import add_joint_rules
 from plausiflow.exact.scores import ScoreRow
-from plausiflow.exact.tree_program import add_trees
-from plausiflow.exact.tree_space import TreeSpace
+from plausiflow.exact.spaces import ModelSpace
 from plausiflow.tables import Mask
 
 
@@ -73,7 +74,7 @@ def rule_items(rules: CompiledRules, x: Tensor, row: pd.DataFrame, locked: Mask 
 
 
 def fewest_rules(
-    space: TreeSpace,
+    space: ModelSpace,
     costs: Costs,
     rules: CompiledRules,
     x: Tensor,
@@ -94,19 +95,19 @@ def fewest_rules(
     program = Program()
     if not all(len(atoms) for atoms in problem.atoms):
         return None
-    choices = [Choice(program, atoms) for atoms in problem.atoms]
-    by_name = {choice.atoms.block.name: choice for choice in choices}
-    if not add_trees(program, space, choices, problem.own_left, score):
+    most = max(problem.largest_cost, 1e-6)
+    model = ModelProgram.of(program, problem.atoms, x, space, most / UNITS, most)
+    if not model.add_target(problem.own_left, score):
         return None
     active = [program.boolean() for _ in items]
     for item, literal in zip(items, active, strict=True):
-        _enforce(program, item, by_name, literal)
+        _enforce(program, item, model.by_name, literal)
     program.minimise(program.weighted(active, [-1] * len(active), len(active)))
-    result = program.solve(seconds)
+    result = program.solve(seconds, presolve=not isinstance(space, LayerSpace))
     if not result.has_solution:
         return None
     relaxed = tuple(i for i, literal in zip(items, active, strict=True) if not result.is_true(literal))
-    x_cf = problem.encoded([(choice.atoms, choice.chosen(result)) for choice in choices])
+    x_cf = problem.encoded(*model.chosen(result))
     if not relaxed or not accepts(x_cf, relaxed):
         return None
     return Relaxation(relaxed, x_cf, result.status == "optimal")

@@ -12,7 +12,7 @@ of which the last two are implied and help the solver; the objective is :math:`S
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,12 +24,12 @@ from torch import Tensor
 
 from plausiflow.constraints import Allowance
 from plausiflow.exact.atoms import Atoms, Costs, row_atoms
-from plausiflow.exact.choices import Choice
 from plausiflow.exact.cp_sat import Expression, Program, SolverResult
+from plausiflow.exact.layer_space import LayerSpace
+from plausiflow.exact.model_program import ModelProgram, fewer_atoms
 from plausiflow.exact.rule_program import add_joint_rules, related_features
 from plausiflow.exact.scores import ScoreRow
-from plausiflow.exact.tree_program import add_trees
-from plausiflow.exact.tree_space import TreeSpace
+from plausiflow.exact.spaces import ModelSpace
 
 UNITS = 20_000
 """Units of cost in a radius."""
@@ -40,14 +40,14 @@ class RowProblem:
     """One row: its atoms, and what its rules and its target ask for.
 
     Attributes:
-        space: The trees.
+        space: The model.
         allowance: What the rules allow the row.
         costs: What changes cost.
         atoms: What each feature may become.
         own_left: At which splits the row goes left.
     """
 
-    space: TreeSpace
+    space: ModelSpace
     allowance: Allowance
     costs: Costs
     atoms: list[Atoms]
@@ -56,7 +56,7 @@ class RowProblem:
     @classmethod
     def of(
         cls,
-        space: TreeSpace,
+        space: ModelSpace,
         allowance: Allowance,
         costs: Costs,
         row: pd.DataFrame,
@@ -82,7 +82,10 @@ class RowProblem:
             finer,
             edges,  # type: ignore[arg-type]
             reach,
+            space.spread_cuts if isinstance(space, LayerSpace) else None,
         )
+        if isinstance(space, LayerSpace):
+            found = space.with_units(found, allowance.x)
         return cls(space, allowance, costs, found, own_left)
 
     @property
@@ -106,8 +109,8 @@ class RowProblem:
         costs = np.concatenate([atoms.costs[~atoms.kept] for atoms in self.atoms])
         return float(costs[costs > 0].min(initial=math.inf))
 
-    def encoded(self, chosen: Sequence[tuple[Atoms, int]]) -> Tensor:
-        """Return the row at chosen atoms, shape ``(1, width)``."""
+    def encoded(self, chosen: Sequence[tuple[Atoms, int]], numbers: Mapping[str, float]) -> Tensor:
+        """Return the row at chosen atoms, shape ``(1, width)``; ``numbers`` are encoded, inside of ranges."""
         x = self.allowance.x.clone()
         for atoms, i in chosen:
             if atoms.kept[i]:
@@ -117,7 +120,8 @@ class RowProblem:
                 x[0, block.level_slice] = 0.0
                 x[0, block.levels[int(atoms.codes[i])]] = 1.0
             if block.number is not None:
-                x[0, block.number] = float(atoms.numbers[i])
+                inside = numbers.get(block.name) if atoms.codes[i] == 0 else None
+                x[0, block.number] = float(atoms.numbers[i] if inside is None else inside)
         return x
 
     def cost(self, x_cf: Tensor) -> float:
@@ -136,21 +140,27 @@ class RadiusProgram:
         self.possible = bool(problem.allowance.possible[0]) and all(len(atoms) for atoms in kept)
         if not self.possible:
             return
-        self.choices = [Choice(self.program, atoms) for atoms in kept]
-        by_name = {choice.atoms.block.name: choice for choice in self.choices}
-        self.possible = add_trees(self.program, problem.space, self.choices, problem.own_left, rows)
+        kept = fewer_atoms(problem.space, kept, rows, problem.allowance)
+        x, space = problem.allowance.x, problem.space
+        self.model = ModelProgram.of(self.program, kept, x, space, self.unit, radius)
+        self.possible = self.model.add_target(problem.own_left, rows)
         if self.possible:
-            add_joint_rules(self.program, problem.allowance, by_name)
+            add_joint_rules(self.program, problem.allowance, self.model.by_name)
             self._minimise()
 
     def _minimise(self) -> None:
         program, flat, distance, squares = self.program, [], [], []
-        for choice in self.choices:
+        for choice in self.model.choices:
             atoms, units = choice.atoms, choice.atoms.costs / self.unit
             if (atoms.flat & (units > 0)).any():
                 flat.append(choice.weighted(np.where(atoms.flat, np.floor(units), 0).astype(int).tolist()))
-            if (~atoms.flat & (units > 0)).any():
-                near = np.where(atoms.flat, 0.0, units)
+            near = np.where(atoms.flat, 0.0, units)
+            offset = self.model.offsets.get(atoms.block.name)
+            if offset is not None and offset.weight:
+                whole = np.floor(near).astype(np.int64)
+                distance.append(offset.distance(whole, UNITS + 2))
+                squares.append(program.square(distance[-1], UNITS + 2))
+            elif near.any():
                 distance.append(choice.weighted(np.floor(near).astype(int).tolist()))
                 squares.append(choice.weighted(np.floor(near * near).astype(int).tolist()))
         total: Expression = sum(flat) if flat else 0
@@ -168,7 +178,8 @@ class RadiusProgram:
 
     def solve(self, seconds: float, work: float | None = None) -> SolverResult | None:
         """Solve the program; None if it is infeasible at once."""
-        return self.program.solve(seconds, work) if self.possible else None
+        presolve = not isinstance(self.problem.space, LayerSpace)
+        return self.program.solve(seconds, work, presolve=presolve) if self.possible else None
 
     def lower_bound(self, result: SolverResult) -> float:
         """Return the proven lower bound of the cost."""
@@ -178,4 +189,4 @@ class RadiusProgram:
     def answer(self, result: SolverResult) -> Tensor:
         """Return the encoded row of the solution, shape ``(1, width)``."""
         with torch.no_grad():
-            return self.problem.encoded([(c.atoms, c.chosen(result)) for c in self.choices])
+            return self.problem.encoded(*self.model.chosen(result))

@@ -36,6 +36,24 @@ def related_features(allowance: Allowance) -> frozenset[str]:
     return frozenset(names)
 
 
+def joined_features(allowance: Allowance) -> frozenset[str]:
+    """Return all features that clauses, relations and pairs of states mention."""
+    names: set[str] = set()
+    blocks = allowance.layout.blocks
+    for j, clause in enumerate(allowance.clauses):
+        for piece in clause.pieces if bool(allowance.binding[0, j]) else ():
+            if isinstance(piece, LevelPiece):
+                names.add(piece.block.name)
+            elif isinstance(piece, KeptPiece):
+                names |= {block.name for block in blocks if set(block.columns) & set(piece.columns)}
+            else:
+                names |= {term.block.name for term in piece.terms}
+    if allowance.pairs is not None:
+        places = allowance.pairs.blocks.flatten().unique().tolist()
+        names |= {allowance.layout.with_levels[place].name for place in places}
+    return frozenset(names)
+
+
 def add_joint_rules(
     program: Program,
     allowance: Allowance,

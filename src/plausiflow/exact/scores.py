@@ -1,6 +1,6 @@
-r"""What the outputs of trees must satisfy for a target, as linear inequalities.
+r"""What the outputs of a model must satisfy for a target, as linear inequalities.
 
-A row reaches one leaf of each tree, and the outputs are :math:`z = z_0 + \sum_t v_t`. A target asks for
+The outputs are logits, averaged probabilities or a number, z. A target asks for
 :math:`a^\top z \ge b` for a few pairs (a, b):
 
 - logits, two classes: :math:`z_{y} - z_o - \log(t_y / t_o) \ge \operatorname{logit}(1/2 + \epsilon)`;
@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plausiflow.core import TargetCriterion, Targets
-from plausiflow.models import ExactTrees
+from plausiflow.exact.spaces import OutputForm
 
 Array = npt.NDArray[np.float64]
 
@@ -40,35 +40,38 @@ class ScoreRow:
         weights: The a, shape ``(outputs,)``.
         threshold: The b, lowered by ``slack``.
         slack: What rounding may add.
+        strict: Whether every row of the program must satisfy it; else every row that satisfies it must be in
+            the program.
     """
 
     weights: Array
     threshold: float
     slack: float
+    strict: bool = False
 
 
 def score_rows(
-    trees: ExactTrees, criterion: TargetCriterion, targets: Targets, *, raised: float = 0.0
+    form: OutputForm, criterion: TargetCriterion, targets: Targets, *, raised: float = 0.0
 ) -> list[ScoreRow]:
     """Return the inequalities of the target of one row.
 
     Args:
-        trees: The trees.
+        form: What the outputs are.
         criterion: Compares outputs with targets.
         targets: The target of one row.
         raised: How many slacks the thresholds are raised by; with 2, rounding cannot undo the decision.
     """
-    pairs = _pairs(trees, criterion, targets)
+    pairs = _pairs(form, criterion, targets)
     rows = []
     for weights, threshold, sensitivity in pairs:
-        slack = _rounding(trees, weights) + (2.0**-22 if trees.forest.single_sums else 1e-12) * sensitivity
-        slack += _TOLERANCE * (1.0 if not trees.averaged else 0.25)
-        rows.append(ScoreRow(weights, threshold - slack + raised * slack, slack))
+        slack = form.rounding(weights) + form.probability_error * sensitivity
+        slack += _TOLERANCE * (1.0 if not form.averaged else 0.25)
+        rows.append(ScoreRow(weights, threshold - slack + raised * slack, slack, raised > 0))
     return rows
 
 
 def _pairs(
-    trees: ExactTrees, criterion: TargetCriterion, targets: Targets
+    form: OutputForm, criterion: TargetCriterion, targets: Targets
 ) -> list[tuple[Array, float, float]]:
     """Return weights and threshold of each inequality, and how log-odds react to a probability."""
     if criterion.edges:
@@ -77,10 +80,10 @@ def _pairs(
         low, high = float(targets.low[0]), float(targets.high[0])
         pairs = [(np.ones(1), low, abs(low))] if math.isfinite(low) else []
         return pairs + ([(-np.ones(1), -high, abs(high))] if math.isfinite(high) else [])
-    y, k = int(targets.y[0]), trees.values.shape[1]
+    y, k = int(targets.y[0]), form.n_outputs
     cutoffs = np.array(criterion.cutoffs or [1.0] * k)
     least = None if targets.min_probability is None else float(targets.min_probability[0])
-    build = _averaged if trees.averaged else _logits
+    build = _averaged if form.averaged else _logits
     return [pair for o in range(k) if o != y for pair in build(y, o, k, cutoffs, criterion.margin, least)]
 
 
@@ -119,20 +122,8 @@ def _sensitivity(probability: float) -> float:
     return 1 / max(1e-9, probability * (1 - probability))
 
 
-def _rounding(trees: ExactTrees, weights: Array) -> float:
-    """Return the largest error of a weighted sum of leaves, in any order of additions."""
-    forest, eps = trees.forest, 2.0**-24 if trees.forest.single_sums else 2.0**-53
-    splits = len(forest.feature)
-    sizes = np.concatenate([np.zeros(splits), np.abs(trees.values) @ np.abs(weights)])
-    left, right = forest.left.numpy(), forest.right.numpy()
-    for i in range(splits - 1, -1, -1):
-        sizes[i] = max(sizes[left[i]], sizes[right[i]])
-    total = float(np.abs(trees.base) @ np.abs(weights) + sizes[forest.root.numpy()].sum())
-    return (len(forest.root) + 4) * eps * total
-
-
 def tangent_rows(
-    trees: ExactTrees, criterion: TargetCriterion, targets: Targets, outputs: Array
+    form: OutputForm, criterion: TargetCriterion, targets: Targets, outputs: Array
 ) -> list[ScoreRow]:
     r"""Return inequalities that rule out the outputs of a rejected row, but no row that is decided as wanted.
 
@@ -140,8 +131,8 @@ def tangent_rows(
     :math:`e^{-g_o} + \epsilon (1 + \sum_k e^{-g_k}) \le 1` for each rival o, and a minimum probability q is
     :math:`\sum_k e^{-g_k} \le (1 - q) / q`. Both are convex, so their tangents are necessary conditions.
     """
-    k = trees.values.shape[1]
-    if criterion.edges or trees.averaged or k == 2:
+    k = form.n_outputs
+    if criterion.edges or form.averaged or k == 2:
         return []
     y = int(targets.y[0])
     rivals = np.array([o for o in range(k) if o != y])
@@ -151,16 +142,16 @@ def tangent_rows(
     for place in range(len(rivals)):
         own = gaps - (shift[y] - shift[rivals])
         factors = criterion.margin + (np.arange(len(rivals)) == place)
-        rows.append(_tangent(trees, y, rivals, factors, own, 1 - criterion.margin, shift[y] - shift[rivals]))
+        rows.append(_tangent(form, y, rivals, factors, own, 1 - criterion.margin, shift[y] - shift[rivals]))
     if targets.min_probability is not None:
         least = float(targets.min_probability[0])
         ones = np.ones(len(rivals))
-        rows.append(_tangent(trees, y, rivals, ones, gaps, 1 / _odds(least), np.zeros(len(rivals))))
+        rows.append(_tangent(form, y, rivals, ones, gaps, 1 / _odds(least), np.zeros(len(rivals))))
     return [row for row in rows if row is not None]
 
 
 def _tangent(
-    trees: ExactTrees,
+    form: OutputForm,
     y: int,
     rivals: npt.NDArray[np.int64],
     factors: Array,
@@ -173,9 +164,9 @@ def _tangent(
     if slopes.sum() <= most:
         return None
     scale = slopes.max()
-    weights = np.zeros(trees.values.shape[1])
+    weights = np.zeros(form.n_outputs)
     weights[y] = slopes.sum() / scale
     weights[rivals] -= slopes / scale
     threshold = float(slopes.sum() - most + slopes @ (gaps + shift)) / scale
-    slack = 2 * _rounding(trees, weights) + (2.0**-20 if trees.forest.single_sums else 1e-8)
+    slack = 2 * form.rounding(weights) + max(4 * form.probability_error, 1e-8)
     return ScoreRow(weights, threshold - slack, slack)

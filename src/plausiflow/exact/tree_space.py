@@ -8,6 +8,7 @@ goes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -78,6 +79,46 @@ class TreeSpace:
     splits: tuple[BlockSplits, ...]
     block_of: IntArray
     place_of: IntArray
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of outputs."""
+        return int(self.trees.values.shape[1])
+
+    @property
+    def averaged(self) -> bool:
+        """Whether the outputs are the probabilities themselves; else they are logits."""
+        return self.trees.averaged
+
+    @property
+    def probability_error(self) -> float:
+        """What rounding may add to a probability that is computed from the outputs."""
+        return 2.0**-22 if self.trees.forest.single_sums else 1e-12
+
+    def rounding(self, weights: Array) -> float:
+        """Return the largest error of a weighted sum of leaves, in any order of additions."""
+        trees, count = self.trees, len(self.trees.forest.root)
+        eps = 2.0**-24 if trees.forest.single_sums else 2.0**-53
+        largest = np.zeros(count)
+        np.maximum.at(largest, self.tree_of_leaf, np.abs(trees.values) @ np.abs(weights))
+        return (count + 4) * eps * float(np.abs(trees.base) @ np.abs(weights) + largest.sum())
+
+    @cached_property
+    def tree_of_leaf(self) -> IntArray:
+        """The tree of each leaf, shape ``(leaves,)``."""
+        forest, splits = self.trees.forest, len(self.block_of)
+        tree = np.zeros(splits + len(forest.leaf), dtype=np.int64)
+        tree[forest.root.numpy()] = np.arange(len(forest.root))
+        left, right = forest.left.numpy(), forest.right.numpy()
+        for start, size in zip(np.cumsum([0, *forest.levels]), forest.levels, strict=False):
+            level = slice(int(start), int(start) + size)  # splits are sorted by depth
+            tree[left[level]] = tree[right[level]] = tree[level]
+        return tree[splits:]
+
+    def outputs_of(self, x_cf: Tensor, row: pd.DataFrame, x: Tensor) -> Array:
+        """Return the outputs for a changed row ``(1, width)`` of a row of the table and its encoding."""
+        decoded = self.trees.encoder.decode(x_cf, like=row, encoded=x)
+        return np.asarray(self.trees.outputs(decoded)[0])
 
     def own_left(self, row: pd.DataFrame) -> Mask:
         """Return at which splits one row of the table goes left, shape ``(splits,)``."""

@@ -10,6 +10,7 @@ from plausiflow.models.decision import (
     stated_cutoffs,
 )
 from plausiflow.models.joint import JointModels
+from plausiflow.models.layers import Layers, read_layers
 from plausiflow.models.model_calls import ModelCalls, count_model_calls
 from plausiflow.models.networks import LinearClassifier, MLPClassifier, NetworkClassifier
 from plausiflow.models.node import NODE
@@ -49,6 +50,7 @@ __all__ = [
     "InputFormat",
     "JointModels",
     "LabelSource",
+    "Layers",
     "LinearClassifier",
     "MLPClassifier",
     "ModelCalls",
@@ -75,6 +77,7 @@ __all__ = [
     "pair_outcomes",
     "parse_cutoffs",
     "read_exact_trees",
+    "read_layers",
     "resolve_model",
     "resolve_refit",
     "restore_predictor",

@@ -28,6 +28,7 @@ from plausiflow.models.sklearn.preprocessing import sklearn_class_name, transfor
 from plausiflow.models.trees.cells import Cells, join_cells, level_state_matrix
 from plausiflow.models.trees.forest import Forest, join_forests
 from plausiflow.models.trees.imitation import imitate_classifier, imitate_regressor
+from plausiflow.models.trees.level_sets import LevelSets
 from plausiflow.models.trees.readers import (
     read_catboost,
     read_gradient_boosting,
@@ -280,7 +281,8 @@ def _find_columns(model: Fitted, names: tuple[str, ...]) -> InputFormat:
     return InputFormat.from_model(model, names)
 
 
-def _read_trees(estimator: Fitted) -> Forest:
+def _read_trees(estimator: Fitted, sets: LevelSets | None = None) -> Forest:
+    """Read the trees of an estimator; categorical splits are refused unless their ``sets`` are collected."""
     library, kind = type(estimator).__module__.partition(".")[0], type(estimator).__name__
     reader = _READERS.get((library, kind.removesuffix("Classifier").removesuffix("Regressor")))
     if reader is None:
@@ -288,6 +290,8 @@ def _read_trees(estimator: Fitted) -> Forest:
             f"trees are read from HistGradientBoosting, GradientBoosting, XGBoost, LightGBM and CatBoost; "
             f"{kind} is not one of them"
         )
+    if sets is not None and reader in (read_hist_gradient_boosting, read_xgboost, read_lightgbm):
+        return reader(estimator, sets)
     return reader(estimator)
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from plausiflow.constraints import LOCKED, CompiledRules, Immutable
 from plausiflow.core import TargetCriterion, Targets, verify
-from plausiflow.exact import Certificate, Proof, RuleItem, TreeProver, is_installed, model_space
+from plausiflow.exact import Certificate, Proof, Prover, RuleItem, is_installed, model_space
 from plausiflow.models import TableModel, UnsupportedModelError
 from plausiflow.progress import progress_bar
 from plausiflow.search.engine import Engine
@@ -67,7 +67,7 @@ class RowCertifier:
     model: TableModel
     encoder: Encoder
     rules: CompiledRules
-    prover: TreeProver
+    prover: Prover
     seconds: float
 
     def __call__(self, task: RowTask) -> Certificate:
@@ -85,7 +85,7 @@ class RowCertifier:
             certificate = Certificate(status="optimal" if optimal else "bound", bound=min(proof.bound, best))
         return replace(certificate, seconds=time.monotonic() - start)
 
-    def prove(self, task: RowTask, prover: TreeProver, seconds: float) -> Proof:
+    def prove(self, task: RowTask, prover: Prover, seconds: float) -> Proof:
         """Return what is proven about a row."""
         allowance = self.rules.for_rows(task.x, task.row, task.locked)
 
@@ -169,10 +169,10 @@ class Certifier:
             return str(error)
         return ""
 
-    def _prover(self) -> TreeProver:
+    def _prover(self) -> Prover:
         engine = self.engine
         space = model_space(engine.model, engine.rules.layout)
-        return TreeProver(space, engine.cost_model, engine.validity.criterion)
+        return Prover(space, engine.cost_model, engine.validity.criterion)
 
     def run(
         self, rows: Sequence[int], known: Sequence[float], seconds: float, workers: int = 1

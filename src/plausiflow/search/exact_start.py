@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from plausiflow.exact import TreeProver, model_space
+from plausiflow.exact import Prover, model_space
 from plausiflow.models import BlackBox, UnsupportedModelError
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.task import SearchTask
@@ -42,7 +42,7 @@ class ExactStart:
             space = model_space(self.model, task.allowance.layout)
         except UnsupportedModelError:
             return found[rows[:0]]
-        prover = TreeProver(space, task.cost_model, task.validity.criterion)
+        prover = Prover(space, task.cost_model, task.validity.criterion)
         best = task.x.new_full((len(task),), torch.inf).scatter_reduce(0, found.rows, found.cost, "amin")
         places, points = [], []
         for row in rows.tolist():

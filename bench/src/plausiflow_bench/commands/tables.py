@@ -141,6 +141,10 @@ def benchmark_exact(
     search: Annotated[
         bool, typer.Option("--search", help="Compare searches with the proven optimum, too.")
     ] = False,
+    python: Annotated[
+        Path | None,
+        typer.Option("--python", help="The interpreter that has DiCE and NICE; default: without them."),
+    ] = None,
     seed: Seed = 0,
     rows: TableRows = exact.ROWS,
     train: TrainingRows = exact.TRAINING,
@@ -157,6 +161,7 @@ def benchmark_exact(
         models=split_names(models),
         seconds=seconds,
         search=search,
+        peers=None if python is None else peers.PeerSettings(python=python),
         rows=rows,
         train=train,
         seed=seed,

@@ -21,13 +21,15 @@ import pandas as pd
 import torch
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, LabelEncoder, OneHotEncoder
+from sklearn.preprocessing import FunctionTransformer, LabelEncoder, OneHotEncoder, StandardScaler
 
 from plausiflow.constraints import CompiledRules, learn_rules
 from plausiflow.core import TargetCriterion, Targets
 from plausiflow.datasets import Table, load_table
-from plausiflow.exact import Proof, TreeProver, model_space
+from plausiflow.exact import ModelSpace, Proof, Prover, model_space
 from plausiflow.explainer import Explainer
 from plausiflow.models import resolve_model
 from plausiflow.search import CostModel, RowCertifier, RowTask
@@ -36,7 +38,9 @@ from plausiflow_bench.harness.pages import describe_runs, write_section
 from plausiflow_bench.harness.printing import markdown
 from plausiflow_bench.harness.rows import Row, environment
 from plausiflow_bench.harness.selection import ignore_plausibility_warnings
+from plausiflow_bench.tables import exact_peers
 from plausiflow_bench.tables.cases import TableSelection, table_rules
+from plausiflow_bench.tables.peers import PeerSettings
 
 DEFAULT_TABLES = ("german_credit", "heloc", "adult")
 MODELS = ("xgb-100x6", "hgb-100x6", "xgb-300x6", "hgb-300x6", "rf-100x6")
@@ -46,6 +50,7 @@ MARGIN = 0.02
 COLUMNS = (
     "dataset", "model", "splits", "rows", "proven", "median_cpu", "p90_cpu", "max_cpu", "gap_1s", "gap_end",
     "read_cpu", "setting", "found", "cost", "optimum", "ratio_median", "within_1", "difference", "judged",
+    "below",
 )  # fmt: skip
 MARK = "<!-- written by `plausiflow benchmark exact --page` -->"
 
@@ -55,15 +60,18 @@ class ExactSelection(TableSelection):
     """The tables and models of the study.
 
     Attributes:
-        models: Kind, number of trees and depth, such as ``xgb-100x6``.
+        models: Kind, number of trees and depth, such as ``xgb-100x6``; ``logistic``; or a network with the
+            sizes of its hidden layers, such as ``mlp-32x32``.
         seconds: Seconds that each proof may take.
         search: Whether to compare searches with the optimum.
+        peers: How other libraries run, to compare them with the optimum of a small network; None without.
     """
 
     tables: tuple[str, ...] = DEFAULT_TABLES
     models: tuple[str, ...] = MODELS
     seconds: float = SECONDS
     search: bool = False
+    peers: PeerSettings | None = None
 
 
 def run(selection: ExactSelection) -> Iterator[Row]:
@@ -74,6 +82,8 @@ def run(selection: ExactSelection) -> Iterator[Row]:
         parts = table.split(train, len(table.x) - train)
         for model in selection.models:
             yield from _ExactCase(*parts, model, selection).measured()
+    if selection.peers is not None:
+        yield from exact_peers.run(selection, selection.seconds, selection.peers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +99,7 @@ class _ExactCase:
         about: Row = {"dataset": self.train.name, "model": self.kind, "training_rows": len(self.train.x)}
         about |= {"test_rows": len(self.rows), "seed": self.selection.seed, **environment()}
         start, prover = time.process_time(), self.certifier.prover
-        about |= {"read_cpu": time.process_time() - start, "splits": len(prover.space.block_of)}
+        about |= {"read_cpu": time.process_time() - start, "splits": _size(prover.space)}
         timed = [self._prove(i) for i in range(len(self.rows))]
         proofs = [proof for proof, _ in timed]
         yield about | self._proof_figures(proofs, np.array([cpu for _, cpu in timed]))
@@ -117,9 +127,11 @@ class _ExactCase:
         text = [c for c in x if not pd.api.types.is_numeric_dtype(x[c])]
         encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
         estimator = _estimator(self.kind, self.selection.seed)
+        smooth = isinstance(estimator, LogisticRegression | MLPClassifier)
+        numbers = StandardScaler() if smooth else FunctionTransformer()
         if not text:
-            return make_pipeline(FunctionTransformer(), estimator).fit(x, self.outcomes)
-        front = make_column_transformer((encoder, text), remainder="passthrough")
+            return make_pipeline(numbers, estimator).fit(x, self.outcomes)
+        front = make_column_transformer((encoder, text), remainder=numbers if smooth else "passthrough")
         return make_pipeline(front, estimator).fit(x, self.outcomes)
 
     @cached_property
@@ -143,7 +155,7 @@ class _ExactCase:
         compiled = CompiledRules([*rules, *learned], encoder.schema, encoder.layout)
         model, _ = resolve_model(self.model, "auto", encoder, self.train.x, x, self.outcomes, "given", 0)
         criterion = TargetCriterion(MARGIN, cutoffs=model.decision.cutoffs)
-        prover = TreeProver(model_space(model, compiled.layout), CostModel.plain(encoder.layout), criterion)
+        prover = Prover(model_space(model, compiled.layout), CostModel.plain(encoder.layout), criterion)
         return RowCertifier(model, encoder, compiled, prover, self.selection.seconds)
 
     def _prove(self, i: int) -> tuple[Proof, float]:
@@ -207,13 +219,23 @@ def _gap(proof: Proof, seconds: float) -> float:
     return 1.0 if not np.isfinite(proof.cost) else max(0.0, 1 - bound / proof.cost)
 
 
+def _size(space: ModelSpace) -> int:
+    """Return the number of splits of trees; zero for other models."""
+    return sum(len(own.example) for own in space.splits)
+
+
 def _mean(values: npt.NDArray[np.float64]) -> float:
     known = values[np.isfinite(values)]
     return float(known.mean()) if len(known) else float("nan")
 
 
 def _estimator(kind: str, seed: int) -> Any:  # noqa: ANN401
+    if kind == "logistic":
+        return LogisticRegression(max_iter=1000)
     library, size = kind.split("-")
+    if library == "mlp":
+        sizes = tuple(map(int, size.split("x")))
+        return MLPClassifier(sizes, early_stopping=True, random_state=seed)
     trees, depth = map(int, size.split("x"))
     if library == "xgb":
         from xgboost import XGBClassifier

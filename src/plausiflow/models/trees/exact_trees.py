@@ -30,6 +30,7 @@ from plausiflow.models.sklearn.preprocessing import transform_columns
 from plausiflow.models.surrogate import _find_columns, _read_trees, _unwrap
 from plausiflow.models.trees.averaged import is_averaged, read_averaged
 from plausiflow.models.trees.forest import Forest
+from plausiflow.models.trees.level_sets import LevelSets, column_order, level_numbers
 from plausiflow.tables import Encoder
 
 Array = npt.NDArray[np.float64]
@@ -52,6 +53,8 @@ class ExactTrees:
         sample: A training row.
         steps: Fitted preprocessing, one step after the other.
         input_format: Columns of the table that the model takes.
+        sets: Splits of categories by sets of levels.
+        estimator: The model behind the preprocessing.
     """
 
     forest: Forest
@@ -62,9 +65,14 @@ class ExactTrees:
     sample: pd.DataFrame
     steps: Sequence[Fitted]
     input_format: InputFormat
+    sets: LevelSets
+    estimator: Fitted
 
     def inputs(self, frame: pd.DataFrame) -> Array:
-        """Return what the trees receive for rows of the table, shape ``(n, columns)``; NaN for missing."""
+        """Return what the trees receive for rows of the table, shape ``(n, columns)``; NaN for missing.
+
+        Behind the columns of the model are those of its sets of levels.
+        """
         rows = self.input_format.select(with_training_dtypes(self.encoder, frame))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -72,7 +80,7 @@ class ExactTrees:
                 if step is not None and not isinstance(step, str):
                     rows = step.transform(rows)
         rows = rows.toarray() if hasattr(rows, "toarray") else rows
-        cells = np.asarray(rows, dtype=np.float64)
+        cells = self.sets.append(level_numbers(self.estimator, rows))
         return cells.astype(np.float32).astype(np.float64) if self.forest.single else cells
 
     def goes_left(self, cells: Array, splits: npt.NDArray[np.int64]) -> Mask:
@@ -121,10 +129,11 @@ def read_exact_trees(model: BlackBox) -> ExactTrees:
     if model.labels and model.predictor.output_kind != "probabilities":
         raise UnsupportedModelError("its `predict` does not follow its probabilities")
     steps, estimator = _unwrap(raw)
+    sets = LevelSets(getattr(estimator, "n_features_in_", 0))
     if is_averaged(estimator):
         forest, values = read_averaged(estimator)
     else:
-        forest = _read_trees(estimator)
+        forest = _read_trees(estimator, sets)
         values = _leaf_values(forest)
     encoder, sample = model.encoder, with_training_dtypes(model.encoder, model.sample)
     input_format, basis = _find_columns(raw, encoder.schema.names), Basis(encoder.layout)
@@ -135,11 +144,15 @@ def read_exact_trees(model: BlackBox) -> ExactTrees:
         columns = transform_columns(step, columns, basis)
     if forest.n_features != len(columns):
         raise UnsupportedModelError(f"its trees take {forest.n_features} columns instead of {len(columns)}")
+    order = column_order(estimator)
+    columns = columns if order is None else [columns[i] for i in order]
+    columns += [columns[i] for i in sets.owners]
     used = set(forest.feature.tolist())
     owners = tuple(
         _owner(column, encoder, basis, size) if j in used else (frozenset[str](), None)
         for j, column in enumerate(columns)
     )
+    _check_sets(owners[len(owners) - len(sets.owners) :], encoder)
     trees = ExactTrees(
         forest=forest,
         values=values,
@@ -149,6 +162,8 @@ def read_exact_trees(model: BlackBox) -> ExactTrees:
         sample=sample,
         steps=steps,
         input_format=input_format,
+        sets=sets,
+        estimator=estimator,
     )
     _check(trees, model)
     return trees
@@ -185,14 +200,39 @@ def _owner(
     return names, (weights[own[0]], weights.get(column.gate, 0.0))
 
 
+def _check_sets(
+    owners: Sequence[tuple[frozenset[str], tuple[float, float] | None]], encoder: Encoder
+) -> None:
+    """Raise if a set of levels is asked of a column that is a number in the table."""
+    for name in frozenset().union(*(names for names, _ in owners)):
+        if encoder.layout.block(name).number is not None:
+            raise UnsupportedModelError(f"it splits `{name}`, a number of the table, by sets of levels")
+
+
+def _compared_rows(trees: ExactTrees) -> pd.DataFrame:
+    """Return the sample; if the model has sets of levels, at each level of each category."""
+    layout, x = trees.encoder.layout, trees.encoder.encode(trees.sample).x[:1]
+    blocks = [block for block in layout.blocks if block.number is None] if trees.sets.sets else []
+    points = [x]
+    for block in blocks:
+        own = x.repeat(len(block.levels), 1)
+        own[:, block.level_slice] = torch.eye(len(block.levels), dtype=x.dtype)
+        points.append(own)
+    together = torch.cat(points)
+    like = trees.sample.iloc[np.zeros(len(together), dtype=np.int64)].reset_index(drop=True)
+    decoded = trees.encoder.decode(together, like=like, encoded=torch.full_like(together, torch.nan))
+    return with_training_dtypes(trees.encoder, pd.concat([trees.sample, decoded[trees.sample.columns]]))
+
+
 @torch.no_grad()
 def _check(trees: ExactTrees, model: BlackBox) -> None:
     """Raise unless the trees predict the sample as the model does."""
-    outputs = trees.outputs(trees.sample)
+    rows = _compared_rows(trees)
+    outputs = trees.outputs(rows)
     if model.labels and not trees.averaged:
         shifted = np.exp(outputs - outputs.max(axis=1, keepdims=True))
         outputs = shifted / shifted.sum(axis=1, keepdims=True)
-    expected = model.predictor.outputs(trees.sample).numpy().reshape(outputs.shape)
+    expected = model.predictor.outputs(rows).numpy().reshape(outputs.shape)
     difference = np.abs(outputs - expected) / np.maximum(1.0, np.abs(expected))
     if not difference.max() <= (_SINGLE_TOLERANCE if trees.forest.single_sums else _TOLERANCE):
         raise UnsupportedModelError(f"its trees predict otherwise, by up to {difference.max():.1e}")

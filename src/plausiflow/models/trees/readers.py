@@ -20,6 +20,7 @@ from torch import Tensor
 
 from plausiflow.models.sklearn.columns import Fitted, UnsupportedModelError
 from plausiflow.models.trees.forest import Forest, Tree
+from plausiflow.models.trees.level_sets import THRESHOLD, LevelSets, bitset_levels, refuse_sets
 
 _XGBOOST_IDENTITY = {"reg:squarederror", "reg:absoluteerror", "reg:pseudohubererror"}
 _LIGHTGBM_IDENTITY = {"regression", "regression_l1", "huber", "fair", "quantile", "mape"}
@@ -27,36 +28,41 @@ _CATBOOST_IDENTITY = {"RMSE", "MAE", "MAPE", "Quantile", "Huber", "LogCosh", "Lq
 
 _LIGHTGBM_ROUNDS = 32
 _UNKNOWN_LINK = "predicts through a link that is not known here"
-_LEVEL_SETS = "splits categorical columns by sets of levels"
 
 
-def read_hist_gradient_boosting(model: Fitted) -> Forest:
+def read_hist_gradient_boosting(model: Fitted, sets: LevelSets | None = None) -> Forest:
     """Read a ``HistGradientBoostingClassifier`` or ``HistGradientBoostingRegressor``."""
     name = type(model).__name__
     if not hasattr(model, "_predictors"):
         raise UnsupportedModelError(f"{name} is not fitted")
     categorical = getattr(model, "is_categorical_", None)
     n_categorical = 0 if categorical is None else int(np.sum(categorical))
-    if n_categorical:
+    if n_categorical and sets is None:
         raise UnsupportedModelError(f"{name} splits {n_categorical} categorical columns by sets of levels")
     if getattr(model, "loss", "") in ("poisson", "gamma"):
         raise UnsupportedModelError(f"{name} with loss={model.loss!r} predicts through a logarithm")
     base = torch.as_tensor(np.ravel(model._baseline_prediction), dtype=torch.float64)
     shift = int(hasattr(model, "classes_") and len(base) == 1)
-    trees = hist_trees(model, shift)
+    trees = hist_trees(model, shift, sets)
     return Forest.from_trees(trees, _with_first_class(base, shift), model.n_features_in_, inclusive=True)
 
 
-def hist_trees(model: Fitted, first_output: int) -> list[Tree]:
+def hist_trees(model: Fitted, first_output: int, sets: LevelSets | None = None) -> list[Tree]:
     """Return the trees of histogram gradient boosting; each iteration starts at ``first_output``."""
     trees = []
     for iteration in model._predictors:
         for output, predictor in enumerate(iteration, start=first_output):
             nodes, is_leaf = predictor.nodes, predictor.nodes["is_leaf"].astype(bool)
+            feature, threshold = nodes["feature_idx"].tolist(), nodes["num_threshold"].tolist()
+            by_set = nodes["is_categorical"].astype(bool) & ~is_leaf
+            for i in np.flatnonzero(by_set).tolist():
+                assert sets is not None
+                levels = bitset_levels(predictor.raw_left_cat_bitsets[nodes["bitset_idx"][i]])
+                feature[i], threshold[i] = sets.column(feature[i], levels, left=True), THRESHOLD
             trees.append(
                 Tree(
-                    feature=nodes["feature_idx"].tolist(),
-                    threshold=nodes["num_threshold"].tolist(),
+                    feature=feature,
+                    threshold=threshold,
                     missing_left=nodes["missing_go_to_left"].astype(bool).tolist(),
                     left=np.where(is_leaf, -1, nodes["left"].astype(np.int64)).tolist(),
                     right=nodes["right"].tolist(),
@@ -100,7 +106,7 @@ def _gradient_boosting_tree(tree: Fitted, output: int, factor: float) -> Tree:
     )
 
 
-def read_xgboost(model: Fitted) -> Forest:
+def read_xgboost(model: Fitted, sets: LevelSets | None = None) -> Forest:
     """Read an ``XGBClassifier``, ``XGBRegressor`` or ``Booster``.
 
     After early stopping, an estimator gives only the trees that it predicts with; a ``Booster`` gives all.
@@ -124,7 +130,7 @@ def read_xgboost(model: Fitted) -> Forest:
         groups = 1 if shift else len(base)
         count = (int(best) + 1) * groups * int(stored["gbtree_model_param"].get("num_parallel_tree", 1))
     columns = zip(stored["trees"], stored["tree_info"], weights, strict=True)
-    trees = [_xgboost_tree(tree, output + shift, weight) for tree, output, weight in columns]
+    trees = [_xgboost_tree(tree, output + shift, weight, sets) for tree, output, weight in columns]
     n_features = int(learner["learner_model_param"]["num_feature"])
     return Forest.from_trees(trees[:count], base, n_features, inclusive=False, single=True, single_sums=True)
 
@@ -144,17 +150,23 @@ def _xgboost_base(learner: dict[str, Any]) -> tuple[Tensor, int]:
     raise UnsupportedModelError(f"XGBoost with objective={objective!r} {_UNKNOWN_LINK}")
 
 
-def _xgboost_tree(tree: dict[str, Any], output: int, weight: float) -> Tree:
-    if any(tree["split_type"]):
-        raise UnsupportedModelError(f"XGBoost {_LEVEL_SETS}")
+def _xgboost_tree(tree: dict[str, Any], output: int, weight: float, sets: LevelSets | None) -> Tree:
+    if any(tree["split_type"]) and sets is None:
+        raise refuse_sets("XGBoost")
     if int(tree["tree_param"]["size_leaf_vector"]) > 1:
         raise UnsupportedModelError(
             "XGBoost has leaves with several values (multi_strategy='multi_output_tree')"
         )
     conditions = np.asarray(tree["split_conditions"], dtype=np.float32).astype(np.float64)
+    feature, threshold = list(tree["split_indices"]), conditions.tolist()
+    parts = (tree.get(f"categories_{name}", ()) for name in ("nodes", "segments", "sizes"))
+    for node, start, size in zip(*parts, strict=True):
+        assert sets is not None
+        levels = tree["categories"][start : start + size]  # they go right
+        feature[node], threshold[node] = sets.column(feature[node], levels, left=False), THRESHOLD
     return Tree(
-        feature=tree["split_indices"],
-        threshold=conditions.tolist(),
+        feature=feature,
+        threshold=threshold,
         missing_left=tree["default_left"],
         left=tree["left_children"],
         right=tree["right_children"],
@@ -163,7 +175,7 @@ def _xgboost_tree(tree: dict[str, Any], output: int, weight: float) -> Tree:
     )
 
 
-def read_lightgbm(model: Fitted) -> Forest:
+def read_lightgbm(model: Fitted, sets: LevelSets | None = None) -> Forest:
     """Read an ``LGBMClassifier``, ``LGBMRegressor`` or ``Booster``, up to its best iteration."""
     _check_fitted(model)
     booster = model.booster_ if hasattr(model, "booster_") else model
@@ -179,7 +191,7 @@ def read_lightgbm(model: Fitted) -> Forest:
     if dump.get("average_output"):
         factor *= groups / max(1, rounds * groups)
     trees = [
-        _lightgbm_tree(tree["tree_structure"], number % groups + shift, factor)
+        _lightgbm_tree(tree["tree_structure"], number % groups + shift, factor, sets)
         for start in range(0, rounds, _LIGHTGBM_ROUNDS)  # a dump takes a kilobyte for each node
         for number, tree in enumerate(
             booster.dump_model(min(_LIGHTGBM_ROUNDS, rounds - start), start)["tree_info"]
@@ -189,7 +201,7 @@ def read_lightgbm(model: Fitted) -> Forest:
     return Forest.from_trees(trees, base, dump["max_feature_idx"] + 1, inclusive=True)
 
 
-def _lightgbm_tree(root: dict[str, Any], output: int, factor: float) -> Tree:
+def _lightgbm_tree(root: dict[str, Any], output: int, factor: float, sets: LevelSets | None) -> Tree:
     """Flatten the nested nodes of one tree."""
     nodes, left, right = [root], [], []
     for node in nodes:  # the list grows during the loop
@@ -200,8 +212,13 @@ def _lightgbm_tree(root: dict[str, Any], output: int, factor: float) -> Tree:
             nodes += [node["left_child"], node["right_child"]]
         if node.get("leaf_coeff") or "leaf_const" in node:
             raise UnsupportedModelError("LightGBM has linear models in its leaves")
-        if node.get("decision_type", "<=") != "<=":
-            raise UnsupportedModelError(f"LightGBM {_LEVEL_SETS}")
+        if node.get("decision_type", "<=") == "==" and sets is not None:
+            levels = map(int, str(node["threshold"]).split("||"))
+            # A category that is missing or unknown goes right.
+            own = {"split_feature": sets.column(node["split_feature"], levels, left=True)}
+            node |= own | {"threshold": THRESHOLD, "missing_type": "NaN", "default_left": False}
+        elif node.get("decision_type", "<=") != "<=":
+            raise refuse_sets("LightGBM")
         if node.get("missing_type") == "Zero":
             raise UnsupportedModelError("LightGBM takes zero for missing (zero_as_missing=True)")
     threshold = [float(node.get("threshold", 0.0)) for node in nodes]
