@@ -19,11 +19,7 @@ from torch import Tensor
 from plausiflow.exact.row_program import RadiusProgram, RowProblem
 from plausiflow.exact.scores import ScoreRow
 
-GROWTH, SLOW_GROWTH, MUCH_WORK = 1.5, 1.25, 0.1
-"""By what the radius grows; after a program that took much work, in deterministic time, it grows slowly.
-
-The work rises steeply with the radius, and a program with the answer in it takes more than one without.
-"""
+GROWTH = 1.5
 FIRST_RADIUS = 0.03
 FIRST_SHARE = 1 / 300
 """The first radius as a share of the largest cost, for distances that have other units."""
@@ -96,7 +92,6 @@ class Deepening:
     work: float | None = None
     proof: Proof = field(default_factory=Proof)
     _cuts: list[ScoreRow] = field(default_factory=list)
-    _work: float = 0.0
     _start: float = field(default_factory=time.monotonic)
 
     def run(self) -> Proof:
@@ -118,7 +113,7 @@ class Deepening:
                 proof.finished = True
                 self._raise(math.inf if last == top else last)
                 break
-            radius *= SLOW_GROWTH if self._work > MUCH_WORK else GROWTH
+            radius *= GROWTH
         proof.seconds = time.monotonic() - self._start
         return proof
 
@@ -132,7 +127,6 @@ class Deepening:
         for _ in range(MOST_TANGENTS):
             program = RadiusProgram(self.problem, [*rows, *self._cuts], radius)
             result = program.solve(self._left(), self.work)
-            self._work = 0.0 if result is None else result.work
             if result is None or result.status == "infeasible":
                 self._raise(radius)
                 return False
