@@ -1,4 +1,4 @@
-"""``plausiflow benchmark groups``: few actions for many rows, the audit, and many rows."""
+"""``plausiflow benchmark groups``: few actions for many rows, many rows, the audit, and reasons."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from plausiflow_bench.commands.options import (
     run_study,
     split_names,
 )
-from plausiflow_bench.groups import burden, scale, study
+from plausiflow_bench.groups import burden, scale, stability, study
 
 
 @benchmark.command("groups")
@@ -85,3 +85,25 @@ def benchmark_burden(
     Example: plausiflow benchmark burden --tables 20
     """
     report(burden.run(tables, rows, seed), burden.COLUMNS, "The audit", json)
+
+
+@benchmark.command("reasons")
+def benchmark_reasons(
+    cases: Annotated[
+        str, typer.Option("--cases", help="Tables and models, such as loans:lr, separated by commas.")
+    ] = ",".join(stability.CASES),
+    rows: Annotated[int, typer.Option("--rows", help="The maximum number of explained rows.")] = 100,
+    seeds: Annotated[int, typer.Option("--seeds", help="Explainers that are compared.")] = 3,
+    seed: Seed = 0,
+    json: Json = None,
+    page: Page = None,
+    reuse: Reuse = None,
+) -> None:
+    """Whether rows keep their principal reasons if the explainer is trained again.
+
+    Example: plausiflow benchmark reasons --cases loans:lr --rows 20 --seeds 2
+    """
+    run_study(
+        stability.run(split_names(cases), rows, seeds, seed), stability.COLUMNS, "Reasons",
+        json=json, reuse=reuse, page=page, write_page=stability.write_page,
+    )  # fmt: skip

@@ -23,6 +23,7 @@ from plausiflow.explainer import Explainer
 from plausiflow.groups import search_task
 from plausiflow.models import LinearClassifier, MLPClassifier
 from plausiflow.search import Candidates, SearchRequest, SearchTask, prepare_request, verify_candidates
+from plausiflow.tables import FloatArray
 from plausiflow_bench.groups.methods import globe_ce, group_optimisation, k_medoids
 from plausiflow_bench.harness.pages import write_section
 from plausiflow_bench.harness.printing import markdown
@@ -32,8 +33,8 @@ from plausiflow_bench.speed.product import untrained_model
 from plausiflow_bench.tables.cases import table_rules
 
 COLUMNS = (
-    "part", "dataset", "model", "method", "rows", "actions", "covered", "valid", "l2", "cost", "rules_broken",
-    "needed_shared", "cpu_seconds",
+    "part", "dataset", "model", "method", "rows", "actions", "covered", "valid", "l2", "cost",
+    "ours_at_cost", "ours_on_rows", "rules_broken", "needed_shared", "cpu_seconds",
 )  # fmt: skip
 MARK = "<!-- written by `plausiflow benchmark groups --page` -->"
 METHODS = ("plausiflow", "shift", "globe_ce", "k_medoids", "group_optimisation")
@@ -116,21 +117,41 @@ def _rows(
     summary = explainer.training_summary_
     trained = summary.rows if summary is not None else selection.train
     for count in selection.actions:
+        ours: FloatArray | None = None
         for method in selection.methods:
             if method == "group_optimisation" and part == "tables":
                 continue  # it needs gradients, and has no categories
             start = cpu_seconds()
             if method in ("plausiflow", "shift"):
-                figures = _ours(explainer, rows, count, "auto" if method == "plausiflow" else "shift")
+                figures, cost = _ours(explainer, rows, count, "auto" if method == "plausiflow" else "shift")
+                ours = cost if method == "plausiflow" else ours
             else:
-                figures = _other(explainer, rows, count, method, selection.seed)
+                figures, cost = _other(explainer, rows, count, method, selection.seed)
+                figures |= {} if ours is None else compared_costs(ours, cost)
             head: Row = {"part": part, "dataset": name, "model": kind, "method": method, "rows": len(rows)}
             head["training_rows"] = trained
             spent: Row = {"cpu_seconds": cpu_seconds() - start, "seed": selection.seed}
             yield head | figures | spent | environment()
 
 
-def _ours(explainer: Explainer, rows: pd.DataFrame, count: int, form: str) -> Row:
+def compared_costs(ours: FloatArray, cost: FloatArray) -> Row:
+    """Compare our costs with those of another method; infinite for rows without an action, shape ``(n,)``.
+
+    Returns:
+        ``ours_at_cost``: the largest share of the rows that we help at a mean cost no higher than that of
+        the other method. ``ours_on_rows``: our mean cost on the rows that both help.
+    """
+    own, both = np.sort(ours[np.isfinite(ours)]), np.isfinite(ours) & np.isfinite(cost)
+    if not np.isfinite(cost).any():
+        return {"ours_at_cost": float("nan"), "ours_on_rows": float("nan")}
+    means = np.cumsum(own) / np.arange(1, len(own) + 1)
+    count = int((means <= cost[np.isfinite(cost)].mean() + 1e-9).sum())
+    on_rows = float(ours[both].mean()) if both.any() else float("nan")
+    return {"ours_at_cost": count / len(ours), "ours_on_rows": on_rows}
+
+
+def _ours(explainer: Explainer, rows: pd.DataFrame, count: int, form: str) -> tuple[Row, FloatArray]:
+    """Return our figures, and the cost of each row that needs an action."""
     groups = explainer.explain_groups(rows, "opposite", groups=count, form=form, verbose=False)  # type: ignore[arg-type]
     result = groups.explanations
     before = result.rows.iloc[result.of]
@@ -143,18 +164,23 @@ def _ours(explainer: Explainer, rows: pd.DataFrame, count: int, form: str) -> Ro
     shared = [
         name in fixed[action[row] - 1] for row, name in zip(needed["row"], needed["feature"], strict=True)
     ]
-    return {
+    cost = result.found_figures("cost")
+    figures: Row = {
         "actions": len(groups),
         "covered": groups.covered,
         "valid": groups.covered,
         "l2": float(np.nanmean(result.found_figures("l2"))),
-        "cost": float(np.nanmean(result.found_figures("cost"))),
+        "cost": float(np.nanmean(cost)),
         "rules_broken": int(broken.any(axis=1).sum()),
         "needed_shared": float(np.mean(shared)) if shared else 1.0,
     }
+    return figures, np.nan_to_num(cost, nan=np.inf)[result.is_needed]
 
 
-def _other(explainer: Explainer, rows: pd.DataFrame, count: int, method: str, seed: int) -> Row:
+def _other(
+    explainer: Explainer, rows: pd.DataFrame, count: int, method: str, seed: int
+) -> tuple[Row, FloatArray]:
+    """Return the figures of another method, and the cost of each row that needs an action."""
     encoder, model, engine = explainer._fitted()
     request, _, _ = prepare_request(
         encoder, model, explainer.criterion_, rows, "opposite", min_probability=None, k=1, locked=None,
@@ -163,7 +189,8 @@ def _other(explainer: Explainer, rows: pd.DataFrame, count: int, method: str, se
     needing = torch.from_numpy((request.encoded.usable & ~request.already.numpy()).nonzero()[0])
     task = search_task(engine, request, needing)
     x_cf, group = _methods(explainer, rows)[method](task, count, seed)
-    return _checked(explainer, request, task, needing, x_cf, group) | {"actions": count}
+    figures, cost = _checked(explainer, request, task, needing, x_cf, group)
+    return figures | {"actions": count}, cost
 
 
 def _methods(
@@ -196,7 +223,7 @@ def _checked(
     needing: Tensor,
     x_cf: Tensor,
     group: Tensor,
-) -> Row:
+) -> tuple[Row, FloatArray]:
     """Return how many rows are covered, checked in the same way as ours."""
     encoder, _, engine = explainer._fitted()
     some = (group >= 0).nonzero()[:, 0]
@@ -208,12 +235,15 @@ def _checked(
     holds = (verified.answers.score >= task.scores.margin[own]).nonzero()[:, 0]
     answers = verified.answers.select(holds)
     l2 = torch.linalg.vector_norm(answers.x_cf - request.encoded.x[answers.of], dim=1)
-    return {
+    cost = np.full(len(needing), np.inf)
+    cost[own[holds].numpy()] = answers.cost.numpy()
+    figures: Row = {
         "covered": len(holds) / max(1, len(needing)),
         "valid": float(valid.sum()) / max(1, len(needing)),
         "l2": float(l2.mean()) if len(l2) else float("nan"),
         "cost": float(answers.cost.mean()) if len(l2) else float("nan"),
     }
+    return figures, cost
 
 
 def write_page(rows: list[Row], path: Path) -> None:
