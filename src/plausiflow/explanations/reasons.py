@@ -158,7 +158,7 @@ def _of_counterfactuals(explanation: Explanation) -> pd.DataFrame:
             "weight": weight.groupby(needed["feature"]).sum() / len(near),
             "before": first["from"].astype(object),
             "after": first["to"].astype(object),
-            "way": np.sign(first["move"].astype(float)).fillna(0).astype(int),
+            "way": np.sign(first["move"].to_numpy(float, na_value=0.0)).astype(int),
         }
     )
 
