@@ -24,6 +24,9 @@ def benchmark_groups(
     numbers: Annotated[
         str, typer.Option("--numbers", help="Data sets and models with one flow, such as law:lr.")
     ] = ",".join(study.NUMBERS),
+    defaults: Annotated[
+        str, typer.Option("--defaults", help="Data sets and models with default settings, such as law:lr.")
+    ] = ",".join(study.DEFAULTS),
     tables: Annotated[
         str, typer.Option("--tables", help="Tables and models with default settings, such as adult:boosted.")
     ] = ",".join(study.TABLES),
@@ -42,10 +45,11 @@ def benchmark_groups(
 ) -> None:
     """Few actions for many rows, beside other group methods on the same rows, model and density.
 
-    Example: plausiflow benchmark groups --numbers law:lr --tables "" --actions 20,34
+    Example: plausiflow benchmark groups --numbers law:lr --defaults "" --tables "" --actions 20,34
     """
     selection = study.GroupSelection(
         numbers=split_names(numbers) if numbers else (),
+        defaults=split_names(defaults),
         tables=split_names(tables) if tables else (),
         methods=split_names(methods),
         actions=tuple(int(text) for text in split_names(actions)),

@@ -2,8 +2,8 @@
 
 All methods get the same rows, model, density and rules. A row is covered if the change of its group makes it
 valid for the model, plausible, and within the box and the rules, checked on the decoded row. The part
-``numbers`` has one flow without a margin on a data set's fold, the part ``tables`` a table with its rules
-and default settings.
+``numbers`` has one flow without a margin on the first fold of a data set, the part ``default`` the same with
+default settings, and the part ``tables`` a table with its rules and default settings.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ COLUMNS = (
 )  # fmt: skip
 MARK = "<!-- written by `plausiflow benchmark groups --page` -->"
 METHODS = ("plausiflow", "shift", "globe_ce", "k_medoids", "group_optimisation")
-NUMBERS, TABLES = ("law:lr", "heloc:lr", "heloc:mlp"), ("adult:boosted", "german_credit:boosted")
+NUMBERS, DEFAULTS = ("law:lr", "heloc:lr", "heloc:mlp"), ("law:lr",)
+TABLES = ("adult:boosted", "german_credit:boosted")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,7 @@ class GroupSelection:
 
     Attributes:
         numbers: Data sets and models of the part ``numbers``, such as ``law:lr``.
+        defaults: Data sets and models of the part ``default``.
         tables: Tables and models of the part ``tables``.
         methods: Methods.
         actions: Numbers of actions, over both directions.
@@ -56,6 +58,7 @@ class GroupSelection:
     """
 
     numbers: tuple[str, ...] = NUMBERS
+    defaults: tuple[str, ...] = DEFAULTS
     tables: tuple[str, ...] = TABLES
     methods: tuple[str, ...] = METHODS
     actions: tuple[int, ...] = (20, 34)
@@ -69,20 +72,27 @@ def run(selection: GroupSelection) -> Iterator[Row]:
     for text in selection.numbers:
         name, _, kind = text.partition(":")
         yield from _rows("numbers", name, kind, *_numbers_case(name, kind, selection), selection)
+    for text in selection.defaults:
+        name, _, kind = text.partition(":")
+        case = _numbers_case(name, kind, selection, default=True)
+        yield from _rows("default", name, kind, *case, selection)
     for text in selection.tables:
         name, _, kind = text.partition(":")
         yield from _rows("tables", name, kind, *_table_case(name, kind, selection), selection)
 
 
-def _numbers_case(name: str, kind: str, selection: GroupSelection) -> tuple[Explainer, pd.DataFrame]:
-    """Return an explainer with one flow and no margin, and the test rows of fold 0."""
+def _numbers_case(
+    name: str, kind: str, selection: GroupSelection, *, default: bool = False
+) -> tuple[Explainer, pd.DataFrame]:
+    """Return an explainer with one flow and no margin, or with default settings, and test rows of fold 0."""
     data = load_dataset(name)
     fold, names = data.fold(0), list(data.feature_names)
     x = pd.DataFrame(fold.x_train.double().numpy(), columns=names).iloc[: selection.train]
     rows = pd.DataFrame(fold.x_test.double().numpy(), columns=names).iloc[: selection.rows]
     seed = selection.seed
-    explainer = Explainer(
-        LinearClassifier(random_state=seed) if kind == "lr" else MLPClassifier(random_state=seed),
+    model = LinearClassifier(random_state=seed) if kind == "lr" else MLPClassifier(random_state=seed)
+    plain = Explainer(
+        model,
         density=ConditionalFlow(random_state=seed),
         confidence=None,
         judges=0,
@@ -92,6 +102,7 @@ def _numbers_case(name: str, kind: str, selection: GroupSelection) -> tuple[Expl
         special={name: [] for name in names},
         random_state=seed,
     )
+    explainer = Explainer(model, random_state=seed) if default else plain
     with ignore_plausibility_warnings():
         explainer.fit(x, fold.y_train[: selection.train].tolist(), verbose=False)
     return explainer, rows
@@ -181,16 +192,21 @@ def _other(
     explainer: Explainer, rows: pd.DataFrame, count: int, method: str, seed: int
 ) -> tuple[Row, FloatArray]:
     """Return the figures of another method, and the cost of each row that needs an action."""
+    (request, needing), task = task_of(explainer, rows)
+    x_cf, group = _methods(explainer, rows)[method](task, count, seed)
+    figures, cost = _checked(explainer, request, task, needing, x_cf, group)
+    return figures | {"actions": count}, cost
+
+
+def task_of(explainer: Explainer, rows: pd.DataFrame) -> tuple[tuple[SearchRequest, Tensor], SearchTask]:
+    """Return the request for the opposite outcome, the rows of it that need an action, and their task."""
     encoder, model, engine = explainer._fitted()
     request, _, _ = prepare_request(
         encoder, model, explainer.criterion_, rows, "opposite", min_probability=None, k=1, locked=None,
         time_limit=None, relaxed=False, second_opinion=True, diagnose=False, device="cpu",
     )  # fmt: skip
     needing = torch.from_numpy((request.encoded.usable & ~request.already.numpy()).nonzero()[0])
-    task = search_task(engine, request, needing)
-    x_cf, group = _methods(explainer, rows)[method](task, count, seed)
-    figures, cost = _checked(explainer, request, task, needing, x_cf, group)
-    return figures | {"actions": count}, cost
+    return (request, needing), search_task(engine, request, needing)
 
 
 def _methods(
