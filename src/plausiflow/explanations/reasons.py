@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 NEAR_OPTIMAL = 0.3
 """How much more than the best counterfactual others that count may cost, as a share."""
 NEARLY_ALL = 0.8
-"""Share of the references, or of these counterfactuals, that must need a feature for a principal reason."""
+"""Share of the references, or of these counterfactuals, that must need a feature for a principal reason; and,
+if there is no such feature, share of the weight that principal reasons have together."""
 DECIDED = ("already", "invalid_input")
 """Verdicts of rows that have no reasons: they are decided as wanted, or cannot be read."""
 
@@ -123,10 +124,17 @@ def principal_reasons(
     if explanation.find_references is not None:
         found = explanation.find_references()
     table = answers if found is None else _of_references(found, explanation.factual)
-    principal = table[table["share"] >= NEARLY_ALL]
-    table = principal if len(principal) else table
-    table = table.sort_values(["weight", "share"], ascending=False, kind="stable").iloc[:max]
+    table = _principal(table.sort_values(["weight", "share"], ascending=False, kind="stable")).iloc[:max]
     return [_reason(str(name), line, answers, entries) for name, line in table.iterrows()]
+
+
+def _principal(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the features that nearly all need; if there is none, the first that weigh nearly all."""
+    needed_by_all = table[table["share"] >= NEARLY_ALL]
+    if len(needed_by_all):
+        return needed_by_all
+    before = table["weight"].cumsum() - table["weight"]
+    return table[before < NEARLY_ALL * table["weight"].sum()]
 
 
 def _of_references(found: NeededDifferences, factual: pd.Series) -> pd.DataFrame:

@@ -173,7 +173,7 @@ def build_engine(rows: TrainingRows, context: SearchContext) -> Engine:
         Bank(_plausible_rows(plausibility, valid, with_margin=with_margin), typical)
         for with_margin in (True, False)
     )
-    engine = replace(engine, bank=bank, wider_bank=wider, reference_bank=reference_rows(valid))
+    engine = replace(engine, bank=bank, wider_bank=wider, reference_bank=reference_rows(valid, typical))
     _set_probe(context.model, wider)
     return _with_method(engine, context, rows.x, rows.classes)
 

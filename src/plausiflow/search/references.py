@@ -45,14 +45,19 @@ class NeededDifferences:
     way: IntArray
 
 
-def reference_rows(valid: dict[int, Tensor]) -> Bank:
-    """Return up to 2,000 training rows of each outcome that the model decides for; the seed is fixed."""
+def reference_rows(valid: dict[int, Tensor], typical: dict[int, float]) -> Bank:
+    """Return up to 2,000 training rows of each outcome that the model decides for; the seed is fixed.
+
+    Args:
+        valid: The rows that the model decides for, by class.
+        typical: As that of a :class:`Bank`.
+    """
     kept = {}
     for k, rows in valid.items():
         generator = torch.Generator().manual_seed(k)
         some = torch.randperm(len(rows), generator=generator)[:MOST_ROWS].sort().values
         kept[k] = rows[some.to(rows.device)]
-    return Bank(kept)
+    return Bank(kept, typical)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
