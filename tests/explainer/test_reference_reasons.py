@@ -141,7 +141,7 @@ def test_a_row_that_is_decided_as_wanted_has_no_reasons(explainer, model):
 
 
 def test_a_row_without_a_counterfactual_has_reasons(model, frame, declined, result):
-    strict = fitted(model, frame, [Linear("a + b <= 0.01")])
+    strict = fitted(model, frame, [Linear("a + b <= 0.3")])
     refused = strict.explain(declined.iloc[:3], "yes", diagnose=False, verbose=False)
     assert {one.status for one in refused} == {"infeasible"}
     assert features(refused) == features(result)[:3]
