@@ -134,10 +134,11 @@ class _Conditions:
         return (name, f"is not {level}", f"{name} is not {level}"), (name, "is", f"{name} is {level}")
 
     def _number(self, block: Block, threshold: float) -> str:
-        """Return the threshold of a number; of whole numbers, the last one below it."""
+        """Return the threshold of a number; of a number with steps, the last one below it."""
         assert block.scale is not None
         feature = self.encoder.schema.feature(block.name)
         value = float(block.scale.decode(torch.tensor(threshold, dtype=torch.float64)))
-        if feature.kind == "integer":
-            value = math.floor(value + 1e-9)
+        if feature.step:
+            steps = math.floor((value - feature.minimum) / feature.step + 1e-6)
+            value = feature.minimum + steps * feature.step
         return FeatureFormatter(feature).format_number(value)
