@@ -25,8 +25,8 @@ def case():
     model = LogisticRegression().fit(x, y)
     model.coef_[:], model.intercept_[:] = [[20.0, 0.0, 0.0]], -10.0
     explainer = Explainer(
-        model, density=GMM(components=1), plausibility=0.05, confidence=None, judges=0, learn_rules=False, margin=0.0,
-        kinds=dict.fromkeys(NAMES, "continuous"), special={name: [] for name in NAMES},
+        model, density=GMM(components=1), plausibility=0.05, confidence=None, judges=0, learn_rules=False,
+        margin=0.0, kinds=dict.fromkeys(NAMES, "continuous"), special={name: [] for name in NAMES},
     )  # fmt: skip
     with ignore_plausibility_warnings():
         explainer.fit(x, y, verbose=False)
