@@ -11,18 +11,12 @@ from sklearn.preprocessing import StandardScaler
 
 from explaining import stand_in
 from plausiflow import GMM, Explainer
-from plausiflow.groups import proposals
 from searching import ORDERS, applicants
 
 PUSH = {"income": 4.0, "savings": 2.0, "school": 1.0}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def few_proposals():
-    """Fewer proposals than usual: the choice takes less time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(proposals, "MOST_PROPOSALS", 60)
-        yield
+pytestmark = pytest.mark.usefixtures("few_proposals")
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ import pytest
 from explaining import stand_in
 from plausiflow.constraints import Immutable, Increasing, Range
 from plausiflow.errors import InvalidInputError
-from plausiflow.groups import proposals
 from plausiflow.groups.tree import describe_membership, map_uncovered
 from searching import ORDERS, applicants
 
@@ -18,12 +17,7 @@ PUSH = {"income": 4.0, "savings": 2.0, "school": 1.0}
 RULES = [Immutable("age"), Increasing("school"), Range("income", 0, 6000)]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def few_proposals():
-    """Fewer proposals than usual: the choice takes less time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(proposals, "MOST_PROPOSALS", 60)
-        yield
+pytestmark = pytest.mark.usefixtures("few_proposals")
 
 
 @pytest.fixture(scope="module")
