@@ -184,3 +184,12 @@ def test_the_commands_write_rows_and_a_page(tmp_path):
     assert [row["part"] for row in rows] == ["seed", "rows"]
     assert rows[0]["same"] >= 0.95
     assert "| seed | loans | lr |" in page.read_text()
+
+
+def test_a_row_that_cannot_be_read_is_left_out_of_all_comparisons(case):
+    explainer, rows = case
+    broken = rows.astype(object)
+    broken.iloc[2, 0] = "many"
+    _, ours = study._ours(explainer, broken, 2, "auto")
+    _, other = study._other(explainer, broken, 2, "globe_ce", 0)
+    assert len(ours) == len(other) == len(rows) - 1

@@ -185,7 +185,8 @@ def _ours(explainer: Explainer, rows: pd.DataFrame, count: int, form: str) -> tu
         "rules_broken": int(broken.any(axis=1).sum()),
         "needed_shared": float(np.mean(shared)) if shared else 1.0,
     }
-    return figures, np.nan_to_num(cost, nan=np.inf)[result.is_needed]
+    readable = (result.verdicts["status"] != "invalid_input").to_numpy()
+    return figures, np.nan_to_num(cost, nan=np.inf)[result.is_needed & readable]
 
 
 def _other(
