@@ -71,3 +71,10 @@ def test_a_bad_file_of_codes_is_refused(tmp_path, text):
 def test_a_bad_number_of_reasons_is_refused():
     with pytest.raises(InvalidInputError, match="`max` must be a whole number"):
         explanation([], []).reasons(max=0)
+
+
+def test_without_a_feature_that_all_need_the_reasons_weigh_nearly_all():
+    cells = [(1, "a", 0.5, "needed"), (1, "c", 0.1, "needed"), (2, "b", 0.3, "needed")]
+    reasons = explanation(cells, [1.0, 1.1]).reasons()
+    assert [reason.feature for reason in reasons] == ["b", "a"]  # 0.5 and 5/12; "c" weighs 1/12
+    assert sum(reason.weight for reason in reasons) == pytest.approx(11 / 12)

@@ -1,6 +1,7 @@
 """Few actions for many rows: forms, members that are verified, invariance, words, files."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,19 +10,14 @@ import pytest
 from explaining import stand_in
 from plausiflow.constraints import Immutable, Increasing, Range
 from plausiflow.errors import InvalidInputError
-from plausiflow.groups import proposals
+from plausiflow.groups.tree import describe_membership, map_uncovered
 from searching import ORDERS, applicants
 
 PUSH = {"income": 4.0, "savings": 2.0, "school": 1.0}
 RULES = [Immutable("age"), Increasing("school"), Range("income", 0, 6000)]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def few_proposals():
-    """Fewer proposals than usual: the choice takes less time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(proposals, "MOST_PROPOSALS", 60)
-        yield
+pytestmark = pytest.mark.usefixtures("few_proposals")
 
 
 @pytest.fixture(scope="module")
@@ -163,3 +159,42 @@ def test_an_empty_table_has_no_actions(explainer, frame):
     result = explainer.explain_groups(frame.iloc[:0], "yes")
     assert len(result) == 0
     assert np.isnan(result.covered)
+
+
+def test_the_tree_of_planted_members_says_the_planted_conditions(explainer, frame):
+    encoder = explainer.encoder_
+    x, income = encoder.encode(frame).x, frame["income"].to_numpy()
+    action = np.where(income <= 2000, 0, np.where(income <= 4000, 1, 2))
+    tree = describe_membership(encoder, x, action)
+    assert tree.accuracy == 1.0
+    assert len(tree.leaves) == 3
+    low = int(tree.who(0).removeprefix("income ≤ ").replace(",", ""))
+    assert income[income <= 2000].max() <= low < income[income > 2000].min()
+    assert " > " in tree.who(1)
+    assert " ≤ " in tree.who(1)
+    assert tree.who(2).count("income") == 1
+
+
+def test_leaves_with_the_same_action_are_one(explainer, frame):
+    x = explainer.encoder_.encode(frame).x
+    tree = describe_membership(explainer.encoder_, x, np.zeros(len(x), dtype=int))
+    assert tree.leaves == (("everybody", 0),)
+    action = np.where(frame["school"] == "phd", 1, 0)
+    tree = describe_membership(explainer.encoder_, x, action)
+    assert dict(map(reversed, tree.leaves)) == {0: "school is not phd", 1: "school is phd"}
+
+
+def test_the_map_of_uncovered_rows_counts_them(explainer, frame):
+    x = explainer.encoder_.encode(frame).x
+    action = np.where(frame["job"] == "nurse", -1, 0)
+    nurses = int((frame["job"] == "nurse").sum())
+    assert map_uncovered(explainer.encoder_, x, action) == [("job is nurse", nurses, nurses)]
+    assert map_uncovered(explainer.encoder_, x, np.zeros(len(x), dtype=int)) == []
+
+
+def test_the_report_shows_where_uncovered_rows_are(explainer, frame, tmp_path):
+    result = explainer.explain_groups(frame.iloc[:40], "yes", groups=1)
+    action = result.action.copy()
+    action[np.flatnonzero(action)[:4]] = 0
+    replace(result, action=action).to_html(tmp_path / "report.html")
+    assert "Where rows without an action are" in (tmp_path / "report.html").read_text()

@@ -100,6 +100,10 @@ def _print_actions(result: GroupExplanations) -> None:
     typer.echo(f"{len(result)} actions help {covered:,} of {needed:,} rows that need one.")
     for number, line in result.actions.iterrows():
         who = f"\n   who: {line['who']}" if line["who"] else ""
-        typer.echo(f"{number}. {line['what']} ({line['members']:,} rows, cost {line['cost']:.3f}){who}")
+        typer.echo(f"{number}. {line['what']} ({_rows(line['members'])}, cost {line['cost']:.3f}){who}")
     for reason, count in result.uncovered["reason"].value_counts().items():
-        print_note(f"{count:,} rows without an action: {reason}.")
+        print_note(f"{_rows(int(count))} without an action: {reason}.")
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'' if count == 1 else 's'}"

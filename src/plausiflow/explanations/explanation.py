@@ -11,6 +11,7 @@ import pandas as pd
 
 from plausiflow.errors import InvalidInputError
 from plausiflow.explanations.reasons import principal_reasons
+from plausiflow.search import NeededDifferences
 from plausiflow.tables import FloatArray
 
 
@@ -37,6 +38,7 @@ class Explanation:
         proof: What is proven, in words.
         prove: Returns the explanation with its proof, given the seconds that it may take.
         moves: How far each changed cell moves, as a share of its range; NaN without a length.
+        find_references: Returns what sets the row apart from training rows that are decided as wanted.
     """
 
     row: Any
@@ -67,6 +69,7 @@ class Explanation:
         return self.prove(seconds)
 
     moves: FloatArray | None = None
+    find_references: Callable[[], NeededDifferences | None] | None = None
     reasons = principal_reasons
 
     def __repr__(self) -> str:

@@ -1,9 +1,9 @@
-"""Principal reasons of a decision: the features whose change it needs, ranked.
+"""Principal reasons of a decision: the features in which it needs the row to be another, ranked.
 
-A reason is a feature that the decision needs in nearly all of the counterfactuals of a row that cost little
-more than the best. Its weight is the mean, over these counterfactuals, of the share of its move in the moves
-of all needed features. Ranking by weight makes reasons depend little on which of several equally good
-counterfactuals was found.
+A reason is a feature that the decision needs to differ in nearly all references of a row: the nearest
+training rows that the model decides as wanted, with every difference undone that the decision does not need.
+Its weight is the mean share of what the needed differences add to the decision. References depend on the
+model and the training rows alone, so that another seed of the density gives the same reasons.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from plausiflow.errors import InvalidInputError
 from plausiflow.explanations.change_roles import NEEDED
+from plausiflow.search import NeededDifferences
 from plausiflow.validation import is_whole
 
 if TYPE_CHECKING:
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
 NEAR_OPTIMAL = 0.3
 """How much more than the best counterfactual others that count may cost, as a share."""
 NEARLY_ALL = 0.8
-"""Share of these counterfactuals that must need a feature for it to be a principal reason."""
+"""Share of the references, or of these counterfactuals, that must need a feature for a principal reason; and,
+if there is no such feature, share of the weight that principal reasons have together."""
+DECIDED = ("already", "invalid_input")
+"""Verdicts of rows that have no reasons: they are decided as wanted, or cannot be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +41,9 @@ class Reason:
     Attributes:
         feature: Name of the feature.
         before: Value of the row.
-        after: Value in the best counterfactual that changes it.
-        share: Share of the near-optimal counterfactuals that need the change.
-        weight: Mean share of its move in all needed moves, from 0 to 1.
+        after: Value in the best counterfactual that moves it the same way, else a typical one of references.
+        share: Share of the references in which the decision needs the difference.
+        weight: Mean share of what it adds to the decision, among all needed differences, from 0 to 1.
         code: Code of the institution, empty without a mapping.
         text: Text of the institution, or a plain sentence.
     """
@@ -100,7 +105,8 @@ def principal_reasons(
 ) -> list[Reason]:
     """Return the features that the decision depends on most, most important first.
 
-    Ask for several counterfactuals (``k=5``): with one, its needed changes are the reasons.
+    They come from the row's references: the nearest training rows that the model decides as wanted. An
+    explanation that was made from tables has none; its counterfactuals take their place.
 
     Args:
         explanation: The explanation of a row.
@@ -112,9 +118,39 @@ def principal_reasons(
             f"`max` must be a whole number, 1 or more; got {max!r}. Four is a common number."
         )
     entries = codes if isinstance(codes, Mapping) else {} if codes is None else read_reason_codes(codes)
+    if explanation.status in DECIDED:
+        return []
+    answers, found = _of_counterfactuals(explanation), None
+    if explanation.find_references is not None:
+        found = explanation.find_references()
+    table = answers if found is None else _of_references(found, explanation.factual)
+    table = _principal(table.sort_values(["weight", "share"], ascending=False, kind="stable")).iloc[:max]
+    return [_reason(str(name), line, answers, entries) for name, line in table.iterrows()]
+
+
+def _principal(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the features that nearly all need; if there is none, the first that weigh nearly all."""
+    needed_by_all = table[table["share"] >= NEARLY_ALL]
+    if len(needed_by_all):
+        return needed_by_all
+    before = table["weight"].cumsum() - table["weight"]
+    return table[before < NEARLY_ALL * table["weight"].sum()]
+
+
+def _of_references(found: NeededDifferences, factual: pd.Series) -> pd.DataFrame:
+    """Return one line for each feature that references need to differ in."""
+    before = factual[list(found.feature)].to_numpy(object)
+    parts = {"before": before, "after": found.after, "way": found.way}
+    return pd.DataFrame(
+        {"share": found.share, "weight": found.weight, **parts}, index=pd.Index(found.feature)
+    )
+
+
+def _of_counterfactuals(explanation: Explanation) -> pd.DataFrame:
+    """Return one line for each feature that near-optimal counterfactuals need to change."""
     cost = explanation.figures["cost"]
     if len(cost) == 0:
-        return []
+        return pd.DataFrame(columns=["share", "weight", "before", "after", "way"])
     near = cost.index[cost <= (1 + NEAR_OPTIMAL) * cost.iloc[0]]
     moved = float("nan") if explanation.moves is None else explanation.moves
     changes = explanation.changes.assign(move=moved)
@@ -122,27 +158,27 @@ def principal_reasons(
     if (needed["role"] == NEEDED).any():
         needed = needed[needed["role"] == NEEDED]
     moves = needed["move"].abs().fillna(1.0)
-    weight = (moves / moves.groupby(needed["rank"]).transform("sum")).groupby(needed["feature"]).sum() / len(
-        near
-    )
-    share = needed.groupby("feature")["rank"].nunique() / len(near)
-    table = pd.DataFrame({"share": share, "weight": weight})
-    principal = table[table["share"] >= NEARLY_ALL]
-    table = principal if len(principal) else table
-    order = table.sort_values(["weight", "share"], ascending=False, kind="stable").index[:max]
+    weight = moves / moves.groupby(needed["rank"]).transform("sum")
     first = needed.drop_duplicates("feature").set_index("feature")
-    return [
-        _reason(str(name), first.loc[name], float(share[name]), float(weight[name]), entries)
-        for name in order
-    ]
+    return pd.DataFrame(
+        {
+            "share": needed.groupby("feature")["rank"].nunique() / len(near),
+            "weight": weight.groupby(needed["feature"]).sum() / len(near),
+            "before": first["from"].astype(object),
+            "after": first["to"].astype(object),
+            "way": np.sign(first["move"].to_numpy(float, na_value=0.0)).astype(int),
+        }
+    )
 
 
 def _reason(
-    name: str, change: pd.Series, share: float, weight: float, entries: Mapping[str, Mapping[str, str]]
+    name: str, line: pd.Series, answers: pd.DataFrame, entries: Mapping[str, Mapping[str, str]]
 ) -> Reason:
-    before, after = change["from"], change["to"]
-    way = "up" if change["move"] > 0 else "down"
-    entry = entries.get(f"{name}.{way}", entries.get(name, {}))
+    """Return a reason; its value comes from the best counterfactual that moves the feature the same way."""
+    before, after = line["before"], line["after"]
+    if name in answers.index and answers.loc[name, "way"] == line["way"]:
+        after = answers.loc[name, "after"]
+    entry = entries.get(f"{name}.{'up' if line['way'] > 0 else 'down'}", entries.get(name, {}))
     text = entry.get("text", "{feature}: {before} → {after}")
     for key, value in (("{feature}", name), ("{before}", before), ("{after}", after)):
         text = text.replace(key, str(value))
@@ -150,8 +186,8 @@ def _reason(
         feature=name,
         before=before,
         after=after,
-        share=share,
-        weight=weight,
+        share=float(line["share"]),
+        weight=float(line["weight"]),
         code=entry.get("code", ""),
         text=text,
     )

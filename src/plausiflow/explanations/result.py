@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast, overload
 
@@ -70,7 +70,7 @@ class Explanations:
         roles: What each change serves.
         model_calls: Number of calls of a model without gradients; a call evaluates many rows.
         model_rows: Approximate number of rows in these calls.
-        certifier: Proves what counterfactuals cost at least; None for a result that was made from tables.
+        certifier: Knows what was fitted, and proves what answers cost at least; None if made from tables.
         density: Whether answers had to be plausible.
         jurors: Number of retrained models that ``lasting`` is a share of.
 
@@ -362,6 +362,7 @@ class Explanations:
             **{name: verdict[name] for name in BOUNDS if name in verdict},
             prove=lambda seconds: certified(self, seconds, 1, [i])[i],
             moves=relative_moves(self.changed.select(answers), self.features),
+            find_references=None if self.certifier is None else partial(self.certifier.references.of, i),
         )
 
     def _position(self, i: int) -> int:

@@ -38,9 +38,9 @@ from plausiflow.tables import Encoder, IntArray, ObjectArray
 ROWS_AT_ONCE = 2_000
 """Rows that are assigned at once; this bounds the memory."""
 MOST_THREADS = 4
-MOST_SOLVED, MOST_CHEAPER = 30, 1
-"""Actions of a row whose other features are solved before it is given up; and, if the row has an action that
-is enough alone, to find a cheaper one."""
+MOST_SOLVED, MOST_CHEAPER = 30, 4
+"""Actions of a row whose other features are solved before it is given up; and, once the row has an action, to
+find a cheaper one."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -155,14 +155,15 @@ class _RowBlock:
         """
         enough = self._in_order(self.trials.enough)
         yield from self._one_of_each_row(enough)
-        limit = torch.where(self.action >= 0, MOST_CHEAPER, MOST_SOLVED)
-        solved = torch.zeros(len(self.rows), dtype=torch.long)
+        solved, cheaper = torch.zeros(2, len(self.rows), dtype=torch.long)
         for places in self._one_of_each_row(self._in_order(self.trials.possible & ~self.trials.enough)):
             own = self.trials.rows[places]
-            places = places[solved[own] < limit[own]]
-            if len(places):
-                yield places
-                solved[self.trials.rows[places]] += 1
+            helped = self.action[own] >= 0
+            tried = torch.where(helped, cheaper[own] < MOST_CHEAPER, solved[own] < MOST_SOLVED)
+            if bool(tried.any()):
+                yield places[tried]
+                solved[own[tried]] += 1
+                cheaper[own[tried & helped]] += 1
 
     def _in_order(self, mask: Tensor) -> Tensor:
         """Return the positions of some trials, ordered by row and cost."""

@@ -24,7 +24,7 @@ such an answer near by; then none of them is likely to matter to the decision.""
 ITERATIONS, WITHOUT_ANSWER = 25, 12
 FROM_REAL, POLISHING = 12, 15
 """Iterations from a real row to an answer, and from there to a cheaper one."""
-PAIRS_AT_ONCE = 20_000
+PAIRS_AT_ONCE = 5_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

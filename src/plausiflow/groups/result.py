@@ -14,7 +14,7 @@ import pandas as pd
 
 from plausiflow.explanations import Audit, Explanations, json_column, json_value, report_content
 from plausiflow.groups.actions import FORMS, Actions
-from plausiflow.groups.tree import MembershipTree
+from plausiflow.groups.tree import MembershipTree, map_uncovered
 from plausiflow.groups.words import describe_action
 from plausiflow.report import ReportTable, Share, render_report
 from plausiflow.tables import Encoder, IntArray
@@ -216,4 +216,19 @@ class GroupExplanations:
         return (
             ReportTable("Whom each action helps", columns, lines),
             ReportTable("Rows without an action", {"Reason": "words", "Rows": "number", "Share": ""}, left),
+            *self._uncovered_map(),
         )
+
+    def _uncovered_map(self) -> list[ReportTable]:
+        """Return where the rows without an action are; nothing if there are none."""
+        needed = self.explanations.is_needed & (self.explanations.status["status"] != "invalid_input")
+        own = np.flatnonzero(needed)
+        if self.explanations.encoded is None or len(own) == 0:
+            return []
+        parts = map_uncovered(self.encoder, self.explanations.encoded[0][own], self.action[own] - 1)
+        lines: list[list[str | Share]] = [
+            [text, f"{rows:,}", Share(f"{lack / rows:.0%}", lack / rows, f"{text}: {lack:,} of {rows:,}")]
+            for text, rows, lack in parts
+        ]
+        columns = {"Rows with": "words", "Rows": "number", "Without an action": ""}
+        return [ReportTable("Where rows without an action are", columns, lines)] if lines else []

@@ -1,11 +1,13 @@
-"""Who takes which action: a shallow decision tree over the rows, in words.
+"""Who takes which action, and where the rows without one are: shallow decision trees over the rows, in words.
 
-The tree is a summary for people. It does not assign anybody: a row gets an action because the action was
+A tree is a summary for people. It does not assign anybody: a row gets an action because the action was
 verified for it.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +16,7 @@ from sklearn.tree import DecisionTreeClassifier
 from torch import Tensor
 
 from plausiflow.explanations import FeatureFormatter, format_value
-from plausiflow.tables import Encoder, IntArray
+from plausiflow.tables import Block, Encoder, FloatArray, IntArray
 
 MOST_DEPTH = 3
 SMALLEST_SHARE = 0.01
@@ -50,25 +52,68 @@ def describe_membership(encoder: Encoder, x: Tensor, action: IntArray, seed: int
     """
     if len(x) == 0:
         return MembershipTree(leaves=(), accuracy=float("nan"))
+    tree = _fitted_tree(x, action, seed)
+    leaves = _leaves(tree, encoder, lambda one, other: bool(one.argmax() == other.argmax()))
+    return MembershipTree(
+        leaves=tuple((text, int(tree.classes_[counts.argmax()])) for text, counts in leaves),
+        accuracy=float(tree.score(x.numpy(), action)),
+    )
+
+
+def map_uncovered(encoder: Encoder, x: Tensor, action: IntArray, seed: int = 0) -> list[tuple[str, int, int]]:
+    """Return where rows without an action are: conditions, how many rows meet them, how many lack an action.
+
+    The arguments are those of :func:`describe_membership`. Conditions with the largest share come first.
+    """
+    lacks = (action < 0).astype(np.int64)
+    if not lacks.any():
+        return []
+    leaves = _leaves(_fitted_tree(x, lacks, seed), encoder, lambda one, other: not one[-1] and not other[-1])
+    parts = [
+        (text, round(counts.sum()), round(counts[-1])) for text, counts in leaves if round(counts[-1]) > 0
+    ]
+    return sorted(parts, key=lambda part: -part[2] / part[1])
+
+
+def _fitted_tree(x: Tensor, labels: IntArray, seed: int) -> DecisionTreeClassifier:
     tree = DecisionTreeClassifier(
         max_depth=MOST_DEPTH, min_samples_leaf=max(1, int(SMALLEST_SHARE * len(x))), random_state=seed
     )
-    tree.fit(x.numpy(), action)
-    leaves: list[tuple[str, int]] = []
-    names = _Conditions(encoder)
+    return tree.fit(x.numpy(), labels)
 
-    def walk(node: int, conditions: list[str]) -> None:
-        left, right = int(tree.tree_.children_left[node]), int(tree.tree_.children_right[node])
-        if left < 0:
-            own = int(tree.classes_[int(np.argmax(tree.tree_.value[node][0]))])
-            leaves.append((" and ".join(conditions) or EVERYBODY, own))
-            return
-        yes, no = names.of(int(tree.tree_.feature[node]), float(tree.tree_.threshold[node]))
-        walk(left, [*conditions, yes])
-        walk(right, [*conditions, no])
 
-    walk(0, [])
-    return MembershipTree(leaves=tuple(leaves), accuracy=float(tree.score(x.numpy(), action)))
+def _leaves(
+    tree: DecisionTreeClassifier, encoder: Encoder, alike: Callable[[FloatArray, FloatArray], bool]
+) -> list[tuple[str, FloatArray]]:
+    """Return the conditions of each leaf in words, and how many rows of each class it has.
+
+    Two leaves of one node are one if they are ``alike``.
+    """
+    names, nodes = _Conditions(encoder), tree.tree_
+
+    def walk(node: int, conditions: Mapping[tuple[str, str], str]) -> list[tuple[str, FloatArray]]:
+        counts = nodes.value[node][0] * nodes.n_node_samples[node]
+        text = " and ".join(conditions.values()) or EVERYBODY
+        if nodes.children_left[node] < 0:
+            return [(text, counts)]
+        yes, no = names.of(int(nodes.feature[node]), float(nodes.threshold[node]))
+        left = walk(int(nodes.children_left[node]), _with(conditions, *yes))
+        right = walk(int(nodes.children_right[node]), _with(conditions, *no))
+        if len(left) == len(right) == 1 and alike(left[0][1], right[0][1]):
+            return [(text, counts)]
+        return [*left, *right]
+
+    return walk(0, {})
+
+
+def _with(
+    conditions: Mapping[tuple[str, str], str], name: str, kind: str, text: str
+) -> dict[tuple[str, str], str]:
+    """Return conditions with one more, which takes the place of those that it implies."""
+    implied = {(name, kind)}
+    if kind == "is":
+        implied |= {key for key in conditions if key[0] == name and key[1].startswith("is not")}
+    return {key: value for key, value in conditions.items() if key not in implied} | {(name, kind): text}
 
 
 class _Conditions:
@@ -78,13 +123,22 @@ class _Conditions:
         self.encoder = encoder
         self.block_of = {column: block for block in encoder.layout.blocks for column in block.columns}
 
-    def of(self, column: int, threshold: float) -> tuple[str, str]:
-        """Return the conditions of both sides of a split."""
+    def of(self, column: int, threshold: float) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
+        """Return the feature, the kind and the text of the conditions of both sides of a split."""
         block = self.block_of[column]
+        name = block.name
         if column == block.number:
-            assert block.scale is not None
-            value = float(block.scale.decode(torch.tensor(threshold, dtype=torch.float64)))
-            text = FeatureFormatter(self.encoder.schema.feature(block.name)).format_number(value)
-            return f"{block.name} ≤ {text}", f"{block.name} > {text}"
-        level = format_value(self.encoder.level_names(block.name)[column - block.levels.start])
-        return f"{block.name} is not {level}", f"{block.name} is {level}"
+            text = self._number(block, threshold)
+            return (name, "≤", f"{name} ≤ {text}"), (name, ">", f"{name} > {text}")
+        level = format_value(self.encoder.level_names(name)[column - block.levels.start])
+        return (name, f"is not {level}", f"{name} is not {level}"), (name, "is", f"{name} is {level}")
+
+    def _number(self, block: Block, threshold: float) -> str:
+        """Return the threshold of a number; of a number with steps, the last one below it."""
+        assert block.scale is not None
+        feature = self.encoder.schema.feature(block.name)
+        value = float(block.scale.decode(torch.tensor(threshold, dtype=torch.float64)))
+        if feature.step:
+            steps = math.floor((value - feature.minimum) / feature.step + 1e-6)
+            value = feature.minimum + steps * feature.step
+        return FeatureFormatter(feature).format_number(value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from plausiflow.explanations import FeatureFormatter, format_value, join_words
 from plausiflow.groups.actions import FORMS, Actions
 from plausiflow.tables import Block, Encoder
@@ -41,10 +43,17 @@ def _number_text(actions: Actions, i: int, block: Block, form: str, encoder: Enc
         return f"{block.name} {bound} {formatter.format_number(float(block.scale.decode(value)))}"
     sign = "+" if move > 0 else "−"
     if block.scale.log:
-        factor = 2.718281828459045 ** abs(move * span) - 1
-        return (
-            f"{block.name} {sign} about {factor:.0%}"
-            if move > 0
-            else f"{block.name} ÷ about {1 + factor:.2f}"
-        )
+        # Equal steps on a logarithmic scale multiply large numbers by a factor.
+        return f"{block.name} {sign} about {_percent(abs(math.expm1(move * span)))}"
     return f"{block.name} {sign} {formatter.format_number(abs(move) * span)}"
+
+
+def _percent(share: float) -> str:
+    """Return a share in percent, with two digits that count.
+
+    Example:
+        >>> _percent(0.0042), _percent(0.034), _percent(1.5)
+        ('0.42%', '3.4%', '150%')
+    """
+    digits = 0 if share == 0 else max(0, 1 - math.floor(math.log10(100 * share)))
+    return f"{100 * share:.{digits}f}%"

@@ -26,6 +26,7 @@ from plausiflow.search.learn import learn_plausibility, monotone_features
 from plausiflow.search.mixed import MixedSearch
 from plausiflow.search.pipeline import SearchResult, plausibility_scores, search_rows, search_targets
 from plausiflow.search.problem import build_problem
+from plausiflow.search.references import NeededDifferences
 from plausiflow.search.request import (
     MOST_ANSWERS,
     ReadRows,
@@ -87,6 +88,7 @@ __all__ = [
     "FitSettings",
     "MakeMethod",
     "MixedSearch",
+    "NeededDifferences",
     "ReadRows",
     "RowCertifier",
     "RowTask",

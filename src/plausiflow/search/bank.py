@@ -122,18 +122,23 @@ class Bank:
 
         ``among`` bank rows that look cheapest are moved onto what the rules fix for a row, and checked.
         """
-        parts = []
+        candidates = task.candidates(*self.moved(task, rows, among))
+        return task.cheapest_feasible(candidates, count, max_changes=False)
+
+    def moved(self, task: SearchTask, rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Return the ``count`` bank rows that look cheapest for each of some rows, moved; not checked.
+
+        They are moved onto what the rules fix for a row. The rows that they belong to come first.
+        """
+        owners, found = [rows[:0]], [task.x[:0]]
         for y in task.y_target[rows].unique().tolist():
             bank = self.rows.get(y, task.x[:0]).to(task.x)
             for some in rows[task.y_target[rows] == y].split(_TABLE_BLOCK):
                 if len(bank):
-                    closest = self._closest(task, y, bank, some, among)
-                    owners = some[:, None].expand_as(closest).reshape(-1)
-                    moved = transplant(task, bank[closest.reshape(-1)], owners)
-                    parts.append(task.candidates(owners, moved))
-        if not parts:
-            return task.candidates(rows[:0], task.x[:0])
-        return task.cheapest_feasible(Candidates.concat(*parts), count, max_changes=False)
+                    closest = self._closest(task, y, bank, some, count)
+                    owners.append(some[:, None].expand_as(closest).reshape(-1))
+                    found.append(transplant(task, bank[closest.reshape(-1)], owners[-1]))
+        return torch.cat(owners), torch.cat(found)
 
     def _closest(self, task: SearchTask, y: int, bank: Tensor, rows: Tensor, count: int) -> Tensor:
         """Return the bank rows of a class that look cheapest for each of some rows, ``(rows, count)``.

@@ -23,6 +23,7 @@ from plausiflow.exact import Certificate, Proof, Prover, RuleItem, is_installed,
 from plausiflow.models import TableModel, UnsupportedModelError
 from plausiflow.progress import progress_bar
 from plausiflow.search.engine import Engine
+from plausiflow.search.references import References
 from plausiflow.search.request import SearchRequest
 from plausiflow.tables import Encoder, Mask
 from plausiflow.workers import Inline, Processes, Returned
@@ -159,6 +160,11 @@ class Certifier:
     engine: Engine
     encoder: Encoder
     request: SearchRequest
+
+    @property
+    def references(self) -> References:
+        """Finds what sets rows apart from training rows that are decided as wanted."""
+        return References(engine=self.engine, encoder=self.encoder, request=self.request)
 
     @cached_property
     def obstacle(self) -> str:

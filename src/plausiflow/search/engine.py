@@ -50,6 +50,8 @@ class Engine:
         plausibility: A fitted plausibility.
         bank: Training rows that satisfy both, by class.
         wider_bank: Training rows that do so without the calibrated margin; None for the same as ``bank``.
+        reference_bank: Training rows that the model decides for, plausible or not; None for those of the
+            banks.
         cost_model: What changes cost.
         strategy: How rows are searched.
         solver: Solver for the numbers.
@@ -67,6 +69,7 @@ class Engine:
     bank: Bank
     cost_model: CostModel
     wider_bank: Bank | None = None
+    reference_bank: Bank | None = None
     strategy: SearchStrategy = field(default_factory=MixedSearch)
     solver: Solver = field(default_factory=SQP)
     true_model: TrueModel | None = None
@@ -188,7 +191,9 @@ class Engine:
         return replace(self, rules=rules, cost_model=replace(self.cost_model, prices=rules.prices))
 
     def bank_state(self) -> dict[str, Tensor]:
-        """Return the training rows of both banks, deviations of numbers and partner levels, as tensors."""
+        """Return the training rows of all banks, deviations of numbers and partner levels, as tensors."""
         state = self.bank.state("bank") | (self.wider_bank or self.bank).state("wider")
+        if self.reference_bank is not None:
+            state |= self.reference_bank.state("references")
         partners = {} if self.partners is None else {"partners": self.partners}
         return state | {"deviations": self.cost_model.deviations.cpu()} | partners

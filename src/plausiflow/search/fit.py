@@ -44,6 +44,7 @@ from plausiflow.search.engine import Engine
 from plausiflow.search.exact_start import ExactStart
 from plausiflow.search.method_search import MethodSearch, RowSearch
 from plausiflow.search.mixed import MixedSearch
+from plausiflow.search.references import reference_rows
 from plausiflow.search.strategy import SearchStrategy
 from plausiflow.search.targets import bin_outcomes, outcome_names
 from plausiflow.search.true_model import TrueModel
@@ -172,7 +173,7 @@ def build_engine(rows: TrainingRows, context: SearchContext) -> Engine:
         Bank(_plausible_rows(plausibility, valid, with_margin=with_margin), typical)
         for with_margin in (True, False)
     )
-    engine = replace(engine, bank=bank, wider_bank=wider)
+    engine = replace(engine, bank=bank, wider_bank=wider, reference_bank=reference_rows(valid, typical))
     _set_probe(context.model, wider)
     return _with_method(engine, context, rows.x, rows.classes)
 
@@ -202,7 +203,10 @@ def restore_engine(
         Bank.load_state(state, name, context.rules.layout, n_classes) for name in ("bank", "wider")
     )
     partners = check_partners(state["partners"], context.rules.layout)
-    engine = replace(_engine(bank, context), wider_bank=wider, partners=partners)
+    references = None  # An explainer that was saved by an earlier version has none.
+    if "references.0" in state:
+        references = Bank.load_state(state, "references", context.rules.layout, n_classes)
+    engine = replace(_engine(bank, context), wider_bank=wider, reference_bank=references, partners=partners)
     _set_probe(context.model, wider)
     if context.settings.method is not None and training is None:
         raise InvalidInputError(

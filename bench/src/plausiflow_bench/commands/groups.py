@@ -1,4 +1,4 @@
-"""``plausiflow benchmark groups``: few actions for many rows, the audit, and many rows."""
+"""``plausiflow benchmark groups``: few actions for many rows, many rows, the audit, and reasons."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from plausiflow_bench.commands.options import (
     run_study,
     split_names,
 )
-from plausiflow_bench.groups import burden, scale, study
+from plausiflow_bench.groups import burden, scale, stability, study
 
 
 @benchmark.command("groups")
@@ -24,6 +24,9 @@ def benchmark_groups(
     numbers: Annotated[
         str, typer.Option("--numbers", help="Data sets and models with one flow, such as law:lr.")
     ] = ",".join(study.NUMBERS),
+    defaults: Annotated[
+        str, typer.Option("--defaults", help="Data sets and models with default settings, such as law:lr.")
+    ] = ",".join(study.DEFAULTS),
     tables: Annotated[
         str, typer.Option("--tables", help="Tables and models with default settings, such as adult:boosted.")
     ] = ",".join(study.TABLES),
@@ -42,10 +45,11 @@ def benchmark_groups(
 ) -> None:
     """Few actions for many rows, beside other group methods on the same rows, model and density.
 
-    Example: plausiflow benchmark groups --numbers law:lr --tables "" --actions 20,34
+    Example: plausiflow benchmark groups --numbers law:lr --defaults "" --tables "" --actions 20,34
     """
     selection = study.GroupSelection(
         numbers=split_names(numbers) if numbers else (),
+        defaults=split_names(defaults),
         tables=split_names(tables) if tables else (),
         methods=split_names(methods),
         actions=tuple(int(text) for text in split_names(actions)),
@@ -85,3 +89,25 @@ def benchmark_burden(
     Example: plausiflow benchmark burden --tables 20
     """
     report(burden.run(tables, rows, seed), burden.COLUMNS, "The audit", json)
+
+
+@benchmark.command("reasons")
+def benchmark_reasons(
+    cases: Annotated[
+        str, typer.Option("--cases", help="Tables and models, such as loans:lr, separated by commas.")
+    ] = ",".join(stability.CASES),
+    rows: Annotated[int, typer.Option("--rows", help="The maximum number of explained rows.")] = 100,
+    seeds: Annotated[int, typer.Option("--seeds", help="Explainers that are compared.")] = 3,
+    seed: Seed = 0,
+    json: Json = None,
+    page: Page = None,
+    reuse: Reuse = None,
+) -> None:
+    """Whether rows keep their principal reasons if the explainer is trained again.
+
+    Example: plausiflow benchmark reasons --cases loans:lr --rows 20 --seeds 2
+    """
+    run_study(
+        stability.run(split_names(cases), rows, seeds, seed), stability.COLUMNS, "Reasons",
+        json=json, reuse=reuse, page=page, write_page=stability.write_page,
+    )  # fmt: skip

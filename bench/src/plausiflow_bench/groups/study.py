@@ -2,8 +2,8 @@
 
 All methods get the same rows, model, density and rules. A row is covered if the change of its group makes it
 valid for the model, plausible, and within the box and the rules, checked on the decoded row. The part
-``numbers`` has one flow without a margin on a data set's fold, the part ``tables`` a table with its rules
-and default settings.
+``numbers`` has one flow without a margin on the first fold of a data set, the part ``default`` the same with
+default settings, and the part ``tables`` a table with its rules and default settings.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from plausiflow.explainer import Explainer
 from plausiflow.groups import search_task
 from plausiflow.models import LinearClassifier, MLPClassifier
 from plausiflow.search import Candidates, SearchRequest, SearchTask, prepare_request, verify_candidates
+from plausiflow.tables import FloatArray
 from plausiflow_bench.groups.methods import globe_ce, group_optimisation, k_medoids
 from plausiflow_bench.harness.pages import write_section
 from plausiflow_bench.harness.printing import markdown
@@ -32,12 +33,13 @@ from plausiflow_bench.speed.product import untrained_model
 from plausiflow_bench.tables.cases import table_rules
 
 COLUMNS = (
-    "part", "dataset", "model", "method", "rows", "actions", "covered", "valid", "l2", "cost", "rules_broken",
-    "needed_shared", "cpu_seconds",
+    "part", "dataset", "model", "method", "rows", "actions", "covered", "valid", "l2", "cost",
+    "ours_at_cost", "ours_on_rows", "rules_broken", "needed_shared", "cpu_seconds",
 )  # fmt: skip
 MARK = "<!-- written by `plausiflow benchmark groups --page` -->"
 METHODS = ("plausiflow", "shift", "globe_ce", "k_medoids", "group_optimisation")
-NUMBERS, TABLES = ("law:lr", "heloc:lr", "heloc:mlp"), ("adult:boosted", "german_credit:boosted")
+NUMBERS, DEFAULTS = ("law:lr", "heloc:lr", "heloc:mlp"), ("law:lr",)
+TABLES = ("adult:boosted", "german_credit:boosted")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +48,7 @@ class GroupSelection:
 
     Attributes:
         numbers: Data sets and models of the part ``numbers``, such as ``law:lr``.
+        defaults: Data sets and models of the part ``default``.
         tables: Tables and models of the part ``tables``.
         methods: Methods.
         actions: Numbers of actions, over both directions.
@@ -55,6 +58,7 @@ class GroupSelection:
     """
 
     numbers: tuple[str, ...] = NUMBERS
+    defaults: tuple[str, ...] = DEFAULTS
     tables: tuple[str, ...] = TABLES
     methods: tuple[str, ...] = METHODS
     actions: tuple[int, ...] = (20, 34)
@@ -68,20 +72,27 @@ def run(selection: GroupSelection) -> Iterator[Row]:
     for text in selection.numbers:
         name, _, kind = text.partition(":")
         yield from _rows("numbers", name, kind, *_numbers_case(name, kind, selection), selection)
+    for text in selection.defaults:
+        name, _, kind = text.partition(":")
+        case = _numbers_case(name, kind, selection, default=True)
+        yield from _rows("default", name, kind, *case, selection)
     for text in selection.tables:
         name, _, kind = text.partition(":")
         yield from _rows("tables", name, kind, *_table_case(name, kind, selection), selection)
 
 
-def _numbers_case(name: str, kind: str, selection: GroupSelection) -> tuple[Explainer, pd.DataFrame]:
-    """Return an explainer with one flow and no margin, and the test rows of fold 0."""
+def _numbers_case(
+    name: str, kind: str, selection: GroupSelection, *, default: bool = False
+) -> tuple[Explainer, pd.DataFrame]:
+    """Return an explainer with one flow and no margin, or with default settings, and test rows of fold 0."""
     data = load_dataset(name)
     fold, names = data.fold(0), list(data.feature_names)
     x = pd.DataFrame(fold.x_train.double().numpy(), columns=names).iloc[: selection.train]
     rows = pd.DataFrame(fold.x_test.double().numpy(), columns=names).iloc[: selection.rows]
     seed = selection.seed
-    explainer = Explainer(
-        LinearClassifier(random_state=seed) if kind == "lr" else MLPClassifier(random_state=seed),
+    model = LinearClassifier(random_state=seed) if kind == "lr" else MLPClassifier(random_state=seed)
+    plain = Explainer(
+        model,
         density=ConditionalFlow(random_state=seed),
         confidence=None,
         judges=0,
@@ -91,6 +102,7 @@ def _numbers_case(name: str, kind: str, selection: GroupSelection) -> tuple[Expl
         special={name: [] for name in names},
         random_state=seed,
     )
+    explainer = Explainer(model, random_state=seed) if default else plain
     with ignore_plausibility_warnings():
         explainer.fit(x, fold.y_train[: selection.train].tolist(), verbose=False)
     return explainer, rows
@@ -116,21 +128,41 @@ def _rows(
     summary = explainer.training_summary_
     trained = summary.rows if summary is not None else selection.train
     for count in selection.actions:
+        ours: FloatArray | None = None
         for method in selection.methods:
             if method == "group_optimisation" and part == "tables":
                 continue  # it needs gradients, and has no categories
             start = cpu_seconds()
             if method in ("plausiflow", "shift"):
-                figures = _ours(explainer, rows, count, "auto" if method == "plausiflow" else "shift")
+                figures, cost = _ours(explainer, rows, count, "auto" if method == "plausiflow" else "shift")
+                ours = cost if method == "plausiflow" else ours
             else:
-                figures = _other(explainer, rows, count, method, selection.seed)
+                figures, cost = _other(explainer, rows, count, method, selection.seed)
+                figures |= {} if ours is None else compared_costs(ours, cost)
             head: Row = {"part": part, "dataset": name, "model": kind, "method": method, "rows": len(rows)}
             head["training_rows"] = trained
             spent: Row = {"cpu_seconds": cpu_seconds() - start, "seed": selection.seed}
             yield head | figures | spent | environment()
 
 
-def _ours(explainer: Explainer, rows: pd.DataFrame, count: int, form: str) -> Row:
+def compared_costs(ours: FloatArray, cost: FloatArray) -> Row:
+    """Compare our costs with those of another method; infinite for rows without an action, shape ``(n,)``.
+
+    Returns:
+        ``ours_at_cost``: the largest share of the rows that we help at a mean cost no higher than that of
+        the other method. ``ours_on_rows``: our mean cost on the rows that both help.
+    """
+    own, both = np.sort(ours[np.isfinite(ours)]), np.isfinite(ours) & np.isfinite(cost)
+    if not np.isfinite(cost).any():
+        return {"ours_at_cost": float("nan"), "ours_on_rows": float("nan")}
+    means = np.cumsum(own) / np.arange(1, len(own) + 1)
+    count = int((means <= cost[np.isfinite(cost)].mean() + 1e-9).sum())
+    on_rows = float(ours[both].mean()) if both.any() else float("nan")
+    return {"ours_at_cost": count / len(ours), "ours_on_rows": on_rows}
+
+
+def _ours(explainer: Explainer, rows: pd.DataFrame, count: int, form: str) -> tuple[Row, FloatArray]:
+    """Return our figures, and the cost of each row that needs an action."""
     groups = explainer.explain_groups(rows, "opposite", groups=count, form=form, verbose=False)  # type: ignore[arg-type]
     result = groups.explanations
     before = result.rows.iloc[result.of]
@@ -143,27 +175,39 @@ def _ours(explainer: Explainer, rows: pd.DataFrame, count: int, form: str) -> Ro
     shared = [
         name in fixed[action[row] - 1] for row, name in zip(needed["row"], needed["feature"], strict=True)
     ]
-    return {
+    cost = result.found_figures("cost")
+    figures: Row = {
         "actions": len(groups),
         "covered": groups.covered,
         "valid": groups.covered,
         "l2": float(np.nanmean(result.found_figures("l2"))),
-        "cost": float(np.nanmean(result.found_figures("cost"))),
+        "cost": float(np.nanmean(cost)),
         "rules_broken": int(broken.any(axis=1).sum()),
         "needed_shared": float(np.mean(shared)) if shared else 1.0,
     }
+    readable = (result.verdicts["status"] != "invalid_input").to_numpy()
+    return figures, np.nan_to_num(cost, nan=np.inf)[result.is_needed & readable]
 
 
-def _other(explainer: Explainer, rows: pd.DataFrame, count: int, method: str, seed: int) -> Row:
+def _other(
+    explainer: Explainer, rows: pd.DataFrame, count: int, method: str, seed: int
+) -> tuple[Row, FloatArray]:
+    """Return the figures of another method, and the cost of each row that needs an action."""
+    (request, needing), task = task_of(explainer, rows)
+    x_cf, group = _methods(explainer, rows)[method](task, count, seed)
+    figures, cost = _checked(explainer, request, task, needing, x_cf, group)
+    return figures | {"actions": count}, cost
+
+
+def task_of(explainer: Explainer, rows: pd.DataFrame) -> tuple[tuple[SearchRequest, Tensor], SearchTask]:
+    """Return the request for the opposite outcome, the rows of it that need an action, and their task."""
     encoder, model, engine = explainer._fitted()
     request, _, _ = prepare_request(
         encoder, model, explainer.criterion_, rows, "opposite", min_probability=None, k=1, locked=None,
         time_limit=None, relaxed=False, second_opinion=True, diagnose=False, device="cpu",
     )  # fmt: skip
     needing = torch.from_numpy((request.encoded.usable & ~request.already.numpy()).nonzero()[0])
-    task = search_task(engine, request, needing)
-    x_cf, group = _methods(explainer, rows)[method](task, count, seed)
-    return _checked(explainer, request, task, needing, x_cf, group) | {"actions": count}
+    return (request, needing), search_task(engine, request, needing)
 
 
 def _methods(
@@ -196,7 +240,7 @@ def _checked(
     needing: Tensor,
     x_cf: Tensor,
     group: Tensor,
-) -> Row:
+) -> tuple[Row, FloatArray]:
     """Return how many rows are covered, checked in the same way as ours."""
     encoder, _, engine = explainer._fitted()
     some = (group >= 0).nonzero()[:, 0]
@@ -208,12 +252,15 @@ def _checked(
     holds = (verified.answers.score >= task.scores.margin[own]).nonzero()[:, 0]
     answers = verified.answers.select(holds)
     l2 = torch.linalg.vector_norm(answers.x_cf - request.encoded.x[answers.of], dim=1)
-    return {
+    cost = np.full(len(needing), np.inf)
+    cost[own[holds].numpy()] = answers.cost.numpy()
+    figures: Row = {
         "covered": len(holds) / max(1, len(needing)),
         "valid": float(valid.sum()) / max(1, len(needing)),
         "l2": float(l2.mean()) if len(l2) else float("nan"),
         "cost": float(answers.cost.mean()) if len(l2) else float("nan"),
     }
+    return figures, cost
 
 
 def write_page(rows: list[Row], path: Path) -> None:
