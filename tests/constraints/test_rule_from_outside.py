@@ -234,9 +234,18 @@ def test_answers_obey_a_rule_from_outside_given_to_the_explainer_or_to_explain(l
     assert ((after["income"] - before["income"]).abs() <= 0.5 * before["income"] + 1e-9).all()
 
 
-def test_a_verdict_names_the_rule_from_outside_that_blocks(loans):
+def test_a_verdict_names_the_rule_from_outside_that_blocks(loans, monkeypatch):
+    monkeypatch.setattr("plausiflow.search.certify.is_installed", lambda: False)
     _, result = _explain(loans, [Immutable("age", "amount")], [Within("income", 0.0)])
     assert set(result.status["status"]) == {"infeasible"}
     assert (
         result.status["reason"].str.contains("Within(feature='income', share=0.0) blocks", regex=False).all()
     )
+
+
+def test_a_proof_names_the_rule_from_outside_or_a_feature_to_allow(loans):
+    pytest.importorskip("ortools")
+    _, result = _explain(loans, [Immutable("age", "amount")], [Within("income", 0.0)])
+    assert set(result.status["status"]) == {"infeasible"}
+    named = r"without Within\(feature='income', share=0\.0\) there is one|allow `(?:age|amount)` to change"
+    assert result.status["reason"].str.contains(f"^proven: .*(?:{named})").all()

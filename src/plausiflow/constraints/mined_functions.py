@@ -38,18 +38,18 @@ def learn_functions(
     for k in (k for k, name in enumerate(names) if features[name].is_number):
         known = np.abs(values[np.isfinite(values[:, k]), k])
         step = features[names[k]].step
-        room = ROOM * step / 2 if step else SINGLE * float(known.max(initial=0.0))
-        for i, formula in _likely(few, k, room, names):
-            found = _tested(values[:, [k, i]], formula, room, evidence, generator)
+        tolerance = ROOM * step / 2 if step else SINGLE * float(known.max(initial=0.0))
+        for i, formula in _likely(few, k, tolerance, names):
+            found = _tested(values[:, [k, i]], formula, tolerance, evidence, generator)
             if found is not None:
                 rules.append(
-                    LearnedRule(Computed(names[k], formula.text, tolerance=room), len(values), *found)
+                    LearnedRule(Computed(names[k], formula.text, tolerance=tolerance), len(values), *found)
                 )
                 break
     return rules
 
 
-def _likely(few: FloatArray, k: int, room: float, names: Sequence[str]) -> Iterator[tuple[int, Formula]]:
+def _likely(few: FloatArray, k: int, tolerance: float, names: Sequence[str]) -> Iterator[tuple[int, Formula]]:
     """Yield the columns and the formulas of them that a few rows do not refute for column k."""
     target = few[:, k]
     for function in FUNCTIONS:
@@ -63,7 +63,7 @@ def _likely(few: FloatArray, k: int, room: float, names: Sequence[str]) -> Itera
             if not abs(power) <= LARGEST_POWER + NEAR:
                 continue
             factor = float(10.0 ** np.rint(power))
-            if (np.abs(target[known] - factor * result[known]) > room).sum() <= 1:
+            if (np.abs(target[known] - factor * result[known]) > tolerance).sum() <= 1:
                 yield i, _formula(names[i], function, factor)
 
 
@@ -72,7 +72,7 @@ def _formula(name: str, function: Function, factor: float = 1.0) -> Formula:
 
 
 def _tested(
-    parts: FloatArray, formula: Formula, room: float, evidence: Evidence, generator: np.random.Generator
+    parts: FloatArray, formula: Formula, tolerance: float, evidence: Evidence, generator: np.random.Generator
 ) -> tuple[int, int] | None:
     """Return how many rows a rule is about and how many break it; None if it is not accepted."""
     result = formula.of_arrays([parts[:, 1]])
@@ -80,7 +80,7 @@ def _tested(
     total, result = parts[known, 0], result[known]
     if len(total) < FEWEST:
         return None
-    slack = room + 1e-12 * np.abs(result)
+    slack = tolerance + 1e-12 * np.abs(result)
     broken = int((np.abs(total - result) > slack).sum())
     if broken > EXCEPTIONS * len(total):
         return None

@@ -163,12 +163,12 @@ class NumberMiner:
 
     def _weighted(self, table: FloatArray) -> None:
         """Learn weighted sums of several columns; the result may be rounded to its grid."""
-        rooms = [1.001 * (self.features[name].step or 0.0) / 2 for name in self.names]
+        tolerances = [1.001 * (self.features[name].step or 0.0) / 2 for name in self.names]
         related = [frozenset(found) for found in self.equalities]
-        for found in weighted_sums(table, rooms, related, self.random_state):
+        for found in weighted_sums(table, tolerances, related, self.random_state):
             columns = frozenset(found.coefficients)
             if not any(own <= columns for own in related) and self._try(
-                found.coefficients, found.constant, float(f"{found.room:.4g}"), table
+                found.coefficients, found.constant, float(f"{found.tolerance:.4g}"), table
             ):
                 related.append(columns)
 

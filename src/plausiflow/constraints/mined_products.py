@@ -97,34 +97,34 @@ def learn_products(
         return []
     generator = np.random.default_rng(random_state)
     few = values[generator.permutation(len(values))[:FEW]]
-    rooms = np.array([_room(features[name], values[:, k]) for k, name in enumerate(names)])
+    tolerances = np.array([_tolerance(features[name], values[:, k]) for k, name in enumerate(names)])
     spans = np.array([_span(values[:, k]) for k in range(len(names))])
     targets = [
         k
         for k, name in enumerate(names)
-        if features[name].is_number and spans[k] > 0 and rooms[k] / spans[k] <= COARSE
+        if features[name].is_number and spans[k] > 0 and tolerances[k] / spans[k] <= COARSE
     ]
-    targets.sort(key=lambda k: float(rooms[k] / spans[k]))
+    targets.sort(key=lambda k: float(tolerances[k] / spans[k]))
     rules: list[LearnedRule] = []
     done = [frozenset(names.index(name) for name in own) for own in known if own <= set(names)]
     for count in POWERS:
         if len(names) > MOST_COLUMNS[count]:
             break
         for k in targets:
-            found = sorted(_likely(few, k, rooms[k], count), key=lambda c: (c.added, c.misfit))
+            found = sorted(_likely(few, k, tolerances[k], count), key=lambda c: (c.added, c.misfit))
             for candidate in found[:TESTED]:
                 # What a number is computed from with a constant often follows from how it is without one.
                 again = candidate.added and any(rule.rule.feature_names[0] == names[k] for rule in rules)
                 if again or any(columns <= candidate.all_columns for columns in done):
                     continue
-                rule = _tested(candidate, values, names, rooms[k], evidence, generator)
+                rule = _tested(candidate, values, names, tolerances[k], evidence, generator)
                 if rule is not None:
                     rules.append(rule)
                     done.append(candidate.all_columns)
     return rules
 
 
-def _room(feature: Feature, values: FloatArray) -> float:
+def _tolerance(feature: Feature, values: FloatArray) -> float:
     """Return by how much a number with these values may differ from what it is computed from."""
     largest = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
     return ROOM * feature.step / 2 if feature.step else SINGLE * largest
@@ -135,7 +135,7 @@ def _span(values: FloatArray) -> float:
     return float(np.ptp(finite)) if len(finite) else 0.0
 
 
-def _likely(few: FloatArray, k: int, room: float, count: int) -> Iterator[_Candidate]:
+def _likely(few: FloatArray, k: int, tolerance: float, count: int) -> Iterator[_Candidate]:
     """Yield the products of ``count`` columns that a few rows do not refute for column k."""
     others = np.array([j for j in range(few.shape[1]) if j != k])
     for powers in POWERS[count]:
@@ -151,7 +151,9 @@ def _likely(few: FloatArray, k: int, room: float, count: int) -> Iterator[_Candi
         known = np.isfinite(product) & np.isfinite(target) & (product != 0)
         enough = known.sum(axis=0) >= LEAST
         for added in (False, True) if count < 3 else (False,):
-            misfit = _misfit(np.where(known, product, 0.0), np.where(known, target, 0.0), known, room, added)
+            misfit = _misfit(
+                np.where(known, product, 0.0), np.where(known, target, 0.0), known, tolerance, added
+            )
             for p in np.flatnonzero(enough & (misfit <= 1.5)).tolist():
                 own = tuple(int(j) for j in columns[p])
                 yield _Candidate(k, own, powers, added, float(misfit[p]))
@@ -168,8 +170,10 @@ def _arrangements(n: int, powers: tuple[float, ...]) -> IntArray:
     return chosen
 
 
-def _misfit(product: FloatArray, target: FloatArray, known: Mask, room: float, added: bool) -> FloatArray:
-    """Return the second largest miss of the least-squares fit of each product, in rooms."""
+def _misfit(
+    product: FloatArray, target: FloatArray, known: Mask, tolerance: float, added: bool
+) -> FloatArray:
+    """Return the second largest miss of the least-squares fit of each product, in tolerances."""
     count = known.sum(axis=0).clip(1)
     with np.errstate(all="ignore"):
         if added:
@@ -180,14 +184,14 @@ def _misfit(product: FloatArray, target: FloatArray, known: Mask, room: float, a
         factor = (apart_p * apart_t).sum(axis=0) / (apart_p**2).sum(axis=0)
         misses = np.where(known, np.abs(apart_t - factor * apart_p), 0.0)
     second = np.sort(misses, axis=0)[-2]
-    return np.where(np.isfinite(factor) & (factor != 0), second / room, np.inf)
+    return np.where(np.isfinite(factor) & (factor != 0), second / tolerance, np.inf)
 
 
 def _tested(
     candidate: _Candidate,
     values: FloatArray,
     names: Sequence[str],
-    room: float,
+    tolerance: float,
     evidence: Evidence,
     generator: np.random.Generator,
 ) -> LearnedRule | None:
@@ -200,7 +204,7 @@ def _tested(
     target, parts, product = target[known], parts[known], product[known]
     if len(target) < FEWEST:
         return None
-    fitted = _fitted(product, target, room, candidate.added)
+    fitted = _fitted(product, target, tolerance, candidate.added)
     if fitted is None:
         return None
     factor, constant, broken = fitted
@@ -208,7 +212,7 @@ def _tested(
 
     def share_broken(total: FloatArray, columns: FloatArray) -> float:
         result = formula.of_arrays(list(columns.T))
-        return float((np.abs(total - result) > room + 1e-12 * np.abs(result)).mean())
+        return float((np.abs(total - result) > tolerance + 1e-12 * np.abs(result)).mean())
 
     for place in range(-1, parts.shape[1]):
         shares = []
@@ -221,41 +225,41 @@ def _tested(
             shares.append(share_broken(total, columns))
         if not evidence.accepts(broken, len(target), float(np.mean(shares))).all():
             return None
-    rule = Computed(names[candidate.target], formula.text, tolerance=room)
+    rule = Computed(names[candidate.target], formula.text, tolerance=tolerance)
     return LearnedRule(rule, len(values), len(target), broken)
 
 
 def _fitted(
-    product: FloatArray, target: FloatArray, room: float, added: bool
+    product: FloatArray, target: FloatArray, tolerance: float, added: bool
 ) -> tuple[float, float, int] | None:
     """Return the factor and the constant with the fewest digits, and how many rows break them."""
     used = product != 0
     if used.sum() < FEWEST:
         return None
-    for constant in _constants(product[used], target[used], room) if added else (0.0,):
-        factor = _factor(product[used], target[used] - constant, room)
+    for constant in _constants(product[used], target[used], tolerance) if added else (0.0,):
+        factor = _factor(product[used], target[used] - constant, tolerance)
         if factor is None:
             continue
         result = factor * product + constant
-        broken = int((np.abs(target - result) > room + 1e-12 * np.abs(result)).sum())
+        broken = int((np.abs(target - result) > tolerance + 1e-12 * np.abs(result)).sum())
         if broken <= EXCEPTIONS * len(target):
             return factor, constant, broken
     return None
 
 
-def _constants(product: FloatArray, target: FloatArray, room: float) -> Iterator[float]:
+def _constants(product: FloatArray, target: FloatArray, tolerance: float) -> Iterator[float]:
     """Yield the constant of the least-squares fit with more and more digits, none of zero."""
     design = np.stack([product / np.abs(product).max(), np.ones(len(product))], axis=1)
     raw = float(np.linalg.lstsq(design, target, rcond=None)[0][1])
-    finest = int(np.ceil(-np.log10(room))) if room > 0 else DIGITS
+    finest = int(np.ceil(-np.log10(tolerance))) if tolerance > 0 else DIGITS
     largest = int(np.floor(np.log10(abs(raw)))) if raw else 0
     rounded = (round(raw, digits) for digits in range(-largest, finest + 1))
     yield from (constant for constant in dict.fromkeys(rounded) if constant)
 
 
-def _factor(product: FloatArray, target: FloatArray, room: float) -> float | None:
-    """Return the number with the fewest digits with which (practically) all rows are within their room."""
-    ends = np.sort(np.stack([target - room, target + room]) / product, axis=0)
+def _factor(product: FloatArray, target: FloatArray, tolerance: float) -> float | None:
+    """Return the number with the fewest digits that keeps (practically) all rows within their tolerance."""
+    ends = np.sort(np.stack([target - tolerance, target + tolerance]) / product, axis=0)
     spare = int(EXCEPTIONS * len(target))
     low, high = float(np.sort(ends[0])[-1 - spare]), float(np.sort(ends[1])[spare])
     if low > high:

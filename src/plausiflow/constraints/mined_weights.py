@@ -31,13 +31,13 @@ class WeightedSum:
         target: The column.
         weights: Weights of the others, by column.
         constant: What is added.
-        room: By how much the two sides may differ.
+        tolerance: By how much the two sides may differ.
     """
 
     target: int
     weights: dict[int, float]
     constant: float
-    room: float
+    tolerance: float
 
     @property
     def coefficients(self) -> dict[int, float]:
@@ -46,13 +46,13 @@ class WeightedSum:
 
 
 def weighted_sums(
-    table: FloatArray, rooms: Sequence[float], related: Collection[frozenset[int]], random_state: int = 0
+    table: FloatArray, tolerances: Sequence[float], related: Collection[frozenset[int]], random_state: int = 0
 ) -> Iterator[WeightedSum]:
     """Yield the weighted sums of two to six columns that the rows show.
 
     Args:
         table: Values, NaN if missing, shape ``(n, columns)``.
-        rooms: By how much each column may be rounded.
+        tolerances: By how much each column may be rounded.
         related: Columns that are related already; a sum that contains all of these follows from them.
         random_state: Seed of the sample of rows.
     """
@@ -62,29 +62,31 @@ def weighted_sums(
     some = complete[generator.permutation(len(complete))[: max(FEWEST, ROWS_PER_COLUMN * len(columns))]]
     if not 3 <= len(columns) <= MOST_COLUMNS or len(some) < max(FEWEST, 4 * len(columns)):
         return
-    shares = {k: rooms[k] / span for k in columns if rooms[k] and (span := float(np.ptp(some[:, k])))}
+    shares = {
+        k: tolerances[k] / span for k in columns if tolerances[k] and (span := float(np.ptp(some[:, k])))
+    }
     for k in sorted((k for k, share in shares.items() if share <= COARSE), key=shares.__getitem__):
-        parts = _needed(some, k, [j for j in columns if j != k], rooms[k])
+        parts = _needed(some, k, [j for j in columns if j != k], tolerances[k])
         if parts is None or any(own <= {k, *parts} for own in related):
             continue
         known = table[np.isfinite(table[:, [k, *parts]]).all(axis=1)]
-        found = _rounded(known[:, k], known[:, parts], rooms[k])
+        found = _rounded(known[:, k], known[:, parts], tolerances[k])
         # Plain sums have a test of their own, up to the finest step of all columns.
         if found is not None and any(abs(weight) != 1 for weight in found[0]):
-            yield WeightedSum(k, dict(zip(parts, found[0], strict=True)), found[1], rooms[k])
+            yield WeightedSum(k, dict(zip(parts, found[0], strict=True)), found[1], tolerances[k])
 
 
-def _needed(some: FloatArray, k: int, columns: list[int], room: float) -> list[int] | None:
+def _needed(some: FloatArray, k: int, columns: list[int], tolerance: float) -> list[int] | None:
     """Return the fewest columns that column k is a sum of; None if there are none, or too many."""
     columns = [j for j in columns if np.ptp(some[:, j]) > 0]
     while len(columns) > 1:
         weights, misfit = _fit(some[:, k], some[:, columns])
-        if misfit > MISFIT * room:
+        if misfit > MISFIT * tolerance:
             return None
         shares = np.abs(weights[:-1]) * np.ptp(some[:, columns], axis=0)
         for place in np.argsort(shares).tolist():
             rest = columns[:place] + columns[place + 1 :]
-            if _fit(some[:, k], some[:, rest])[1] <= MISFIT * room:
+            if _fit(some[:, k], some[:, rest])[1] <= MISFIT * tolerance:
                 columns = rest
                 break
         else:
@@ -101,7 +103,7 @@ def _fit(target: FloatArray, parts: FloatArray) -> tuple[FloatArray, float]:
     return weights / scale, float(misses[-2])
 
 
-def _rounded(target: FloatArray, parts: FloatArray, room: float) -> tuple[list[float], float] | None:
+def _rounded(target: FloatArray, parts: FloatArray, tolerance: float) -> tuple[list[float], float] | None:
     """Return the weights and the constant of the fewest digits with which all rows keep the sum."""
     raw = _fit(target, parts)[0][:-1]
     largest = int(np.floor(np.log10(np.abs(raw).max()))) if np.abs(raw).any() else 0
@@ -110,11 +112,11 @@ def _rounded(target: FloatArray, parts: FloatArray, room: float) -> tuple[list[f
         left = target - parts @ weights
         middle = float(np.median(left))
         constants = (0.0, *(round(middle, places) for places in range(-largest, DIGITS)))
-        constant = next((c for c in constants if _fits(left - c, room)), None)
+        constant = next((c for c in constants if _fits(left - c, tolerance)), None)
         if constant is not None and weights.all():
             return [float(f"{weight:.12g}") for weight in weights], constant
     return None
 
 
-def _fits(misses: FloatArray, room: float) -> bool:
-    return bool((np.abs(misses) > room + 1e-12 * np.abs(misses)).sum() <= EXCEPTIONS * len(misses))
+def _fits(misses: FloatArray, tolerance: float) -> bool:
+    return bool((np.abs(misses) > tolerance + 1e-12 * np.abs(misses)).sum() <= EXCEPTIONS * len(misses))

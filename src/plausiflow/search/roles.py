@@ -261,18 +261,17 @@ class _Undone:
     def _goes_farther(self) -> Tensor:
         """Return whether each change alone takes its row farther from the target, shape ``(c,)``."""
         check_deadline()
-        targets = self.request.targets[self.answers.of]
         rows, own = self.answers.of.unique(return_inverse=True)
-        x, first, before, _ = self.request.part(rows)
-        x = torch.cat([x, self.changed])
+        targets = self.request.targets[torch.cat([rows, self.answers.of])]
+        x = torch.cat([self.request.encoded.x[rows], self.changed])
         model, criterion = self.engine.model, replace(self.engine.validity.criterion, margin=0.0)
         frames = None
         if model is not None and (model.true_outputs is not None or not model.labels):
-            changed = _swap(*self.tables, self.feature)
+            before, changed = self.request.frame.iloc[rows.numpy()], _swap(*self.tables, self.feature)
             frames = pd.concat([before, changed], ignore_index=True)
         outputs = self.engine.validity.outputs(x) if model is None else model.predict_outputs(x, frames)
-        value = criterion.value(outputs[: len(rows)], first)
-        return criterion.value(outputs[len(rows) :], targets) < value[own] - LESS
+        value = criterion.value(outputs, targets)
+        return value[len(rows) :] < value[own] - LESS
 
 
 def _swap(frame: pd.DataFrame, other: pd.DataFrame, names: list[str]) -> pd.DataFrame:
