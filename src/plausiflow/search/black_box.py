@@ -96,7 +96,7 @@ class BlackBoxSearch:
         """Return a strategy that only finds out whether there is an answer."""
         return replace(self, base=self.base.lighter(), evolution=None, any_answer=True)
 
-    def prover(self) -> Self:
+    def prover(self, *, far: bool = False) -> Self:
         """Return the same: a surrogate needs all of it to come near."""
         return self.lighter()
 

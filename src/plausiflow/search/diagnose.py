@@ -272,7 +272,9 @@ class _Trials:
             scores=row_scores(engine.plausibility, x, targets.y, with_margin=False),
             allowance=Allowance.join([trial.allowance for trial in trials]),
         )
-        strategy, bank = engine.strategy.prover(), engine.wider_bank or engine.bank
+        # Without one rule, an answer proves the same wherever it is; without several, it should break few.
+        strategy = engine.strategy.prover(far=all(len(trial.items) == 1 for trial in trials))
+        bank = engine.wider_bank or engine.bank
         found: Candidates = strategy.run(task, bank, keep=max(2, strategy.finalists))
         items = frozenset[int]().union(*(trial.items for trial in trials))
         names = {LOCKED if item == _LOCK else str(engine.rules.constraints[item]): item for item in items}

@@ -52,7 +52,7 @@ class MethodSearch:
         """Return the strategy itself."""
         return self
 
-    def prover(self) -> Self:
+    def prover(self, *, far: bool = False) -> Self:
         """Return the strategy itself."""
         return self
 

@@ -62,6 +62,7 @@ class MixedSearch:
         few_only: Whether a limit on changes holds from the start, because other answers are known.
         all_numbers: Whether a limited number of changes may take numbers from all over the bank, too.
         any_answer: Whether any answer is enough, whatever it costs.
+        real_enough: Whether a row with a bank row for an answer is not searched.
         max_without_answer: Iterations without an answer of a search whose row has other candidates.
     """
 
@@ -74,6 +75,7 @@ class MixedSearch:
     few_only: bool = False
     all_numbers: bool = False
     any_answer: bool = False
+    real_enough: bool = False
     max_without_answer: int = MAX_WITHOUT_ANSWER
 
     @property
@@ -85,11 +87,13 @@ class MixedSearch:
         """Return a strategy that finds answers which may change more features than needed."""
         return replace(self, bank_rows=4, max_extra_cost=0.0, finalists=1, sparse=False, few_only=True)
 
-    def prover(self) -> Self:
-        """Return a strategy that only finds out whether there is an answer, whatever it costs."""
-        return replace(
-            self.lighter(), any_answer=True, max_without_answer=FEW_WITHOUT_ANSWER, beam=FOR_ANY_ANSWER
-        )
+    def prover(self, *, far: bool = False) -> Self:
+        """Return a strategy that only finds out whether there is an answer, whatever it costs.
+
+        ``far`` says that an answer with many changes is as good as any.
+        """
+        light = replace(self.lighter(), any_answer=True, real_enough=far)
+        return replace(light, max_without_answer=FEW_WITHOUT_ANSWER, beam=FOR_ANY_ANSWER)
 
     def quicker(self) -> Self:
         """Return a strategy that looks for few changes at once, and farther away, if they are limited."""
@@ -277,6 +281,8 @@ class MixedSearch:
             if len(rows) == 0:
                 return own
         free, real = self._starts(task, bank, rows, limit)
+        if self.real_enough:
+            own = own[~torch.isin(own.rows, real.rows)]
         solved = task.solve(
             Candidates.concat(own, free).unique() if at_once else free,
             iterations=self.max_without_answer if self.any_answer else SOLVED,
@@ -295,9 +301,12 @@ class MixedSearch:
     ) -> tuple[Candidates, Candidates]:
         """Return candidates to be solved whose changed categories cost at most the limit, and bank rows."""
         real = bank.verified(task, rows, self.bank_rows)
+        near = real
+        if self.real_enough:
+            rows, near = rows[~torch.isin(rows, real.rows)], real[rows[:0]]
         # Categories of bank rows with the row's own numbers.
-        levelled = task.repaired(task.with_levels_of(real), real.rows)
-        free = Candidates.concat(task.candidates(real.rows, levelled), real)
+        levelled = task.repaired(task.with_levels_of(near), near.rows)
+        free = Candidates.concat(task.candidates(near.rows, levelled), near)
         if self.flips:
             moves = Moves.of(task, rows, real[rows[:0]], bank.typical).within(task, limit)
             free = Candidates.concat(free, self.beam.run(task, rows, moves))

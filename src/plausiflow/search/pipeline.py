@@ -282,10 +282,10 @@ def _search(
     own, relaxed = answers.select(kept), answers.of[kept[~inside[kept]]]
     if len(alone) == 0 or request.late:
         return _SearchedRows(own, beyond, relaxed)
-    settled = settle_changes(engine, encoder, request, answers.select(alone)).answers
+    most = min(rule.limit for rule in engine.rules.constraints if isinstance(rule, MaxChanges))
+    settled = settle_changes(engine, encoder, request, answers.select(alone), most=most).answers
     changes = engine.rules.layout.changed(settled.x_cf, request.encoded.x[settled.of]).sum(dim=1)
-    few = changes <= min(rule.limit for rule in engine.rules.constraints if isinstance(rule, MaxChanges))
-    gained = settled.select(few.nonzero()[:, 0])
+    gained = settled.select((changes <= most).nonzero()[:, 0])
     # Answers inside the margin replace others.
     replaced = torch.isin(own.of, relaxed) & torch.isin(own.of, gained.of)
     own, relaxed = own.select((~replaced).nonzero()[:, 0]), relaxed[~torch.isin(relaxed, gained.of)]

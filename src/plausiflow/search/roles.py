@@ -102,11 +102,19 @@ class Settled:
 
 @torch.no_grad()
 def settle_changes(
-    engine: Engine, encoder: Encoder, request: SearchRequest, answers: Answers, *, undo: bool = True
+    engine: Engine,
+    encoder: Encoder,
+    request: SearchRequest,
+    answers: Answers,
+    *,
+    undo: bool = True,
+    most: int | None = None,
 ) -> Settled:
     """Undo the changes that nothing needs, the most expensive one of an answer first; return the roles.
 
-    Answers that have become equal are kept once. With ``undo=False`` all stay as they are.
+    Answers that have become equal are kept once. With ``undo=False`` all stay as they are. Answers with
+    more than ``most`` changes that the decision needs stay as they are, too: such a change hardly becomes
+    spare, as one that a rule or the plausibility needs does once another one is undone.
     """
     done: list[Settled] = []
     adverse: Tensor | None = None
@@ -116,6 +124,10 @@ def settle_changes(
         adverse = trial.adverse() if adverse is None else adverse
         roles = trial.roles(adverse, undo=undo)
         spare = torch.from_numpy(roles.serves == NOTHING) & undo
+        if most is not None:
+            lasting = torch.from_numpy(roles.serves == DECISION)
+            needed = torch.bincount(trial.answer[lasting], minlength=len(answers.of))
+            spare &= needed[trial.answer] <= most
         if not bool(spare.any()):
             done.append(Settled(answers, roles))
             return Settled.concat(encoder, request.frame, done) if len(done) > 1 else done[0]

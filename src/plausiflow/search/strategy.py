@@ -51,8 +51,11 @@ class SearchStrategy(Protocol):
         """Return a strategy that finds answers which may change more features than needed."""
         ...
 
-    def prover(self) -> Self:
-        """Return a strategy that only finds out whether there is an answer, whatever it costs."""
+    def prover(self, *, far: bool = False) -> Self:
+        """Return a strategy that only finds out whether there is an answer, whatever it costs.
+
+        ``far`` says that an answer with many changes is as good as any.
+        """
         ...
 
     def quicker(self) -> Self:
