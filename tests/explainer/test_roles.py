@@ -8,11 +8,12 @@ import pytest
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from plausiflow import Explainer
-from plausiflow.constraints import Equal, Increasing, Linear, MaxChanges
+from plausiflow.constraints import Equal, Immutable, Increasing, Linear, MaxChanges
 from plausiflow.datasets import load_table, loans_table
 
 NUMBERS = ["age", "income", "debt_ratio", "loan_amount", "credit_score", "open_lines", "years_employed"]
@@ -164,3 +165,26 @@ def test_alternatives_differ_on_several_tables_or_the_reason_says_so(name):
         ways = [way_of(own) for _, own in result[i].changes.groupby("rank")]
         assert len(set(ways)) == len(ways)
         assert len(ways) == 3 or result[i].reason
+
+
+@pytest.mark.slow
+def test_hardly_an_answer_advises_a_lower_income_fewer_years_more_debt_or_a_lower_score():
+    table = load_table("loans")
+    train, test = table.split(1500, 1000)
+    steps = make_column_transformer(
+        (StandardScaler(), make_column_selector(dtype_include="number")),
+        (OneHotEncoder(handle_unknown="ignore"), make_column_selector(dtype_exclude="number")),
+    )
+    model = make_pipeline(steps, MLPClassifier((64, 64), early_stopping=True, random_state=0))
+    model.fit(train.x, train.y)
+    rules = [Immutable("age", "sex"), Increasing("education")]
+    explainer = Explainer(model, constraints=rules, orders=table.orders, random_state=0)
+    explainer.fit(train.x, train.y, verbose=False)
+    rows = test.x[model.predict(test.x) == "rejected"].iloc[:401]
+    result = explainer.explain(rows, "granted", verbose=False)
+    assert result.is_found.all()
+    signs = {"income": 1, "years_employed": 1, "debt_ratio": -1, "credit_score": 1}
+    own = result.changes[result.changes["feature"].isin(signs)]
+    gain = (own["to"] - own["from"]).astype(float) * own["feature"].map(signs)
+    assert own[gain < 0]["row"].nunique() / len(rows) <= 0.015
+    assert own[gain < 0]["adverse"].all()

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import torch
 
+from plausiflow.search import Candidates
 from plausiflow.search.directions import closed, without_adverse
+from plausiflow.search.sparsify import more_sensible
 from searching import applicants, setup
 
 MOST = 1.3
@@ -56,6 +58,30 @@ def test_answers_without_adverse_changes_are_feasible_within_the_limit_and_easie
     within = more.cost <= limits[more.rows]
     assert within.double().mean() > 0.8
     assert sum(not names for names in after) > len(more) / 2
+
+
+def test_the_first_answer_gives_way_to_a_cheap_one_with_fewer_adverse_changes():
+    made = setup(applicants(), bar=2.0)
+    task = made.task(made.x[:20])
+    torch.manual_seed(3)
+    rows = torch.randint(20, (400,))
+    x = torch.where(torch.rand(400, 1) < 0.4, made.x[torch.randint(20, 300, (400,))], task.x[rows])
+    answers = Candidates(rows=rows, x=x, cost=1 + torch.rand(400, dtype=torch.float64))
+    final, others = answers[:100].cheapest(2), answers[100:]
+    chosen = more_sensible(task, final, others, 0.3)
+    of = {}
+    for name, part in (("final", final), ("others", others), ("chosen", chosen)):
+        names = adverse_by_hand(made, task, part)
+        of[name] = list(zip(part.rows.tolist(), part.cost.tolist(), names, strict=True))
+    replaced = 0
+    for row in final.rows.unique().tolist():
+        cost, names = min((c, names) for i, c, names in of["final"] if i == row)
+        fewer = [c for i, c, n in of["others"] if i == row and len(n) < len(names) and c <= 1.3 * cost]
+        first, left = min((c, names) for i, c, names in of["chosen"] if i == row)
+        replaced += bool(fewer)
+        assert (first == cost) == (not fewer)
+        assert not fewer or (first in fewer and len(left) < len(names))
+    assert 0 < replaced < len(final.rows.unique())
 
 
 def adverse_by_hand(made, task, answers):

@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from plausiflow import Explainer
@@ -12,6 +13,7 @@ from plausiflow.densities import mixed as density
 from plausiflow.errors import InvalidInputError
 from plausiflow.search import learn as fitting
 from plausiflow_bench.tables import durable as study
+from plausiflow_bench.tables import durable_page as page
 from scarce import BRIEF
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "guide" / "durable.md"
@@ -66,7 +68,7 @@ def test_four_methods_answer_the_same_rows(small):
 
 def test_a_figure_shows_survival_against_cost(tmp_path):
     pytest.importorskip("matplotlib")
-    study.draw_figure(ROWS, tmp_path / "durable.png")
+    page.draw_figure(ROWS, tmp_path / "durable.png")
     assert (tmp_path / "durable.png").stat().st_size > 1000
 
 
@@ -83,9 +85,31 @@ def test_the_rows_of_parts_are_weighted_by_their_answers():
     assert both["found"] == 0.5
 
 
-def test_the_page_has_the_table(tmp_path):
-    page = tmp_path / "durable.md"
-    page.write_text(PAGE.read_text())
+def test_the_page_has_the_table_and_each_measurement_once(tmp_path):
+    written = tmp_path / "durable.md"
+    written.write_text(PAGE.read_text())
     known = {"training_rows": 200, "seed": 0, "commit": "abc"}
-    study.write_page([own | known for own in ROWS[:2]], page)
-    assert "| loans | lr | 0.95 | durability | 0 | 1.00 | 0.97 |" in page.read_text()
+    other = row("default", survive=0.6, cost=1.0, dataset="law")
+    page.write_page([own | known for own in [*ROWS[:2], other, *ROWS[:2]]], written)
+    lines = [line for line in written.read_text().splitlines() if line.startswith("| l")]
+    assert lines[1].startswith("| loans | lr | 0.95 | durability | 0 | 1.00 | 0.97 |")
+    assert len(lines) == 3
+
+
+def test_costs_are_compared_over_the_rows_that_both_answer():
+    one, other = study._Answered({}, {0: 2.0, 1: 3.0, 2: 9.0}), study._Answered({}, {0: 1.0, 1: 3.0})
+    assert one.cost_over(other) == 5 / 4
+    assert np.isnan(one.cost_over(study._Answered({}, {})))
+
+
+def test_unknown_models_and_methods_are_errors():
+    with pytest.raises(InvalidInputError, match="Unknown models: tree"):
+        study.DurableSelection(models=("tree",))
+    with pytest.raises(InvalidInputError, match="Unknown methods: dice"):
+        study.DurableSelection(methods=("dice",))
+
+
+def test_networks_of_the_study_train_as_long_as_their_retrainings():
+    assert not study.study_model("mlp", 0)[-1].early_stopping
+    assert study.study_model("mlp_early", 0)[-1].early_stopping
+    assert set(study.OTHER_SETTINGS) == {*study.MODELS, study.EARLY}

@@ -104,8 +104,9 @@ class Explainer:
         distance: How changes add up to a cost: ``"l2"``, ``"l1"``, or ``"l1-mad"`` with numbers divided by
             their median absolute deviation; see :mod:`plausiflow.search.costs`.
         weights: How much more a change of a feature costs, by name; default 1. See also ``Price``.
-        max_extra_cost: How much more than the cheapest answer one with fewer changes, or without changes
-            that alone take a row farther from its target, may cost, as a share.
+        max_extra_cost: How much more than the cheapest answer one with fewer changes may cost, as a share;
+            and how much more than that one an answer with fewer changes that alone take the row farther
+            from its target.
         margin: By how much the target class must win.
         kinds: Kinds of columns that are not what they look like, by name.
         orders: Levels of ordered categories, lowest first, by name.

@@ -240,18 +240,17 @@ class BlackBoxSearch:
         ).candidates
         if task.allowance.max_changes is None:
             sparse = sparse[sparse.cost <= limit[sparse.rows]]
-            sparse = Candidates.concat(
-                sparse, self._without_adverse(task, Candidates.concat(sparse, found), limit)
-            )
+            sparse = Candidates.concat(sparse, self._without_adverse(task, Candidates.concat(sparse, found)))
         # Drop the answers of a row that are harder to follow than the easiest one.
         both = Candidates.concat(sparse, found)
         harder = burden(task, both).to(task.x)
         least = _smallest(task, sparse.rows, harder[: len(sparse)])
         return both[harder <= least[both.rows]]
 
-    def _without_adverse(self, task: SearchTask, found: Candidates, limit: Tensor) -> Candidates:
-        """Return answers without the adverse changes of the preferred ones, within the limit ``(n,)``."""
+    def _without_adverse(self, task: SearchTask, found: Candidates) -> Candidates:
+        """Return answers without the adverse changes of the preferred ones, for a limited extra cost."""
         best = preferred(task, found, self.base.max_extra_cost, 1)
+        limit = (1 + self.base.max_extra_cost) * _smallest(task, best.rows, best.cost)
         adverse = adverse_changes(task, best, task.layout.changed(best.x, task.x[best.rows]))
         which = adverse.any(dim=1).nonzero()[:, 0].repeat_interleave(len(SENSIBLE_MARGINS))
         own = best[which]

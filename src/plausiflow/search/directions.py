@@ -19,7 +19,7 @@ from plausiflow.search.rounding import put_on_grid
 from plausiflow.search.sparsify import adverse_changes, with_factual
 from plausiflow.search.task import SearchTask
 
-ROUNDS = 2
+ROUNDS = 3
 """How often a row is solved again: without one adverse change, another may appear."""
 MAX_WITHOUT_ANSWER = 15
 """Iterations without an answer."""
@@ -52,7 +52,8 @@ def without_adverse(
         part = closed(part.at(own.rows), own.x, adverse[which])
         own = replace(own, rows=torch.arange(len(own), device=own.rows.device))
         begin = part.repair(replace(own, x=with_factual(part, own, adverse[which])))
-        begin = Candidates.concat(begin, starts(part, limits[of])).unique()
+        start = part.candidates(own.rows, part.x)
+        begin = Candidates.concat(start, begin, starts(part, limits[of])).unique()
         solved = part.solve(
             begin,
             limits=limits[of[begin.rows]],

@@ -24,7 +24,7 @@ from plausiflow.search.candidates import Candidates
 from plausiflow.search.directions import without_adverse
 from plausiflow.search.levels import distinct_levels, reset_levels
 from plausiflow.search.rounding import put_on_grid
-from plausiflow.search.sparsify import preferred, sparsify
+from plausiflow.search.sparsify import more_sensible, preferred, sparsify
 from plausiflow.search.strategy import search_in_batches
 from plausiflow.search.task import SearchTask
 
@@ -195,17 +195,19 @@ class MixedSearch:
         final = preferred(task, answers, self.max_extra_cost, keep)
         if not self.sparse or self.max_extra_cost <= 0:
             return final
-        least = task.x.new_full((len(task),), torch.inf)
-        least = least.scatter_reduce(0, answers.rows, answers.cost, "amin")
+        first = final.cheapest(1)
+        limits = task.x.new_full((len(task),), torch.inf)
+        limits[first.rows] = (1 + self.max_extra_cost) * first.cost
 
         def starts(part: SearchTask, limits: Tensor) -> Candidates:
             everyone = torch.arange(len(part), device=part.x.device)
-            return replace(self, flips=False)._starts(part, bank, everyone, limits)[0]
+            return self._starts(part, bank, everyone, limits)[0]
 
-        more = without_adverse(task, final.cheapest(1), (1 + self.max_extra_cost) * least, starts)
+        more = without_adverse(task, first, limits, starts)
         if len(more) == 0:
             return final
-        return preferred(task, Candidates.concat(answers, more).unique(), self.max_extra_cost, keep)
+        both = Candidates.concat(answers, more)
+        return more_sensible(task, final, both, self.max_extra_cost).unique().cheapest(keep)
 
     def _answers(
         self, task: SearchTask, bank: Bank, rows: Tensor, keep: int, *, at_once: bool = False
@@ -228,7 +230,7 @@ class MixedSearch:
             missing = rows[~torch.isin(rows, answers.rows)]
             real = free.check(bank.verified(free, missing, keep, among=MORE)).feasible
             answers = Candidates.concat(answers, real)
-            final = preferred(free, answers, self.max_extra_cost, keep)
+            final = self._sensible(free, bank, answers, keep)
             first = final.cheapest(1)
             within = torch.isin(final.rows, first.rows[_within(task, first)])
             beyond = task.candidates(final.rows[~within], final.x[~within])

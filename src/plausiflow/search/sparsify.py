@@ -84,12 +84,41 @@ def preferred(task: SearchTask, answers: Candidates, max_extra_cost: float, coun
     within = cost <= (1 + max_extra_cost) * least[rows]
     rank = torch.full_like(rows, (len(task.layout.blocks) + 1) ** 2)
     rank[within] = burden(task, answers[within])
-    order = torch.argsort(cost, stable=True)
-    order = order[torch.argsort(rank[order], stable=True)]
-    first = order[cheapest(rows[order], torch.zeros_like(cost), 1)]
+    first = _lowest(rows, rank, cost)
     chosen = cost.new_full((len(task),), torch.inf).index_copy(0, rows[first], cost[first])
     others = torch.ones_like(within).index_fill(0, first, False) & (cost >= chosen[rows])
     return Candidates.concat(answers[first], answers[others.nonzero()[:, 0]]).cheapest(count)
+
+
+def more_sensible(
+    task: SearchTask, final: Candidates, others: Candidates, max_extra_cost: float
+) -> Candidates:
+    """Return preferred answers, the first of a row replaced by one of the others with fewer adverse changes.
+
+    That one may cost ``1 + max_extra_cost`` times as much as the first. More expensive answers follow.
+    """
+    first = final.cheapest(1)
+    limits = task.x.new_zeros(len(task)).index_copy(0, first.rows, (1 + max_extra_cost) * first.cost)
+    most = torch.zeros(len(task), dtype=torch.long, device=task.x.device)
+    most[first.rows] = count_adverse(task, first)
+    others = others[others.cost <= limits[others.rows]]
+    others = others[count_adverse(task, others) < most[others.rows]]
+    best = others[_lowest(others.rows, burden(task, others), others.cost)]
+    least = task.x.new_zeros(len(task)).index_copy(0, best.rows, best.cost)
+    return Candidates.concat(best, final[final.cost >= least[final.rows]])
+
+
+def _lowest(rows: Tensor, rank: Tensor, cost: Tensor) -> Tensor:
+    """Return the position of the candidate of each row with the lowest rank, of equal ones the cheapest."""
+    order = torch.argsort(cost, stable=True)
+    order = order[torch.argsort(rank[order], stable=True)]
+    return order[cheapest(rows[order], torch.zeros_like(cost), 1)]
+
+
+def count_adverse(task: SearchTask, candidates: Candidates) -> Tensor:
+    """Return the number of adverse changes of each candidate, ``(p,)``."""
+    changed = task.layout.changed(candidates.x, task.x[candidates.rows])
+    return adverse_changes(task, candidates, changed).sum(dim=1)
 
 
 def burden(task: SearchTask, candidates: Candidates) -> Tensor:

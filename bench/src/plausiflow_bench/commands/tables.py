@@ -27,7 +27,7 @@ from plausiflow_bench.models import trees as models
 from plausiflow_bench.realism import exact as exact_density
 from plausiflow_bench.realism import study as realism
 from plausiflow_bench.serving import study as serving
-from plausiflow_bench.tables import durable, exact, labels, mixed, peers, sparsity
+from plausiflow_bench.tables import durable, durable_page, exact, labels, mixed, peers, sparsity
 from plausiflow_bench.tables.cases import DEFAULT_TABLES, TableSelection
 
 TABLES, SPARSE_TABLES, PEER_TABLES, PEERS = (
@@ -98,7 +98,11 @@ def benchmark_durable(
     unseen: Annotated[
         int, typer.Option("--unseen", help="Retrained models that judge the answers.")
     ] = durable.UNSEEN,
+    methods: Annotated[
+        str, typer.Option("--methods", help="Methods, separated by commas, beside the default.")
+    ] = ",".join(durable.METHODS),
     draws: Annotated[int, typer.Option("--draws", help="How often guides are drawn.")] = durable.DRAWS,
+    first_draw: Annotated[int, typer.Option("--first-draw", help="The number of the first draw.")] = 0,
     confidence: Annotated[
         float, typer.Option("--confidence", help="Share of answers that must last.")
     ] = durable.CONFIDENCE,
@@ -112,22 +116,24 @@ def benchmark_durable(
 ) -> None:
     """How many counterfactuals survive when the model is trained again.
 
-    Cases can be run one by one, and put together with --reuse.
+    Cases, draws and methods can be run one by one, and put together with --reuse.
     Example: plausiflow benchmark durable --datasets loans --models lr --rows 20 --train 300
     """
     selection = durable.DurableSelection(
         tables=split_names(names),
         models=split_names(models),
         unseen=unseen,
+        methods=split_names(methods),
         draws=draws,
+        first_draw=first_draw,
         confidence=confidence,
         rows=rows,
         train=train,
         seed=seed,
     )
     run_study(
-        durable.run(selection), durable.COLUMNS, "Answers that last", json=json, reuse=reuse, page=page,
-        write_page=durable.write_page, figure=figure, draw_figure=durable.draw_figure,
+        durable.run(selection), durable_page.COLUMNS, "Answers that last", json=json, reuse=reuse, page=page,
+        write_page=durable_page.write_page, figure=figure, draw_figure=durable_page.draw_figure,
     )  # fmt: skip
 
 
