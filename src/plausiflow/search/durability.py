@@ -66,6 +66,7 @@ class Durability:
     probabilities: tuple[float, ...]
     students: Students | None = None
     _banks: list[tuple[Bank, Bank]] = field(default_factory=list, repr=False)
+    _bank_outputs: list[tuple[Bank, dict[int, Tensor]]] = field(default_factory=list, repr=False)
 
     @cached_property
     def joint(self) -> JointModels:
@@ -81,11 +82,17 @@ class Durability:
         return replace(self, criterion=replace(self.criterion, variances=variances), _banks=[])
 
     def searches(
-        self, engine: Engine, targets: Targets, rows: Tensor
+        self, engine: Engine, targets: Targets, rows: Tensor, unanswered: Callable[[Tensor], Tensor]
     ) -> Iterator[tuple[Engine, Targets, Tensor, str]]:
         """Yield searches for lasting answers, each for the rows that the ones before found nothing for.
 
         A row that cannot last as asked for gets an answer that lasts as well as it can.
+
+        Args:
+            engine: The engine of ordinary answers.
+            targets: Targets of all rows.
+            rows: The rows to search.
+            unanswered: Returns those of some rows that have no answer yet.
 
         Yields:
             An engine, the targets of all rows, the rows to search, and the reason that is then given.
@@ -95,13 +102,13 @@ class Durability:
         if len(certain):
             given = least if targets.min_probability is None else targets.min_probability.maximum(least)
             yield replace(engine, durability=None), replace(targets, min_probability=given), certain, ""
-        guided = self.engine(engine)
-        yield guided, targets, rows[least[rows] == 0], ""
-        if len(certain):
-            yield guided, targets, certain, ""
+        if len(some := unanswered(rows)):
+            yield self.engine(engine), targets, some, ""
         for share in SHARES:
-            factors = tuple(share * factor for factor in self.criterion.factors)
-            yield self.with_factors(factors).engine(engine), targets, rows, LESS_LASTING
+            # An engine of its own finds out which rows of the banks last, so it is only built for some rows.
+            if len(some := unanswered(rows)):
+                factors = tuple(share * factor for factor in self.criterion.factors)
+                yield self.with_factors(factors).engine(engine), targets, some, LESS_LASTING
 
     def engine(self, engine: Engine) -> Engine:
         """Return an engine whose answers must meet the bound of the guides."""
@@ -145,18 +152,34 @@ class Durability:
             if known is bank:
                 return lasting
         rows = {}
-        for y, x in bank.rows.items():
-            targets = self.criterion.of_class(torch.full((len(x),), y))
-            rows[y] = x[self.bound(x, None, targets) >= 0]
+        for y, outputs in self._outputs_of(bank).items():
+            targets = self.criterion.of_class(torch.full((len(outputs),), y))
+            rows[y] = bank.rows[y][self._bound(outputs, targets) >= 0]
         self._banks.append((bank, replace(bank, rows=rows)))
         return self._banks[-1][1]
+
+    @torch.no_grad()
+    def _outputs_of(self, bank: Bank) -> dict[int, Tensor]:
+        """Return what the guides say about the rows of a bank, by class; other factors use it, too."""
+        for known, outputs in self._bank_outputs:
+            if known is bank:
+                return outputs
+        some = {y: x for y, x in bank.rows.items() if len(x)}
+        none = {y: x for y, x in bank.rows.items() if not len(x)}
+        self._bank_outputs.append((bank, none | {y: self.joint.predict(x, None) for y, x in some.items()}))
+        return self._bank_outputs[-1][1]
 
     @torch.no_grad()
     def bound(self, x: Tensor, frame: pd.DataFrame | None, targets: Targets) -> Tensor:
         """Return how far inside the bound of the guides rows are, shape ``(n,)``."""
         if len(x) == 0:
             return x.new_zeros(0)
-        outputs = self.joint.predict(x, frame)
+        return self._bound(self.joint.predict(x, frame), targets)
+
+    def _bound(self, outputs: Tensor, targets: Targets) -> Tensor:
+        """Return the same for what the guides say."""
+        if len(outputs) == 0:
+            return outputs.new_zeros(0)
         guides = outputs.unflatten(1, (len(self.guides), -1)) if self.criterion.n_classes else outputs
         bound = self.criterion.bound(guides, targets)
         return bound if targets.extra_margin is None else bound - targets.extra_margin.to(bound)

@@ -162,15 +162,20 @@ def search_rows(
     status[rows.numpy()] = "not_reached"
     search = partial(_search, engine, encoder, request)
     if engine.durability is not None:
-        for own, targets, some, lacking in engine.durability.searches(engine, request.targets, rows):
-            left = some[torch.from_numpy(status[some.numpy()] != "found")]
+
+        def unanswered(some: Tensor) -> Tensor:
+            return some[torch.from_numpy(status[some.numpy()] != "found")]
+
+        for own, targets, some, lacking in engine.durability.searches(
+            engine, request.targets, rows, unanswered
+        ):
             asked = replace(request, targets=targets)
             lasting = partial(_search, own, encoder, asked, margin=request.second_opinion)
-            for _, part in request.search_in_time(left, lasting):
+            for _, part in request.search_in_time(some, lasting):
                 of = part.answers.of.numpy()
                 status[of], reason[of] = "found", lacking
                 parts.append(part.answers)
-        rows = rows[torch.from_numpy(status[rows.numpy()] != "found")]
+        rows = unanswered(rows)
     relaxes = request.second_opinion and request.k == 1 and engine.strategy.relaxes
     ordinary = partial(search, margin=request.second_opinion, relax=relaxes)
     for some, part in request.search_in_time(rows, ordinary):
