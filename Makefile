@@ -52,7 +52,7 @@ $(READY): pyproject.toml bench/pyproject.toml constraints.txt wheels.sha256
 	@$(PYTHON) tools/check_wheels.py $(VENV)/installed.json wheels.sha256
 	@touch $@
 
-demo: $(READY)  ## explain a bundled example: prints a table, writes out/
+demo: $(READY)  ## explain a bundled example: prints a table, writes a report to out/
 	@$(BIN)/plausiflow demo
 
 # Tests of pages need a browser; where none is found and none can be installed, they say so and are skipped.

@@ -58,6 +58,11 @@ def assert_complete(out, result, printed):
     for label in found[:3]:
         assert f"Application {label}: rejected, would be granted" in printed
     assert str(out / "demo.csv") in printed.replace("\n", "")
+    assert "Counterfactual" in (out / "demo.html").read_text()
+    rows = pd.read_csv(out / "rows.csv")
+    again = Explainer.load(out / "credit").explain(rows, "granted")
+    assert again.changes.drop(columns="row").equals(result.changes.drop(columns="row"))
+    assert f"plausiflow serve {out / 'credit'} --rows {out / 'rows.csv'}\n" in printed
 
 
 def test_the_demo_trains_explains_prints_and_saves(quick, tmp_path):

@@ -1,8 +1,9 @@
-"""``plausiflow demo``: trains a model on loan applications and explains rejected ones, in a minute."""
+"""``plausiflow demo``: trains a model on loan applications, explains rejected ones, and writes a report."""
 
 from __future__ import annotations
 
 import warnings
+from numbers import Integral
 from pathlib import Path
 
 from rich.console import Console
@@ -19,13 +20,16 @@ from plausiflow.models import MLPClassifier
 ROWS, TEST_ROWS, SHOWN = 1500, 200, 3
 
 
-def run(out: Path, *, random_state: int = 0, console: Console | None = None) -> Explanations:
+def run(
+    out: Path, *, random_state: int = 0, console: Console | None = None, program: str = "plausiflow"
+) -> Explanations:
     """Train an MLP on loan applications, explain rejected ones under rules, print and save the result.
 
     Args:
-        out: Folder for ``demo.csv``, ``demo.json`` and ``demo.png``.
+        out: Folder for the report, the saved explainer, its rows, and other files.
         random_state: Seed of the models.
         console: Console to print to; default standard output.
+        program: How the user calls the command line, for the command that is printed last.
     """
     console = console or Console()
     train, test = loans_table(ROWS + 5 * TEST_ROWS).split(ROWS, 5 * TEST_ROWS)
@@ -55,15 +59,28 @@ def run(out: Path, *, random_state: int = 0, console: Console | None = None) -> 
     _print_rows(console, result)
     console.print(f"\n{result.summary()}", markup=False)
     out.mkdir(parents=True, exist_ok=True)
+    _write(console, out, result, explainer, program)
+    return result
+
+
+def _write(console: Console, out: Path, result: Explanations, explainer: Explainer, program: str) -> None:
+    """Write all files, and print what they are and how to open the what-if page."""
     result.changes.to_csv(out / "demo.csv", index=False)
     result.to_json(out / "demo.json")
-    console.print(f"Every change of every row: {out / 'demo.csv'} and {out / 'demo.json'}", markup=False)
-    try:
-        result.plot(0).savefig(out / "demo.png")
-        console.print(f"Picture: {out / 'demo.png'}", markup=False)
-    except MissingExtraError as missing:
-        console.print(f"No picture. {missing}", markup=False)
-    return result
+    console.print(f"\nEvery change of every row: {out / 'demo.csv'} and {out / 'demo.json'}", markup=False)
+    for what, name, write in (
+        ("picture", "demo.png", lambda path: result.plot(0).savefig(path)),
+        ("report", "demo.html", result.to_html),
+    ):
+        try:
+            write(out / name)
+            console.print(f"{what.capitalize()}: {out / name}", markup=False)
+        except MissingExtraError as missing:
+            console.print(f"No {what}. {missing}", markup=False)
+    explainer.save(out / "credit")
+    result.rows.to_csv(out / "rows.csv", index=False)
+    serve = f"{program} serve {out / 'credit'} --rows {out / 'rows.csv'}"
+    console.print(f"What-if page, at the address that this prints:\n{serve}", markup=False, soft_wrap=True)
 
 
 def _print_rows(console: Console, result: Explanations) -> None:
@@ -76,8 +93,9 @@ def _print_rows(console: Console, result: Explanations) -> None:
             f"{judged:.0%} of the independent checks passed) after these changes:",
             markup=False,
         )
-        table = Table("feature", Column("from", justify="right"), Column("to", justify="right"))
+        table = Table("feature", *(Column(name, justify="right") for name in ("from", "to")), "needed for")
         for _, change in found.changes.iterrows():
-            table.add_row(str(change["feature"]), str(change["from"]), str(change["to"]))
+            cells = (change[name] for name in ("feature", "from", "to", "serves"))
+            table.add_row(*(f"{cell:,}" if isinstance(cell, Integral) else str(cell) for cell in cells))
         console.print(table)
         console.print(f"In words: {found.sentence}", markup=False)

@@ -9,6 +9,8 @@ failed; 1 any other error; 130 interrupted.
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
@@ -93,16 +95,18 @@ def main(
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="Directory for the CSV file and the figure.")] = Path(
+    out: Annotated[Path, typer.Option("--out", help="Directory for the report and other files.")] = Path(
         "out"
     ),
     seed: Annotated[int, typer.Option("--seed", help="Random seed of every trained model.")] = 0,
 ) -> None:
     """Explain a bundled example.
 
-    Train a model and a flow, find a counterfactual for every test row, and print the changes.
+    Train a model on loan applications, find a counterfactual for every rejected one, print the changes,
+    write a report, and save the explainer for the what-if page.
     """
-    run_demo(out, random_state=seed)
+    called = shutil.which("plausiflow") is None and Path(sys.argv[0]).name == "plausiflow"
+    run_demo(out, random_state=seed, program=sys.argv[0] if called else "plausiflow")
 
 
 def datasets() -> None:
