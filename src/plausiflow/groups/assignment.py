@@ -260,5 +260,5 @@ class _RowBlock:
         """Return why each row has no action, empty for members."""
         frame = self.request.frame.iloc[self.rows.numpy()]
         return uncovered_reasons(
-            self.engine.rules, self.encoder, frame, self.task.x, self.trials, self.action
+            self.engine.rules, self.encoder, frame, self.task.x, self.actions, self.trials, self.action
         )
