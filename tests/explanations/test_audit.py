@@ -150,11 +150,22 @@ def test_small_groups_are_shown_and_not_tested():
     assert len(audit.differences) == 0
 
 
-def test_matched_rows_are_the_nearest_and_close():
+def test_matched_rows_are_the_nearest_and_close_and_in_one_pair():
     x = np.array([[0.0], [1.0], [2.0], [0.1], [9.0], [1.1]])
     inside, outside, distance = match_rows(x, np.array([True, True, True, False, False, False]))
-    assert list(zip(inside.tolist(), outside.tolist(), strict=True)) == [(0, 3), (1, 5), (2, 5)]
-    np.testing.assert_allclose(distance, [0.1, 0.1, 0.9])
+    assert list(zip(inside.tolist(), outside.tolist(), strict=True)) == [(0, 3), (1, 5)]  # 1.1 is nearer to 1
+    np.testing.assert_allclose(distance, [0.1, 0.1])
+
+
+def test_the_test_of_matched_rows_keeps_its_level_on_null_data():
+    p = []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        x, group = rng.random((300, 3)), rng.random(300) < 0.8
+        cost = x[:, 0] + rng.exponential(size=300)
+        inside, outside, _ = match_rows(x, group)
+        p.append(sign_flip_p_value(cost[inside] - cost[outside], 99, rng))
+    assert np.mean(np.array(p) <= 0.05) <= 0.05 + 2.5 * np.sqrt(0.05 * 0.95 / 200)
 
 
 def test_the_same_seed_gives_the_same_audit_and_strict_json():
