@@ -1,13 +1,17 @@
-"""A figure of the changes of one row, with matplotlib."""
+"""Figures of the changes of one row, and of the rows that each action helps, with matplotlib."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from plausiflow.errors import MissingExtraError
 
 INK, ACCENT, WARM, QUIET = "#1f2933", "#2563eb", "#ea580c", "#9aa5b1"
+
+NAME_WIDTH = 60
+"""Characters of a line of a name."""
 
 
 def new_figure(width: float, height: float) -> Any:  # noqa: ANN401
@@ -51,4 +55,23 @@ def draw_moves(
     axes.axvline(0, color=INK, linewidth=0.8)
     axes.margins(x=0.6)
     axes.set(title=title.replace("$", r"\$"), xlabel="change, in units of each feature's range")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_counts(
+    axes: Any,  # noqa: ANN401
+    *,
+    names: Sequence[str],
+    counts: Sequence[int],
+    title: str,
+) -> None:
+    """Draw one bar per action, with its number of rows; the last bar is that of rows without one."""
+    colours = [*[ACCENT] * (len(counts) - 1), QUIET]
+    bars = axes.barh(range(len(counts)), counts, height=0.6, color=colours)
+    axes.bar_label(bars, labels=[f"{count:,}" for count in counts], padding=4, color=INK)
+    texts = [textwrap.fill(name.replace("$", r"\$"), NAME_WIDTH) for name in names]
+    axes.set_yticks(range(len(names)), texts, fontsize=8)
+    axes.invert_yaxis()
+    axes.margins(x=0.15)
+    axes.set(title=title.replace("$", r"\$"), xlabel="rows")
     axes.spines[["top", "right"]].set_visible(False)

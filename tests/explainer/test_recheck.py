@@ -1,5 +1,7 @@
 """Counterfactuals that were given out, checked against another model."""
 
+import json
+
 import pandas as pd
 import pytest
 from scipy.stats import binomtest
@@ -66,3 +68,36 @@ def test_dates_that_cannot_be_read_are_refused(given):
     frame, _, answers = given
     with pytest.raises(InvalidInputError, match="must have a date"):
         stand_in(frame, orders=ORDERS).recheck(answers, "yes", issued=["?"] * len(answers))
+
+
+@pytest.mark.parametrize("date", [1352, "1352", 20260101, "yesterday", None])
+def test_what_is_no_day_is_refused_as_a_date(given, date):
+    frame, _, answers = given
+    other = stand_in(frame, push={"income": 4.0}, orders=ORDERS)
+    with pytest.raises(InvalidInputError, match=r"`issued` must have a date .* Write dates as 2026-03-31"):
+        other.recheck(answers, "yes", issued=[date] * len(answers), today="2026-07-01")
+
+
+def test_days_and_timestamps_are_dates(given):
+    frame, _, answers = given
+    other = stand_in(frame, push={"income": 4.0}, orders=ORDERS)
+    dates = [pd.Timestamp("2026-06-01", tz="UTC"), "2026-06-01T10:00:00"] + ["20260601"] * (len(answers) - 2)
+    assert other.recheck(answers, "yes", issued=dates, today="2026-07-01").rows["age"].eq(30).all()
+
+
+def test_dates_after_today_are_refused(given):
+    frame, _, answers = given
+    other = stand_in(frame, push={"income": 4.0}, orders=ORDERS)
+    with pytest.raises(InvalidInputError, match="must have dates up to 2026-07-01"):
+        other.recheck(answers, "yes", issued=["2026-07-02"] * len(answers), today="2026-07-01")
+
+
+def test_json_has_every_answer_and_all_shares(given, tmp_path):
+    frame, _, answers = given
+    found = stand_in(frame, push={"income": -4.0}, orders=ORDERS).recheck(answers, "yes")
+    found.to_json(tmp_path / "recheck.json")
+    document = json.loads((tmp_path / "recheck.json").read_text(), parse_constant=lambda n: pytest.fail(n))
+    assert document == json.loads(found.to_json())
+    assert [row["holds"] for row in document["rows"]] == found.rows["holds"].tolist()
+    assert {row["rules_kept"] for row in document["rows"]} == {None}
+    assert document["by_age"][0]["holds"] == found.rows["holds"].mean()

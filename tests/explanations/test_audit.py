@@ -1,6 +1,7 @@
 """The audit: tests against scipy, level on null data, power on planted burdens, bad input."""
 
 import json
+import math
 
 import numpy as np
 import pandas as pd
@@ -55,11 +56,54 @@ def test_the_permutation_test_keeps_its_level_on_null_data():
     assert np.mean(np.array(p) <= 0.05) <= 0.05 + 2.5 * np.sqrt(0.05 * 0.95 / 200)
 
 
-def test_adjusted_p_values_are_those_of_scipy_and_keep_unknown_ones():
-    p = np.array([0.01, np.nan, 0.04, 0.03, 0.5])
-    adjusted = adjust_p_values(p)
+def test_adjusted_p_values_follow_the_formula_of_benjamini_and_hochberg():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        p = rng.beta(0.5, 2, size=int(rng.integers(1, 30)))
+        ordered, m = np.sort(p), len(p)
+        # The smallest false discovery rate at which the step-up procedure rejects each hypothesis.
+        expected = [
+            min(1.0, min(ordered[k] * m / (k + 1) for k in range(m) if ordered[k] >= one)) for one in p
+        ]
+        np.testing.assert_allclose(adjust_p_values(p), expected)
+
+
+def test_an_unknown_p_value_stays_unknown_and_does_not_count():
+    adjusted = adjust_p_values(np.array([0.01, np.nan, 0.04, 0.03]))
     assert np.isnan(adjusted[1])
-    np.testing.assert_allclose(adjusted[[0, 2, 3, 4]], stats.false_discovery_control(p[[0, 2, 3, 4]]))
+    np.testing.assert_allclose(adjusted[[0, 2, 3]], [0.03, 0.04, 0.04])
+
+
+def test_an_exact_permutation_test_of_few_values_is_approached():
+    values, group = np.array([1.0, 2.0, 3.0, 10.0, 11.0, 12.0]), np.arange(6) >= 3
+    exact = 2 / math.comb(6, 3)  # only the observed grouping and its mirror image are as far apart
+    p = permutation_p_values(values, [group], 20000, np.random.default_rng(0))[0]
+    assert p == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 20000))
+
+
+def test_the_sign_test_agrees_with_the_paired_test_of_scipy():
+    differences = np.random.default_rng(3).normal(0.3, 1.0, 40)
+    theirs = stats.permutation_test(
+        (differences,), lambda x, axis: x.mean(axis=axis), permutation_type="samples", n_resamples=9999,
+        vectorized=True, rng=np.random.default_rng(1),
+    ).pvalue  # fmt: skip
+    ours = sign_flip_p_value(differences, 9999, np.random.default_rng(2))
+    assert ours == pytest.approx(theirs, abs=0.02)
+
+
+def test_the_bootstrap_interval_agrees_with_the_percentile_one_of_scipy():
+    rng = np.random.default_rng(0)
+    a, b = rng.gamma(2, 1, 80), rng.gamma(3, 1, 60)
+
+    def difference(x, y, axis):
+        return x.mean(axis=axis) - y.mean(axis=axis)
+
+    theirs = stats.bootstrap(
+        (a, b), difference, method="percentile", vectorized=True, n_resamples=9999,
+        rng=np.random.default_rng(1),
+    ).confidence_interval  # fmt: skip
+    ours = bootstrap_interval(a, b, 9999, 0.95, np.random.default_rng(2))
+    assert ours == pytest.approx((theirs.low, theirs.high), abs=0.04)
 
 
 def test_the_bootstrap_interval_agrees_with_the_normal_one():
@@ -106,11 +150,22 @@ def test_small_groups_are_shown_and_not_tested():
     assert len(audit.differences) == 0
 
 
-def test_matched_rows_are_the_nearest_and_close():
+def test_matched_rows_are_the_nearest_and_close_and_in_one_pair():
     x = np.array([[0.0], [1.0], [2.0], [0.1], [9.0], [1.1]])
     inside, outside, distance = match_rows(x, np.array([True, True, True, False, False, False]))
-    assert list(zip(inside.tolist(), outside.tolist(), strict=True)) == [(0, 3), (1, 5), (2, 5)]
-    np.testing.assert_allclose(distance, [0.1, 0.1, 0.9])
+    assert list(zip(inside.tolist(), outside.tolist(), strict=True)) == [(0, 3), (1, 5)]  # 1.1 is nearer to 1
+    np.testing.assert_allclose(distance, [0.1, 0.1])
+
+
+def test_the_test_of_matched_rows_keeps_its_level_on_null_data():
+    p = []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        x, group = rng.random((300, 3)), rng.random(300) < 0.8
+        cost = x[:, 0] + rng.exponential(size=300)
+        inside, outside, _ = match_rows(x, group)
+        p.append(sign_flip_p_value(cost[inside] - cost[outside], 99, rng))
+    assert np.mean(np.array(p) <= 0.05) <= 0.05 + 2.5 * np.sqrt(0.05 * 0.95 / 200)
 
 
 def test_the_same_seed_gives_the_same_audit_and_strict_json():

@@ -16,7 +16,7 @@ def explanation(cells, cost):
         columns=["rank", "feature", "from", "to", "role"],
     )
     figures = pd.DataFrame({"cost": cost}, index=pd.Index(range(1, len(cost) + 1), name="rank"))
-    row = pd.Series({"a": 0})
+    row = pd.Series(dict.fromkeys("abc", 0))
     return Explanation(
         row=0, status="found", reason="", predicted=0, target=1, probability=0.1, sentence="", factual=row,
         counterfactuals=[], figures=figures, changes=changes, misses=[],
@@ -78,3 +78,28 @@ def test_without_a_feature_that_all_need_the_reasons_weigh_nearly_all():
     reasons = explanation(cells, [1.0, 1.1]).reasons()
     assert [reason.feature for reason in reasons] == ["b", "a"]  # 0.5 and 5/12; "c" weighs 1/12
     assert sum(reason.weight for reason in reasons) == pytest.approx(11 / 12)
+
+
+def test_codes_may_be_a_mapping_and_are_checked_like_a_file():
+    one = explanation([(1, "a", 0.5, "needed")], [1.0])
+    codes = {"a": {"up": {"code": "R7", "text": "low"}, "code": "R1"}}
+    assert [(reason.code, reason.text) for reason in one.reasons(codes=codes)] == [("R7", "low")]
+    with pytest.raises(InvalidInputError, match="must be a table with the texts"):
+        one.reasons(codes={"a": "R7"})
+
+
+def test_a_code_of_no_feature_is_refused_and_a_similar_name_suggested(tmp_path):
+    path = tmp_path / "codes.toml"
+    path.write_text('[aa.up]\ncode = "R7"')
+    with pytest.raises(InvalidInputError, match=r"there is no feature 'aa' \(did you mean 'a'\?\)"):
+        explanation([(1, "a", 0.5, "needed")], [1.0]).reasons(codes=path)
+
+
+def test_a_file_of_codes_that_does_not_exist_is_named(tmp_path):
+    with pytest.raises(InvalidInputError, match=r"none.toml is not: No such file .* Check its path"):
+        read_reason_codes(tmp_path / "none.toml")
+
+
+def test_values_of_reasons_are_plain():
+    (reason,) = explanation([(1, "a", 0.5, "needed")], [1.0]).reasons()
+    assert {type(reason.before), type(reason.after)} <= {int, float, str, bool}

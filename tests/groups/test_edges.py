@@ -1,16 +1,19 @@
 """Few actions for few rows: none, one, all decided as wanted, missing values, saved explainers."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from explaining import stand_in
 from plausiflow import GMM, Explainer
+from plausiflow.groups import assignment
 from searching import ORDERS, applicants
 
 PUSH = {"income": 4.0, "savings": 2.0, "school": 1.0}
@@ -136,3 +139,66 @@ def test_a_saved_explainer_chooses_the_same_actions(tmp_path):
     before, after = (one.explain_groups(rows, "yes", groups=3) for one in (explainer, loaded))
     assert before.to_json() == after.to_json()
     assert before.covered > 0.9
+
+
+def test_a_feature_may_be_called_action(tmp_path):
+    numbers = applicants(120)[["age", "income"]].rename(columns={"income": "action"})
+    explainer = stand_in(numbers, push={"action": 4.0}, radius=1.6)
+    rows = declined(explainer, numbers).iloc[:5]
+    groups = explainer.explain_groups(rows, "yes", groups=2)
+    table = groups.to_frame()
+    assert table["plausiflow_action"].fillna(0).tolist() == groups.action.tolist()
+    pd.testing.assert_series_equal(
+        table["action"], groups.explanations.to_frame()["action"], check_index=False
+    )
+
+
+def test_a_row_whose_number_is_missing_is_told_that_actions_move_it():
+    frame = applicants(160, missing=True)
+    explainer = stand_in(frame, push={"income": 4.0}, radius=2.5, orders=ORDERS)
+    rows = declined(explainer, frame)
+    rows = rows[rows.notna().all(axis=1)].iloc[:6]
+    groups = explainer.explain_groups(rows, "yes", groups=1, form="shift")
+    feature = groups.features_of(0)[0]
+    assert feature == "income"
+    holes = rows.astype({feature: float})
+    holes[feature] = np.nan
+    reasons = groups.assign(holes).uncovered["reason"]
+    if "missing" in explainer.encoder_.level_names(feature):
+        assert reasons.str.endswith(f"the cheapest one moves {feature}, which is missing").all()
+    else:
+        assert reasons.str.contains(feature).all()
+
+
+def test_blocks_do_not_change_who_takes_which(explainer, frame, monkeypatch):
+    rows = declined(explainer, frame).iloc[:12]
+    groups = explainer.explain_groups(rows, "yes", groups=3)
+    monkeypatch.setattr(assignment, "ROWS_AT_ONCE", 5)
+    for threads in (1, 3):
+        monkeypatch.setattr(assignment, "MOST_THREADS", threads)
+        monkeypatch.setattr(assignment.os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+        again = groups.assign(rows)
+        assert again.action.tolist() == groups.action.tolist()
+        pd.testing.assert_frame_equal(again.explanations.best_answers, groups.explanations.best_answers)
+
+
+def test_the_figure_has_a_bar_for_each_action_and_for_rows_without_one(explainer, frame):
+    pytest.importorskip("matplotlib")
+    groups = explainer.explain_groups(declined(explainer, frame).iloc[:8], "yes", groups=2)
+    (axes,) = groups.plot().axes
+    counts = [round(bar.get_width()) for bar in axes.patches]
+    assert counts == [*groups.actions["members"], len(groups.uncovered)]
+    assert axes.get_yticklabels()[-1].get_text() == "no action"
+
+
+def test_an_action_that_leaves_rows_as_they_are_is_not_said_to_break_a_rule(explainer, frame):
+    rows = declined(explainer, frame).iloc[:6]
+    groups = explainer.explain_groups(rows, "yes", groups=1, form="reach")
+    assign, (_, call, actions, membership) = groups.assigner.func, groups.assigner.args
+    everybody_is_there = replace(
+        actions, moves=actions.moves.abs(), values=torch.zeros_like(actions.values),
+        codes=torch.full_like(actions.codes, -1),
+    )  # fmt: skip
+    later = assign(explainer, call, everybody_is_there, membership, rows)
+    assert later.covered == 0
+    assert set(later.uncovered["reason"]) == {"no action changes its decision"}

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import pandas as pd
 import typer
 
 from plausiflow.atomic import atomic_path
 from plausiflow.cli.explain import load_explainer, split_columns
+from plausiflow.cli.groups import read_tables
 from plausiflow.cli.options import (
     Encoding,
     Force,
@@ -19,14 +21,15 @@ from plausiflow.cli.options import (
     warnings_as_notes,
 )
 from plausiflow.cli.output_paths import check_files
-from plausiflow.cli.table_files import Dialect, read_table, require_columns
+from plausiflow.cli.table_files import Dialect, require_columns
+from plausiflow.errors import InvalidInputError
 
 EXAMPLES = ("plausiflow audit credit rows.csv --by sex,age_group --target granted --json audit.json",)
 
 
 def audit(
     explainer: Annotated[Path, typer.Argument(help="Directory that `plausiflow fit` saved.")],
-    rows: Annotated[Path, typer.Argument(help="A .csv or .parquet file with rows.")],
+    rows: Annotated[list[Path], typer.Argument(help="One or more .csv or .parquet files with rows.")],
     by: Annotated[
         list[str], typer.Option("--by", help="Columns that define groups; they need not be features.")
     ],
@@ -44,15 +47,20 @@ def audit(
 
     With several columns, their intersections are compared, too. A difference is an association, not a cause.
     """
-    check_files({"--json": json}, inputs={"the file of rows": rows, "the model": model}, force=force)
+    inputs: dict[str, Path | None] = {f"the file {path}": path for path in rows}
+    check_files({"--json": json}, inputs=inputs | {"the model": model}, force=force)
+    if min_size < 2:
+        raise InvalidInputError(
+            f"--min-size must be a whole number, 2 or more; got {min_size}. Leave it out for 30."
+        )
     loaded = load_explainer(explainer, model)
     assert loaded.encoder_ is not None
     assert loaded.model_ is not None
     schema = loaded.encoder_.schema
-    table = read_table(rows, Dialect(separator=separator, encoding=encoding), schema)
+    table = pd.concat(read_tables(rows, Dialect(separator=separator, encoding=encoding), schema, []))
     names = parse_names(by, list(table.columns))
-    require_columns(names, list(table.columns), str(rows))
-    frame, _ = split_columns(table, rows, schema, loaded.outcome_, None)
+    require_columns(names, list(table.columns), ", ".join(map(str, rows)))
+    frame, _ = split_columns(table, rows[0], schema, loaded.outcome_, None, use="")
     with warnings_as_notes():
         result = loaded.explain(frame, parse_target(target, loaded.model_.labels), diagnose=False)
     found = result.audit({name: table[name].tolist() for name in names}, min_size=min_size)

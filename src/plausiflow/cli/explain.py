@@ -140,9 +140,14 @@ def load_explainer(folder: Path, model: Path | None) -> Explainer:
 
 
 def split_columns(
-    frame: pd.DataFrame, path: Path, schema: Schema, outcome: str, key: str | None
+    frame: pd.DataFrame,
+    path: Path,
+    schema: Schema,
+    outcome: str,
+    key: str | None,
+    use: str = "copied to --out",
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the features, and the other columns to copy to the output."""
+    """Return the features, and the other columns; a note says how these are used, if ``use`` has a text."""
     columns = list(frame.columns)
     require_columns(schema.names, columns, str(path))
     known = {*schema.names}
@@ -150,8 +155,8 @@ def split_columns(
     others = [name for name in columns if name not in known and name != outcome]
     if outcome in columns and outcome not in known:
         print_note(f"the column `{outcome}` is what the model decides, and is not used.")
-    if others:
-        print_note(f"not features, copied to --out: {', '.join(others)}.")
+    if others and use:
+        print_note(f"not features, {use}: {', '.join(others)}.")
     if key is not None:
         require_columns([key], columns, str(path))
         if key in features and schema.feature(key).kind not in ("identifier", "constant"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -21,9 +22,11 @@ from plausiflow.cli.options import (
     warnings_as_notes,
 )
 from plausiflow.cli.output_paths import check_files
-from plausiflow.cli.table_files import Dialect, check_suffix, read_table, write_table
+from plausiflow.cli.table_files import Dialect, check_suffix, read_table, require_columns, write_table
 from plausiflow.errors import InvalidInputError
+from plausiflow.explanations import whole_floats_to_integers
 from plausiflow.groups import Form, GroupExplanations
+from plausiflow.tables import Schema
 
 EXAMPLES = (
     "plausiflow groups credit rejected.csv --target granted --groups 5 --report actions.html",
@@ -46,6 +49,9 @@ def groups(
     ] = None,
     report: Annotated[Path | None, typer.Option("--report", help="Write a report as one HTML file.")] = None,
     json: Annotated[Path | None, typer.Option("--json", help="Write actions and members as JSON.")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="Column that identifies the rows, instead of their number.")
+    ] = None,
     second_opinion: SecondOpinion = True,
     model: ModelFile = None,
     separator: Separator = ",",
@@ -69,23 +75,27 @@ def groups(
     loaded = load_explainer(explainer, model)
     assert loaded.encoder_ is not None
     assert loaded.model_ is not None
-    schema, frames = loaded.encoder_.schema, []
-    for path in rows:
-        frame, _ = split_columns(read_table(path, dialect, schema), path, schema, loaded.outcome_, None)
-        frames.append(frame if len(rows) == 1 else frame.set_axis([f"{path.name}:{i}" for i in frame.index]))
+    schema = loaded.encoder_.schema
+    tables = read_tables(rows, dialect, schema, [key] if key else [])
+    use = "not used" if out is None else "copied to --out"
+    frame, extra = split_columns(pd.concat(tables), rows[0], schema, loaded.outcome_, key, use)
+    first = tables[0][list(frame.columns)].set_axis(frame.index[: len(tables[0])], axis=0)
     with warnings_as_notes():
         result = loaded.explain_groups(
-            frames[0],
+            first,
             parse_target(target, loaded.model_.labels),
             groups=groups,
             form=form,  # type: ignore[arg-type]
             second_opinion=second_opinion,
         )
-        if len(frames) > 1:
-            result = result.assign(pd.concat(frames))
+        if len(tables) > 1:
+            result = result.assign(frame)
     _print_actions(result)
     if out is not None:
-        write_table(result.to_frame(), out, dialect)
+        table = result.to_frame(extra, key)
+        if out.suffix == ".csv":
+            table = whole_floats_to_integers(table, result.explanations.features)
+        write_table(table, out, dialect)
     for place, write in ((report, result.to_html), (json, result.to_json)):
         if place is not None:
             with atomic_path(place) as temporary:
@@ -94,10 +104,23 @@ def groups(
         typer.echo(f"Written: {written}")
 
 
+def read_tables(
+    paths: Sequence[Path], dialect: Dialect, schema: Schema, others: Sequence[str]
+) -> list[pd.DataFrame]:
+    """Read files with the features and some other columns; labels of rows have the name of their file."""
+    tables = []
+    for path in paths:
+        table = read_table(path, dialect, schema)
+        require_columns([*schema.names, *others], list(table.columns), str(path))
+        tables.append(table if len(paths) == 1 else table.set_axis([f"{path.name}:{i}" for i in table.index]))
+    return tables
+
+
 def _print_actions(result: GroupExplanations) -> None:
     needed = int(result.explanations.is_needed.sum())
     covered = int((result.action > 0).sum())
-    typer.echo(f"{len(result)} actions help {covered:,} of {needed:,} rows that need one.")
+    helps = "1 action helps" if len(result) == 1 else f"{len(result)} actions help"
+    typer.echo(f"{helps} {covered:,} of {needed:,} rows that need one.")
     for number, line in result.actions.iterrows():
         who = f"\n   who: {line['who']}" if line["who"] else ""
         typer.echo(f"{number}. {line['what']} ({_rows(line['members'])}, cost {line['cost']:.3f}){who}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import pandas as pd
 import typer
 
+from plausiflow.atomic import atomic_path
 from plausiflow.cli.explain import load_explainer
 from plausiflow.cli.options import Encoding, Force, ModelFile, Separator
 from plausiflow.cli.output_paths import check_files
@@ -32,6 +34,7 @@ def recheck(
     ] = None,
     date: Annotated[str | None, typer.Option("--date", help="Column with the date of each answer.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write the answers that no longer hold.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write shares and answers as JSON.")] = None,
     model: ModelFile = None,
     separator: Separator = ",",
     encoding: Encoding = "utf-8",
@@ -42,7 +45,7 @@ def recheck(
     Prints the share that still holds, by age, with a 95 % interval, and can write the rows to write to.
     """
     inputs = {"the saved answers": saved, "the file of rows": rows, "the model": model}
-    check_files({"--out": out}, inputs=inputs, force=force)
+    check_files({"--out": out, "--json": json}, inputs=inputs, force=force)
     if out is not None:
         check_suffix(out)
     dialect = Dialect(separator=separator, encoding=encoding)
@@ -66,12 +69,23 @@ def recheck(
         before=None if before is None else before[list(schema.names)],
         issued=None if date is None else table[date],
     )
+    found = replace(found, rows=found.rows.set_axis(_labels(table, key), axis=0))
     typer.echo(found.by_age.to_string(float_format="{:.3f}".format))
     typer.echo(f"{len(found.to_notify):,} answers no longer hold.")
     if out is not None:
         lost = table.loc[~found.rows["holds"].to_numpy()].assign(why=found.to_notify["reason"].to_numpy())
         write_table(lost, out, dialect)
         typer.echo(f"Written: {out}")
+    if json is not None:
+        with atomic_path(json) as temporary:
+            found.to_json(temporary)
+        typer.echo(f"Written: {json}")
+
+
+def _labels(answers: pd.DataFrame, key: str | None) -> pd.Index:
+    """Return the labels of the rows that answers belong to; those of the answers if there are none."""
+    name = key or next((name for name in (f"plausiflow_{ROW}", ROW) if name in answers), None)
+    return answers.index if name is None else pd.Index(answers[name])
 
 
 def _label(text: object, labels: tuple[Any, ...], path: Path) -> Any:  # noqa: ANN401

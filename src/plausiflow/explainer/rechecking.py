@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pandas as pd
@@ -14,6 +17,7 @@ from scipy.stats import binomtest
 from plausiflow.core import Targets, suitable_threads
 from plausiflow.densities import row_scores
 from plausiflow.errors import InvalidInputError
+from plausiflow.explanations import json_value
 from plausiflow.search import Engine, Target, parse_target, plausibility_scores, read_rows
 from plausiflow.tables import Encoded, FloatArray, Mask
 
@@ -47,6 +51,30 @@ class Recheck:
     def to_notify(self) -> pd.DataFrame:
         """The counterfactuals that no longer hold: rows to write to."""
         return self.rows[~self.rows["holds"]]
+
+    @overload
+    def to_json(self, path: None = None) -> str: ...
+
+    @overload
+    def to_json(self, path: str | Path) -> None: ...
+
+    def to_json(self, path: str | Path | None = None) -> str | None:
+        """Return strict JSON, or write it to ``path``: the shares by age, and each counterfactual."""
+        tables = {
+            name: [
+                {key: json_value(value) for key, value in zip(columns, line, strict=True)}
+                for line in table.itertuples(name=None)
+            ]
+            for name, table, columns in (
+                ("by_age", self.by_age, ["age", *self.by_age.columns]),
+                ("rows", self.rows, ["row", *self.rows.columns]),
+            )
+        }
+        text = json.dumps({"version": 1, **tables}, ensure_ascii=False, allow_nan=False)
+        if path is None:
+            return text
+        Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
+        return None
 
 
 def recheck(
@@ -143,7 +171,7 @@ def _reason(problem: str | None, valid: bool, plausible: bool, rule: str) -> str
 
 
 def _ages(issued: Sequence[Any] | pd.Series, today: object) -> Any:  # noqa: ANN401
-    dates = pd.to_datetime(pd.Series(list(issued)), errors="coerce", format="ISO8601")
+    dates = pd.Series([_day(value) for value in issued], dtype="datetime64[ns]")
     wrong = int(dates.isna().sum())
     if wrong:
         raise InvalidInputError(
@@ -151,7 +179,21 @@ def _ages(issued: Sequence[Any] | pd.Series, today: object) -> Any:  # noqa: ANN
             "Write dates as 2026-03-31."
         )
     now = pd.Timestamp.now() if today is None else pd.Timestamp(today)  # type: ignore[arg-type]
-    return (now.normalize() - dates.dt.tz_localize(None).dt.normalize()).dt.days.to_numpy()
+    ages = (now.normalize() - dates).dt.days.to_numpy()
+    if (ages < 0).any():
+        raise InvalidInputError(
+            f"`issued` must have dates up to {now:%Y-%m-%d}; {int((ages < 0).sum())} of {len(ages)} are "
+            "later. Correct them, or pass a later `today`."
+        )
+    return ages
+
+
+def _day(value: object) -> Any:  # noqa: ANN401
+    """Return the day of a date; no day for a number or a text that is too short, which pandas would read."""
+    if isinstance(value, numbers.Number) or (isinstance(value, str) and len(value) < len("20260331")):
+        return pd.NaT
+    time: Any = pd.to_datetime(value, errors="coerce", format="ISO8601")  # type: ignore[call-overload]
+    return pd.NaT if time is None or time is pd.NaT else time.tz_localize(None).normalize()
 
 
 def _by_age(rows: pd.DataFrame) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 Rows are compared in all features except those that define the groups. Numbers count by their share of the
 training range, levels are equal or not. A pair counts if its rows are as close as typical neighbours of the
-same group are.
+same group are. Each row is in one pair at most: a test of pairs that share rows would raise false alarms.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def match_rows(x: FloatArray, group: Mask) -> tuple[IntArray, IntArray, FloatArr
         group: Members of the group, shape ``(n,)``.
 
     Returns:
-        Positions of members, of their matches, and the distances of the pairs that are close.
+        Positions of members, of their matches, and the distances of the pairs that are close. Of several
+        members with the same match, the nearest one has it.
     """
     inside, outside = np.flatnonzero(group), np.flatnonzero(~group)
     if len(inside) < 3 or len(outside) < 1 or x.shape[1] == 0:
@@ -53,5 +54,9 @@ def match_rows(x: FloatArray, group: Mask) -> tuple[IntArray, IntArray, FloatArr
         return empty, empty, np.empty(0)
     own = NearestNeighbors(n_neighbors=2).fit(x[inside]).kneighbors(x[inside])[0][:, 1]
     distance, place = NearestNeighbors(n_neighbors=1).fit(x[outside]).kneighbors(x[inside])
-    close = distance[:, 0] <= np.quantile(own, CLOSE)
-    return inside[close], outside[place[close, 0]], distance[close, 0]
+    distance, place = distance[:, 0], place[:, 0]
+    order = np.argsort(distance, kind="stable")
+    order = order[distance[order] <= np.quantile(own, CLOSE)]
+    _, first = np.unique(place[order], return_index=True)
+    pairs = np.sort(order[first])
+    return inside[pairs], outside[place[pairs]], distance[pairs]

@@ -8,8 +8,9 @@ model and the training rows alone, so that another seed of the density gives the
 
 from __future__ import annotations
 
+import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ import pandas as pd
 from plausiflow.errors import InvalidInputError
 from plausiflow.explanations.change_roles import NEEDED
 from plausiflow.search import NeededDifferences
+from plausiflow.tables import to_python
 from plausiflow.validation import is_whole
 
 if TYPE_CHECKING:
@@ -68,15 +70,24 @@ def read_reason_codes(path: str | Path) -> dict[str, dict[str, str]]:
     """
     try:
         document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise InvalidInputError(
+            f"A file of reason codes must be readable; {path} is not: {error.strerror}. Check its path."
+        ) from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidInputError(
             f"A file of reason codes must be TOML in UTF-8; {path} is not: {error}. "
             'Write one table per feature: [income] code = "R1" text = "Income too low".'
         ) from error
+    return _checked_entries(document, str(path))
+
+
+def _checked_entries(document: Mapping[str, Any], source: str) -> dict[str, dict[str, str]]:
+    """Return entries by feature, or by feature and way; a table that is none raises."""
     entries: dict[str, dict[str, str]] = {}
     for feature, table in document.items():
         if not isinstance(table, Mapping):
-            raise _wrong_entry(path, feature, table)
+            raise _wrong_entry(source, feature, table)
         nested = {way: table[way] for way in ("up", "down") if way in table}
         parts = {f"{feature}.{way}": own for way, own in nested.items()}
         if set(table) - {"up", "down"}:
@@ -85,14 +96,27 @@ def read_reason_codes(path: str | Path) -> dict[str, dict[str, str]]:
             if not isinstance(own, Mapping) or not all(
                 key in ("code", "text") and isinstance(value, str) for key, value in own.items()
             ):
-                raise _wrong_entry(path, name, own)
+                raise _wrong_entry(source, name, own)
             entries[name] = dict(own)
     return entries
 
 
-def _wrong_entry(path: str | Path, name: str, entry: object) -> InvalidInputError:
+def _check_names(entries: Mapping[str, object], features: Sequence[str]) -> None:
+    """Raise if an entry is of no feature, such as one with a typing error."""
+    known = {name for feature in features for name in (feature, f"{feature}.up", f"{feature}.down")}
+    unknown = [name for name in entries if name not in known]
+    if unknown:
+        name = unknown[0].removesuffix(".up").removesuffix(".down")
+        close = difflib.get_close_matches(name, features, n=1, cutoff=0.5)
+        raise InvalidInputError(
+            f"Reason codes must be of features of the table; there is no feature {name!r}"
+            f"{f' (did you mean {close[0]!r}?)' if close else ''}. Its features are {', '.join(features)}."
+        )
+
+
+def _wrong_entry(source: str, name: str, entry: object) -> InvalidInputError:
     return InvalidInputError(
-        f"An entry of {path} must be a table with the texts `code` and `text`; [{name}] is {entry!r}. "
+        f"An entry of {source} must be a table with the texts `code` and `text`; [{name}] is {entry!r}. "
         'Write: [income] code = "R1" text = "Income too low".'
     )
 
@@ -101,7 +125,7 @@ def principal_reasons(
     explanation: Explanation,
     max: int = 4,
     *,
-    codes: str | Path | Mapping[str, Mapping[str, str]] | None = None,
+    codes: str | Path | Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Reason]:
     """Return the features that the decision depends on most, most important first.
 
@@ -117,7 +141,11 @@ def principal_reasons(
         raise InvalidInputError(
             f"`max` must be a whole number, 1 or more; got {max!r}. Four is a common number."
         )
-    entries = codes if isinstance(codes, Mapping) else {} if codes is None else read_reason_codes(codes)
+    if isinstance(codes, Mapping):
+        entries = _checked_entries(codes, "`codes`")
+    else:
+        entries = {} if codes is None else read_reason_codes(codes)
+    _check_names(entries, [str(name) for name in explanation.factual.index])
     if explanation.status in DECIDED:
         return []
     answers, found = _of_counterfactuals(explanation), None
@@ -184,8 +212,8 @@ def _reason(
         text = text.replace(key, str(value))
     return Reason(
         feature=name,
-        before=before,
-        after=after,
+        before=to_python(before),
+        after=to_python(after),
         share=float(line["share"]),
         weight=float(line["weight"]),
         code=entry.get("code", ""),

@@ -21,7 +21,7 @@ from plausiflow.tables import Layout
 Form = Literal["shift", "reach", "direction"]
 """How an action moves numbers."""
 FORMS: tuple[Form, ...] = get_args(Form)
-SIZES = (0.4, 0.55, 0.7, 0.85, 1.0, 1.2, 1.45, 1.75, 2.1)
+SIZES = (0.1, 0.22, 0.4, 0.55, 0.7, 0.85, 1.0, 1.2, 1.45, 1.75, 2.1)
 """Sizes that a row may take along a direction."""
 MOST_FEATURES = 4
 """Features that an action changes if it does not change all that a decision needs."""

@@ -8,16 +8,20 @@ influence each other, so a row alone gets the same action as among others.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from plausiflow.core import suitable_threads
 from plausiflow.densities import row_scores
 from plausiflow.groups.actions import Actions
 from plausiflow.groups.pairs import Trials, nearest_real, solve_others, try_actions
@@ -35,12 +39,14 @@ from plausiflow.search import (
 )
 from plausiflow.tables import Encoder, IntArray, ObjectArray
 
-ROWS_AT_ONCE = 2_000
-"""Rows that are assigned at once; this bounds the memory."""
+ROWS_AT_ONCE, CELLS_AT_ONCE = 8_000, 2_500_000
+"""Rows, and encoded cells of all their pairs with an action, that are assigned at once; this bounds the
+memory. Few large blocks take less time than many small ones."""
 MOST_THREADS = 4
-MOST_SOLVED, MOST_CHEAPER = 30, 4
-"""Actions of a row whose other features are solved before it is given up; and, once the row has an action, to
-find a cheaper one."""
+MOST_SOLVED, MOST_CHEAPER, SLIGHT_LACK = 30, 4, -2.0
+"""Actions of a row whose other features are solved before it is given up; once the row has an action, to find
+a cheaper one; and the plausibility score, in nats, that a cheaper one must have alone. Of worse ones, one in
+seven has an answer that is cheaper."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -78,7 +84,7 @@ def assign_rows(
     reason = np.full(len(request.frame), "", dtype=object)
     parts: list[Answers] = []
     roles: list[ChangeRoles] = []
-    blocks = rows.split(ROWS_AT_ONCE) if len(rows) else ()
+    blocks = rows.split(_rows_at_once(len(rows), actions)) if len(rows) else ()
     for some, found in zip(blocks, _assign_blocks(engine, encoder, request, actions, blocks), strict=True):
         action[some.numpy()], reason[some.numpy()] = found.action.numpy(), found.reasons()
         parts.append(found.answers)
@@ -88,13 +94,21 @@ def assign_rows(
     return Assigned(answers=answers, roles=joined, action=action, reason=reason)
 
 
+def _rows_at_once(rows: int, actions: Actions) -> int:
+    """Return the size of blocks: as equal as possible, and small enough for the memory."""
+    cells = max(1, len(actions)) * actions.layout.width
+    most = max(1, min(ROWS_AT_ONCE, CELLS_AT_ONCE // cells))
+    return math.ceil(rows / math.ceil(rows / most))
+
+
 def _assign_blocks(
     engine: Engine, encoder: Encoder, request: SearchRequest, actions: Actions, blocks: Sequence[Tensor]
 ) -> Iterator[_RowBlock]:
     """Assign blocks of rows in as many threads as there are cores; a model without gradients in one."""
 
-    def assign(rows: Tensor) -> _RowBlock:
-        with torch.no_grad():
+    def assign(rows: Tensor, *, alone: bool = True) -> _RowBlock:
+        # Blocks side by side use one thread each; more would wait for each other.
+        with torch.no_grad(), nullcontext() if alone else suitable_threads():
             return _RowBlock.assign(engine, encoder, request, actions, rows)
 
     threads = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1, MOST_THREADS)
@@ -104,7 +118,7 @@ def _assign_blocks(
     with ThreadPoolExecutor(threads) as pool:
         for start in range(0, len(blocks), threads):
             some = blocks[start : start + threads]
-            futures = [pool.submit(copy_context().run, assign, rows) for rows in some]
+            futures = [pool.submit(copy_context().run, partial(assign, rows, alone=False)) for rows in some]
             yield from (future.result() for future in futures)
 
 
@@ -139,7 +153,7 @@ class _RowBlock:
         n = len(rows)
         empty = Answers.concat(encoder, request.frame, [])
         block = cls(
-            engine, encoder, request, actions, rows, task, trials, nearest_real(task, engine.bank),
+            engine, encoder, request, actions, rows, task, trials, torch.full_like(task.x, torch.nan),
             torch.full((n,), torch.inf, dtype=torch.float64), torch.full((n,), -1), empty,
             _no_roles(),
         )  # fmt: skip
@@ -156,14 +170,24 @@ class _RowBlock:
         enough = self._in_order(self.trials.enough)
         yield from self._one_of_each_row(enough)
         solved, cheaper = torch.zeros(2, len(self.rows), dtype=torch.long)
-        for places in self._one_of_each_row(self._in_order(self.trials.possible & ~self.trials.enough)):
+        lacks_little = self.trials.score >= SLIGHT_LACK
+        order = self._in_order(self.trials.possible & ~self.trials.enough)
+        cost = self.cost[self.trials.rows[order]]
+        order = order[torch.isinf(cost) | (lacks_little[order] & (self.trials.cost[order] < cost))]
+        self._find_near(self.trials.rows[order].unique())
+        for places in self._one_of_each_row(order):
             own = self.trials.rows[places]
             helped = self.action[own] >= 0
-            tried = torch.where(helped, cheaper[own] < MOST_CHEAPER, solved[own] < MOST_SOLVED)
+            may_win = lacks_little[places] & (cheaper[own] < MOST_CHEAPER)
+            tried = torch.where(helped, may_win, solved[own] < MOST_SOLVED)
             if bool(tried.any()):
                 yield places[tried]
                 solved[own[tried]] += 1
                 cheaper[own[tried & helped]] += 1
+
+    def _find_near(self, own: Tensor) -> None:
+        """Find the nearest real row with the wanted outcome of rows whose other features are to be solved."""
+        self.near[own] = nearest_real(self.task.at(own), self.engine.bank)
 
     def _in_order(self, mask: Tensor) -> Tensor:
         """Return the positions of some trials, ordered by row and cost."""
@@ -190,7 +214,9 @@ class _RowBlock:
         open_ = (~trials.enough).nonzero()[:, 0]
         if len(open_):
             extra = self.engine.strategy.max_extra_cost
-            solved = solve_others(self.task, self.actions, trials[open_], self.near, extra)
+            solved = solve_others(
+                self.task, self.actions, trials[open_], self.near, extra, self.cost[trials.rows[open_]]
+            )
             x, cost = found.x.index_copy(0, open_, solved.x), found.cost.index_copy(0, open_, solved.cost)
             found = replace(found, x=x, cost=cost)
         better = (found.cost < self.cost[found.rows]).nonzero()[:, 0]
@@ -234,5 +260,5 @@ class _RowBlock:
         """Return why each row has no action, empty for members."""
         frame = self.request.frame.iloc[self.rows.numpy()]
         return uncovered_reasons(
-            self.engine.rules, self.encoder, frame, self.task.x, self.trials, self.action
+            self.engine.rules, self.encoder, frame, self.task.x, self.actions, self.trials, self.action
         )

@@ -154,7 +154,12 @@ def nearest_real(task: SearchTask, bank: Bank) -> Tensor:
 
 @torch.no_grad()
 def solve_others(
-    task: SearchTask, actions: Actions, trials: Trials, near: Tensor, extra_cost: float | None = None
+    task: SearchTask,
+    actions: Actions,
+    trials: Trials,
+    near: Tensor,
+    extra_cost: float | None = None,
+    most: Tensor | None = None,
 ) -> Candidates:
     """Solve the features that the actions leave open, so that the rows are plausible and keep every rule.
 
@@ -164,6 +169,7 @@ def solve_others(
         trials: Rows after an action alone, which changes the decision.
         near: A real row with the wanted outcome for each row of the task; see :func:`nearest_real`.
         extra_cost: How much more fewer changes may cost, as a share; None does not look for fewer.
+        most: What each answer must cost less than, shape ``(p,)``; None for no limit.
 
     Returns:
         One candidate for each trial, with the rows of the task; the cost is infinite if none was found.
@@ -171,6 +177,8 @@ def solve_others(
     fixed = fixed_columns(task, actions, trials.which)
     pairs = _open_features(task, trials, fixed)
     found = _solved(pairs, torch.where(fixed, trials.x, near[trials.rows]))
+    if most is not None:
+        found = found[task.costs(found.x, trials.rows[found.rows]) < most[found.rows]]
     if extra_cost is not None and len(found):
         found = Candidates.concat(sparsify(pairs, found, (1 + extra_cost) * found.cost), found).unique()
     found = put_on_grid(pairs, found).feasible

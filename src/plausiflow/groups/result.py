@@ -12,7 +12,8 @@ from typing import Any, overload
 import numpy as np
 import pandas as pd
 
-from plausiflow.explanations import Audit, Explanations, json_column, json_value, report_content
+from plausiflow import plots
+from plausiflow.explanations import Audit, Explanations, answer_table, json_column, json_value, report_content
 from plausiflow.groups.actions import FORMS, Actions
 from plausiflow.groups.tree import MembershipTree, map_uncovered
 from plausiflow.groups.words import describe_action
@@ -47,7 +48,11 @@ class GroupExplanations:
 
     def __repr__(self) -> str:
         needed, covered = int(self.explanations.is_needed.sum()), int((self.action > 0).sum())
-        return f"GroupExplanations({len(self)} actions for {covered:,} of {needed:,} rows)"
+        return f"GroupExplanations({self._count} for {covered:,} of {needed:,} rows)"
+
+    @property
+    def _count(self) -> str:
+        return f"{len(self)} action{'' if len(self) == 1 else 's'}"
 
     def assign(self, rows: pd.DataFrame) -> GroupExplanations:
         """Assign other rows to the same actions; a row alone gets the same action as among others."""
@@ -172,12 +177,18 @@ class GroupExplanations:
             ],
         }
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return all rows with the number of their action, as ``explanations.to_frame`` does."""
-        table = self.explanations.to_frame()
-        place = 1 + list(table.columns).index("rank") if "rank" in table else 0
-        table.insert(place, "action", pd.Series(self.action, dtype="Int64", index=table.index))
-        table.loc[table["action"] == 0, "action"] = pd.NA
+    def to_frame(self, extra: pd.DataFrame | None = None, key: str | None = None) -> pd.DataFrame:
+        """Return all rows with the number of their action, as ``explanations.to_frame`` does.
+
+        Args:
+            extra: More columns, with one line for each row.
+            key: Name of the column that the labels of the rows come from, if they do.
+        """
+        extra = pd.DataFrame(index=self.explanations.rows.index) if extra is None else extra
+        table = answer_table(self.explanations, extra, key)
+        name = "plausiflow_action" if "action" in table else "action"
+        action = pd.Series(self.action, dtype="Int64", index=table.index)
+        table.insert(2, name, action.mask(action == 0))  # after the label and the rank
         return table
 
     def to_html(self, path: str | Path, title: str | None = None) -> None:
@@ -185,6 +196,22 @@ class GroupExplanations:
         content = replace(report_content(self.explanations, title), groups=self._report_tables())
         page = render_report(content)
         Path(path).write_text(page, encoding="utf-8", errors="backslashreplace", newline="\n")
+
+    def plot(self) -> Any:  # noqa: ANN401
+        """Plot how many rows each action helps, and how many have none, as a matplotlib figure.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+        """
+        lines = [(f"{number}. {line['what']}", line["members"]) for number, line in self.actions.iterrows()]
+        figure = plots.new_figure(8, 1.2 + 0.5 * (len(lines) + 1))
+        plots.draw_counts(
+            figure.subplots(),
+            names=[*(name for name, _ in lines), "no action"],
+            counts=[*(members for _, members in lines), len(self.uncovered)],
+            title=f"{self._count} for {int(self.explanations.is_needed.sum()):,} rows",
+        )
+        return figure
 
     def _report_tables(self) -> tuple[ReportTable, ...]:
         columns = {
@@ -198,7 +225,7 @@ class GroupExplanations:
         lines: list[list[str | Share]] = [
             [
                 str(number), line["what"], line["who"] or "–", f"{line['members']:,}",
-                Share(f"{line['share']:.0%}", line["share"], f"Action {number}: {line['share']:.0%}"),
+                _share(line["share"], f"Action {number}: {line['members']:,}"),
                 f"{line['cost']:.3f}",
             ]
             for number, line in zip(self.actions.index, self.actions.to_dict("records"), strict=True)
@@ -209,7 +236,7 @@ class GroupExplanations:
             [
                 str(reason),
                 f"{count:,}",
-                Share(f"{count / needed:.0%}", count / needed, f"{reason}: {count:,}"),
+                _share(count / needed, f"{reason}: {count:,}"),
             ]
             for reason, count in counts.items()
         ]
@@ -227,8 +254,13 @@ class GroupExplanations:
             return []
         parts = map_uncovered(self.encoder, self.explanations.encoded[0][own], self.action[own] - 1)
         lines: list[list[str | Share]] = [
-            [text, f"{rows:,}", Share(f"{lack / rows:.0%}", lack / rows, f"{text}: {lack:,} of {rows:,}")]
+            [text, f"{rows:,}", _share(lack / rows, f"{text}: {lack:,} of {rows:,}")]
             for text, rows, lack in parts
         ]
         columns = {"Rows with": "words", "Rows": "number", "Without an action": ""}
         return [ReportTable("Where rows without an action are", columns, lines)] if lines else []
+
+
+def _share(share: float, label: str) -> Share:
+    """Return a share with its bar; the label says it in a few words."""
+    return Share(f"{share:.0%}".replace("%", " %"), share, label)

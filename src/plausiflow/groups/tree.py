@@ -21,7 +21,7 @@ from plausiflow.tables import Block, Encoder, FloatArray, IntArray
 MOST_DEPTH = 3
 SMALLEST_SHARE = 0.01
 """Share of the rows that a leaf must have."""
-EVERYBODY = "everybody"
+EVERYBODY, ORDINARY = "everybody", "a number"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +130,12 @@ class _Conditions:
         if column == block.number:
             text = self._number(block, threshold)
             return (name, "≤", f"{name} ≤ {text}"), (name, ">", f"{name} > {text}")
-        level = format_value(self.encoder.level_names(name)[column - block.levels.start])
+        states = self.encoder.level_names(name)
+        level = format_value(states[column - block.levels.start])
+        if block.number is not None and column == block.levels.start:
+            # The first state of a number is that it has an ordinary value.
+            other = format_value(states[1]) if len(states) == 2 else f"not {ORDINARY}"
+            return (name, f"is {other}", f"{name} is {other}"), (name, "is", f"{name} is {ORDINARY}")
         return (name, f"is not {level}", f"{name} is not {level}"), (name, "is", f"{name} is {level}")
 
     def _number(self, block: Block, threshold: float) -> str:

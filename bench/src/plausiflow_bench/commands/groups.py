@@ -12,7 +12,6 @@ from plausiflow_bench.commands.options import (
     Reuse,
     Seed,
     benchmark,
-    report,
     run_study,
     split_names,
 )
@@ -69,12 +68,17 @@ def benchmark_groups_scale(
     actions: Annotated[int, typer.Option("--actions", help="The number of actions.")] = 20,
     seed: Seed = 0,
     json: Json = None,
+    page: Page = None,
+    reuse: Reuse = None,
 ) -> None:
     """Time and memory of few actions for many rows.
 
     Example: plausiflow benchmark groups-scale --rows 3000
     """
-    report(scale.run(rows, actions, seed), scale.COLUMNS, "Many rows", json)
+    run_study(
+        scale.run(rows, actions, seed), scale.COLUMNS, "Many rows",
+        json=json, reuse=reuse, page=page, write_page=scale.write_page,
+    )  # fmt: skip
 
 
 @benchmark.command("burden")
@@ -83,12 +87,17 @@ def benchmark_burden(
     rows: Annotated[int, typer.Option("--rows", help="Rows of each table.")] = 1000,
     seed: Seed = 0,
     json: Json = None,
+    page: Page = None,
+    reuse: Reuse = None,
 ) -> None:
     """Whether the audit finds a planted burden, and stays silent on null tables.
 
     Example: plausiflow benchmark burden --tables 20
     """
-    report(burden.run(tables, rows, seed), burden.COLUMNS, "The audit", json)
+    run_study(
+        burden.run(tables, rows, seed), burden.COLUMNS, "The audit",
+        json=json, reuse=reuse, page=page, write_page=burden.write_page,
+    )  # fmt: skip
 
 
 @benchmark.command("reasons")

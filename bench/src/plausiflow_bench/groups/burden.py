@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,11 +17,13 @@ import pandas as pd
 from plausiflow.datasets import load_table
 from plausiflow.explainer import Explainer
 from plausiflow.explanations import Audit, Explanations
+from plausiflow_bench.harness.pages import write_table
 from plausiflow_bench.harness.rows import Row, environment
 from plausiflow_bench.harness.selection import ignore_plausibility_warnings
 from plausiflow_bench.speed.product import untrained_model
 
 TRAINING, EXPLAINED, EXTRA, LEVEL = 1000, 600, 0.2, 0.05
+MARK = "<!-- written by `plausiflow benchmark burden --page` -->"
 COLUMNS = ("part", "dataset", "tables", "rows", "planted", "alarms", "found")
 
 
@@ -80,3 +83,8 @@ def _table(pool: Explanations, rows: int, planted: float, seed: int) -> Audit:
     return table.audit(
         {"group": group.tolist()}, permutations=499, samples=200, matched=False, random_state=seed
     )
+
+
+def write_page(rows: list[Row], path: Path) -> None:
+    """Write the table into a page, between its marks."""
+    write_table(rows, COLUMNS, MARK, path)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from plausiflow.datasets import loans
 from plausiflow.explainer import Explainer
+from plausiflow_bench.harness.pages import write_table
 from plausiflow_bench.harness.rows import Row, cpu_seconds, environment
 from plausiflow_bench.harness.selection import ignore_plausibility_warnings
 from plausiflow_bench.speed.product import untrained_model
 
 TRAINING = 2000
+MARK = "<!-- written by `plausiflow benchmark groups-scale --page` -->"
 COLUMNS = ("part", "rows", "needed", "actions", "covered", "wall_seconds", "cpu_seconds", "more_memory_mb")
 
 
@@ -40,3 +43,8 @@ def run(rows: int, actions: int, seed: int = 0) -> Iterator[Row]:
         "seed": seed,
     }
     yield row | environment()
+
+
+def write_page(rows: list[Row], path: Path) -> None:
+    """Write the table into a page, between its marks."""
+    write_table(rows, COLUMNS, MARK, path)

@@ -14,9 +14,8 @@ import numpy as np
 
 from plausiflow.datasets import Table, load_table
 from plausiflow.explainer import Explainer
-from plausiflow_bench.harness.pages import write_section
-from plausiflow_bench.harness.printing import markdown
-from plausiflow_bench.harness.rows import Row, cpu_seconds, environment, provenance
+from plausiflow_bench.harness.pages import write_table
+from plausiflow_bench.harness.rows import Row, cpu_seconds, environment
 from plausiflow_bench.harness.selection import ignore_plausibility_warnings
 from plausiflow_bench.speed.product import untrained_model
 from plausiflow_bench.tables.cases import table_rules
@@ -86,8 +85,4 @@ def agreement(found: list[list[list[str]]]) -> Row:
 
 def write_page(rows: list[Row], path: Path) -> None:
     """Write the table into a page, between its marks."""
-    shown: list[Row] = [
-        {name: f"{value:.3f}" if isinstance(value, float) else value for name, value in row.items()}
-        for row in rows
-    ]
-    write_section(path, MARK, f"{markdown(shown, COLUMNS)}\n\n{provenance(rows, ('seed', 'commit'))}.")
+    write_table(rows, COLUMNS, MARK, path)

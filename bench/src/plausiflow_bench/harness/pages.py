@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from plausiflow.errors import InvalidInputError
+from plausiflow_bench.harness.printing import markdown
 from plausiflow_bench.harness.rows import Row, provenance
 
 END_MARK = "<!-- end -->"
@@ -20,6 +22,15 @@ def write_section(path: Path, mark: str, text: str) -> None:
             "Put both where the table belongs."
         )
     path.write_text(f"{before}{mark}\n{text}\n{END_MARK}{after}")
+
+
+def write_table(rows: list[Row], columns: Sequence[str], mark: str, path: Path) -> None:
+    """Write rows as a table into a section of a page, with the seeds and commits behind them."""
+    shown: list[Row] = [
+        {name: f"{value:.3f}" if isinstance(value, float) else value for name, value in row.items()}
+        for row in rows
+    ]
+    write_section(path, mark, f"{markdown(shown, columns)}\n\n{provenance(rows, ('seed', 'commit'))}.")
 
 
 def read_section(path: Path, mark: str) -> str:
