@@ -13,7 +13,7 @@ class InvalidInputError(PlausiflowError, ValueError):
     """A value, a class or a setting is not allowed."""
 
 
-class NotFittedError(PlausiflowError, RuntimeError):
+class NotFittedError(PlausiflowError, RuntimeError, AttributeError):
     """An object was used before its ``fit``."""
 
 

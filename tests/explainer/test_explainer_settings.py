@@ -41,7 +41,7 @@ ROWS = FRAME.iloc[:4]
 def test_settings_are_checked_before_anything_is_learned(setting, values):
     for value in values:
         with pytest.raises(InvalidInputError, match=rf"`{setting}` must be .*; got"):
-            Explainer(LinearClassifier(), **{setting: value})
+            Explainer(LinearClassifier(), **{setting: value}).fit(FRAME, FRAME["job"])
 
 
 def test_a_seed_of_numpy_is_the_same_seed():
@@ -58,7 +58,7 @@ def test_a_seed_of_numpy_is_the_same_seed():
 
 def test_all_wrong_settings_are_named_at_once():
     with pytest.raises(InvalidInputError, match=r"`plausibility` must.*`margin` must.*`judges` must"):
-        Explainer(LinearClassifier(), plausibility="much", margin=3, judges=-1)
+        Explainer(LinearClassifier(), plausibility="much", margin=3, judges=-1).fit(FRAME, FRAME["job"])
 
 
 @pytest.mark.parametrize(

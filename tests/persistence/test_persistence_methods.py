@@ -64,4 +64,4 @@ def test_the_papers_solver_explains_a_table_and_is_given_again(table, tmp_path):
 )
 def test_what_is_no_density_solver_or_method_is_an_error(settings, expected):
     with pytest.raises(InvalidInputError, match=expected):
-        pf.Explainer(pf.LinearClassifier(), **settings)
+        pf.Explainer(pf.LinearClassifier(), **settings).fit(pd.DataFrame({"income": [1, 2]}), ["a", "b"])

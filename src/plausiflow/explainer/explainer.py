@@ -8,8 +8,7 @@ verdict; an answer counts as found only after model, density and rules have veri
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from numbers import Real
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -21,6 +20,7 @@ from plausiflow.constraints import LearnedRules, LockedFeatures, Rule
 from plausiflow.core import Context, Density, Plausibility, Solver, TargetCriterion, suitable_threads
 from plausiflow.densities import Judges
 from plausiflow.errors import InvalidInputError, NotFittedError
+from plausiflow.explainer.conventions import SklearnConventions
 from plausiflow.explainer.fitting import fit_explainer
 from plausiflow.explainer.grouping import explain_groups
 from plausiflow.explainer.rechecking import recheck
@@ -60,7 +60,6 @@ from plausiflow.search import (
     Target,
     Tolerance,
     check_effort,
-    check_settings,
     finish_answers,
     parse_target,
     parse_tolerance,
@@ -75,7 +74,7 @@ from plausiflow.tables import Encoder, Kind, Schema
 
 
 @dataclass(kw_only=True, eq=False)
-class Explainer:
+class Explainer(SklearnConventions):
     """Plausible counterfactuals for the rows of a table.
 
     Attributes:
@@ -169,12 +168,6 @@ class Explainer:
     learned_rules: LearnedRules = field(init=False, default_factory=LearnedRules, repr=False)
     training_summary_: TrainingSummary | None = field(init=False, default=None, repr=False)
     fitted_with_: FittedWith | None = field(init=False, default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        check_settings({f.name: getattr(self, f.name) for f in fields(self) if f.init})
-        self.random_state = int(self.random_state)
-        if isinstance(self.plausibility, Real):  # also a number of NumPy
-            self.plausibility = float(self.plausibility)
 
     __repr__ = explainer_text
     _repr_html_ = explainer_table

@@ -10,7 +10,7 @@ import pandas as pd
 
 from plausiflow.constraints import CompiledRules, LearnedRules, learn_rules
 from plausiflow.errors import InvalidInputError
-from plausiflow.explainer.settings import FittedWith, current_settings, fit_settings
+from plausiflow.explainer.settings import FittedWith, checked, current_settings, fit_settings
 from plausiflow.explanations import metrics_context
 from plausiflow.models import (
     MIN_GUIDES,
@@ -50,9 +50,10 @@ def fit_explainer(
     explainer: Explainer, x: pd.DataFrame, y: Sequence[Any] | pd.Series | None, effort: EffortName
 ) -> None:
     """Fit an explainer, in place; the arguments are those of :meth:`Explainer.fit`."""
-    schema = explainer.infer_schema(x)
-    encoder = Encoder(schema, explainer.missing)
-    rules = CompiledRules(explainer.constraints, schema, encoder.layout)
+    own = checked(explainer)
+    schema = own.infer_schema(x)
+    encoder = Encoder(schema, own.missing)
+    rules = CompiledRules(own.constraints, schema, encoder.layout)
     if not encoder.layout.blocks:
         raise InvalidInputError(
             "The table must have a column that can change; all are constants or identifiers. Give rows "
@@ -60,35 +61,35 @@ def fit_explainer(
         )
     encoded = encoder.encode(x).x
     learned = LearnedRules()
-    if explainer.learn_rules:
-        learned = learn_rules(x, encoded, encoder, explainer.constraints, explainer.random_state)
-    rules = CompiledRules([*explainer.constraints, *learned], schema, encoder.layout)
+    if own.learn_rules:
+        learned = learn_rules(x, encoded, encoder, own.constraints, own.random_state)
+    rules = CompiledRules([*own.constraints, *learned], schema, encoder.layout)
     cost_model = CostModel(
         layout=encoder.layout,
-        weights=feature_weights(explainer.weights, encoder.layout),
-        distance=explainer.distance,
+        weights=feature_weights(own.weights, encoder.layout),
+        distance=own.distance,
         deviations=absolute_deviations(encoder.layout, encoded),
         prices=rules.prices,
     )
     y = pair_outcomes(x.index, y)
-    chosen = (explainer.labels, explainer.random_state, explainer.decision_threshold)
-    model, outcomes = resolve_model(explainer.model, explainer.model_type, encoder, x, encoded, y, *chosen)
-    criterion, classes = make_criterion(model, outcomes, explainer.margin)
+    chosen = (own.labels, own.random_state, own.decision_threshold)
+    model, outcomes = resolve_model(own.model, own.model_type, encoder, x, encoded, y, *chosen)
+    criterion, classes = make_criterion(model, outcomes, own.margin)
     rows = TrainingRows(
         frame=x,
         x=encoded,
         classes=classes,
         n_classes=criterion.n_bins or len(model.labels),
-        log_proba=log_proba_of(model) if explainer.labels == "bayes" else None,
+        log_proba=log_proba_of(model) if own.labels == "bayes" else None,
     )
-    settings = fit_settings(explainer, effort)
-    plan = None if explainer.durability is None else _plan_refits(explainer, rows, y)
+    settings = fit_settings(own, effort)
+    plan = None if own.durability is None else _plan_refits(own, rows, y)
     announce_fit(rows, rules=rules, encoder=encoder, settings=settings, refits=plan)
     plausibility, judges = learn_plausibility(rows, rules=rules, encoder=encoder, settings=settings)
     context = SearchContext(rules, encoder, model, criterion, plausibility, cost_model, settings)
     engine = build_engine(rows, context)
     if plan is not None:
-        engine = replace(engine, durability=_durability(explainer, engine, encoder, model, rows, plan))
+        engine = replace(engine, durability=_durability(own, engine, encoder, model, rows, plan))
     explainer.engine_ = engine
     explainer.fitted_with_ = FittedWith(current_settings(explainer), context, rows)
     explainer.encoder_, explainer.model_, explainer.criterion_ = encoder, model, criterion

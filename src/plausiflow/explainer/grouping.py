@@ -101,7 +101,7 @@ def explain_groups(
     with suitable_threads(rows), verbosity(verbose):
         engine, request, _ = _request(explainer, rows, call)
         needing = _needing(request)
-        sample = _sample(needing, SAMPLE, explainer.random_state)
+        sample = _sample(needing, SAMPLE, int(explainer.random_state))
         chosen = _choose(explainer, engine, request, sample, forms, groups)
     return _assign(explainer, call, chosen, None, rows)
 
@@ -171,9 +171,9 @@ def _choose(
         assert found.roles is not None
         needed = needed_features(engine.rules.layout, found.roles, len(found.of))
         own = search_task(engine, request, rows)
-        return propose_actions(own, found.x_cf, found.of, needed, forms, explainer.random_state)
+        return propose_actions(own, found.x_cf, found.of, needed, forms, int(explainer.random_state))
 
-    donors = _sample(torch.arange(len(sample)), DONORS, explainer.random_state)
+    donors = _sample(torch.arange(len(sample)), DONORS, int(explainer.random_state))
     return choose_actions(search_task(engine, request, sample), engine.bank, propose, donors, groups)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from plausiflow.constraints import CompiledRules, LearnedRules
 from plausiflow.core import Solver, TargetCriterion
-from plausiflow.explainer.settings import FittedWith, current_settings, fit_settings
+from plausiflow.explainer.settings import AnyExplainer, FittedWith, checked, current_settings, fit_settings
 from plausiflow.explanations import metrics_context
 from plausiflow.persistence import SavedExplainer, SavedRefits, as_artefact_error, load, save
 from plausiflow.search import (
@@ -29,15 +29,14 @@ if TYPE_CHECKING:
 NOT_SAVED = ("model", "constraints", "density", "solver", "method", "retrain")
 """Settings that are not JSON: saved in another way, or given again to ``load``."""
 
-AnyExplainer = TypeVar("AnyExplainer", bound="Explainer")
-
 
 def save_explainer(explainer: Explainer, folder: Path, *, training_rows: bool) -> None:
     """Save a fitted explainer; see :meth:`Explainer.save`."""
     encoder, model, engine = explainer._fitted()
     names = [f.name for f in fields(explainer) if f.init and f.name not in NOT_SAVED]
-    settings = {name: getattr(explainer, name) for name in names}
-    if not isinstance(explainer.plausibility, int | float):
+    own = checked(explainer)
+    settings = {name: getattr(own, name) for name in names}
+    if not isinstance(settings["plausibility"], float):
         settings["plausibility"] = 0.5
     if isinstance(
         explainer.decision_threshold, Mapping
@@ -99,7 +98,7 @@ def load_explainer(
         settings = dict(parts.settings)
         if isinstance(settings["decision_threshold"], list):
             settings["decision_threshold"] = dict(settings["decision_threshold"])
-        made = cls(parts.user_model, **given, **settings)
+        made = checked(cls(parts.user_model, **given, **settings))
         made.encoder_, made.model_, made.judges_ = parts.encoder, parts.model, parts.judges
         made.learned_rules = LearnedRules(parts.learned_rules)
         made.criterion_ = TargetCriterion.from_dict(parts.criterion)

@@ -12,7 +12,8 @@ import copy
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from numbers import Real
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from plausiflow.densities import CrossFitEnsemble, Judges, PlausibilityWarning
 from plausiflow.errors import InvalidInputError
@@ -29,6 +30,7 @@ from plausiflow.search import (
 if TYPE_CHECKING:
     from plausiflow.explainer.explainer import Explainer
 
+AnyExplainer = TypeVar("AnyExplainer", bound="Explainer")
 CHANGEABLE = ("plausibility", "distance", "weights", "max_extra_cost")
 
 
@@ -54,6 +56,20 @@ def check_verbose(verbose: object) -> None:
             f"`verbose` must be True (also lines in a log), False (nothing) or None (a bar on a terminal); "
             f"got {verbose!r}."
         )
+
+
+def checked(explainer: AnyExplainer) -> AnyExplainer:
+    """Return a copy with the same settings, checked, and numbers of Python in place of those of NumPy.
+
+    Raises:
+        InvalidInputError: Some settings are invalid; every one is named.
+    """
+    check_settings(current_settings(explainer))
+    own = copy.copy(explainer)
+    own.random_state = int(own.random_state)
+    if isinstance(own.plausibility, Real):
+        own.plausibility = float(own.plausibility)
+    return own
 
 
 def current_settings(explainer: Explainer) -> dict[str, Any]:
@@ -87,7 +103,7 @@ def refresh(explainer: Explainer) -> None:
             f"{', '.join(fixed)} must stay as in `fit`, because it takes part in what is learned. Call `fit` "
             "again, or make a new explainer."
         )
-    check_settings(settings)
+    checked(explainer)
     # Calibration changes the plausibility, which a copy of this explainer may share.
     plausibility, judges = copy.copy(known.context.plausibility), explainer.judges_
     if "plausibility" in changed:
@@ -99,7 +115,7 @@ def refresh(explainer: Explainer) -> None:
         known.context,
         plausibility=plausibility,
         cost_model=cost_model,
-        settings=fit_settings(explainer, known.context.settings.effort),
+        settings=fit_settings(checked(explainer), known.context.settings.effort),
     )
     if explainer.engine_ is not None:  # learned rules may have been switched off
         context = replace(context, rules=explainer.engine_.rules)

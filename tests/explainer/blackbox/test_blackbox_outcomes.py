@@ -125,7 +125,7 @@ def test_outcomes_that_nobody_names_are_asked_for(cases):
     with pytest.raises(InvalidInputError, match=r"`y` must hold the outcomes of the rows; it is None"):
         Explainer(probabilities, **SETTINGS).fit(case.frame)
     with pytest.raises(InvalidInputError, match=r"`labels` must be 'given'"):
-        Explainer(probabilities, labels="mine", **SETTINGS)
+        Explainer(probabilities, labels="mine", **SETTINGS).fit(case.frame)
 
 
 @pytest.mark.parametrize("absent", [0, 2])

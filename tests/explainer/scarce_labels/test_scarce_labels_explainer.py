@@ -94,4 +94,4 @@ def test_a_predicted_number_has_no_probabilities(brief):
 
 def test_all_three_ways_are_named_where_another_is_asked_for():
     with pytest.raises(InvalidInputError, match="`labels` must be 'given', 'model' or 'bayes'; got 'truth'"):
-        Explainer(LinearClassifier(), labels="truth")
+        Explainer(LinearClassifier(), labels="truth").fit(pd.DataFrame({"income": [1, 2]}), ["a", "b"])
