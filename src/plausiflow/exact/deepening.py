@@ -3,8 +3,8 @@
 A program that is restricted to a small radius is small, and a proof that it is infeasible shows that every
 answer costs more than the radius. The radius grows until there is an answer, which is then solved to the end.
 So there is a bound at any time. The answer is confirmed by the user's model; where rounding in the model
-would change the decision, a second pass asks for a little more than the threshold, and the first pass keeps
-the bound.
+would change the decision, all rows that reach the same leaves are ruled out. Where that does not end, a
+second pass asks for a little more than the threshold, and the first pass keeps the bound.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from torch import Tensor
 
+from plausiflow.exact.cells import Cell
 from plausiflow.exact.row_program import RadiusProgram, RowProblem
 from plausiflow.exact.scores import ScoreRow
 
@@ -30,11 +32,12 @@ OPTIMAL_GAP = 1e-3
 
 ScoreRows = Callable[[float], list[ScoreRow]]
 """Returns the inequalities of the target, with thresholds raised by a number of slacks."""
-Confirm = Callable[[Tensor], bool]
-"""Whether model and rules accept an encoded row."""
+Answer = Literal["accepted", "another outcome", "not allowed"]
+Confirm = Callable[[Tensor], Answer]
+"""What the user's model and the rules say about an encoded row."""
 Tangents = Callable[[Tensor], list[ScoreRow]]
 """Returns inequalities that rule out an encoded row that the model rejected."""
-MOST_TANGENTS = 30
+MOST_REJECTED = 30
 """How often a rejected row is ruled out within a radius."""
 
 
@@ -92,6 +95,7 @@ class Deepening:
     work: float | None = None
     proof: Proof = field(default_factory=Proof)
     _cuts: list[ScoreRow] = field(default_factory=list)
+    _banned: list[Cell] = field(default_factory=list)
     _start: float = field(default_factory=time.monotonic)
 
     def run(self) -> Proof:
@@ -124,8 +128,8 @@ class Deepening:
     def _tighten(self, rows: Sequence[ScoreRow], radius: float) -> bool:
         """Solve within a radius; return whether the cheapest row is in it."""
         solved = False
-        for _ in range(MOST_TANGENTS):
-            program = RadiusProgram(self.problem, [*rows, *self._cuts], radius)
+        for _ in range(MOST_REJECTED):
+            program = RadiusProgram(self.problem, [*rows, *self._cuts], radius, self._banned)
             result = program.solve(self._left(), self.work)
             if result is None or result.status == "infeasible":
                 self._raise(radius)
@@ -134,14 +138,22 @@ class Deepening:
             if not result.has_solution:
                 return False
             x_cf, solved = program.answer(result), result.status == "optimal"
-            if self._accept(x_cf):
+            answer = self._ask(x_cf)
+            if answer == "accepted":
                 return solved
-            more = self.tangents(x_cf)
-            if not more or self._left() <= 0:
+            if self._left() <= 0 or not self._rule_out(answer, x_cf, program.cell(result)):
                 break
-            self._cuts += more
         self._second_pass(radius)
         return solved
+
+    def _rule_out(self, answer: Answer, x_cf: Tensor, cell: Cell | None) -> bool:
+        """Rule out a row that was not accepted; return False if nothing rules it out."""
+        more = self.tangents(x_cf)
+        self._cuts += more
+        if not more and answer == "another outcome" and cell is not None:
+            self._banned.append(cell)
+            return True
+        return bool(more)
 
     def _second_pass(self, radius: float) -> None:
         """Look for an answer that rounding in the model cannot undo."""
@@ -150,22 +162,20 @@ class Deepening:
                 if self._left() <= 0:
                     return
                 rows = [*self.rows(raised), *self._cuts]
-                program = RadiusProgram(self.problem, rows, radius * factor)
+                program = RadiusProgram(self.problem, rows, radius * factor, self._banned)
                 result = program.solve(self._left(), self.work)
                 if result is None or not result.has_solution:
                     continue
-                if self._accept(program.answer(result)):
+                if self._ask(program.answer(result)) == "accepted":
                     return
                 break
 
-    def _accept(self, x_cf: Tensor) -> bool:
-        """Keep an answer that model and rules confirm."""
-        if not self.confirm(x_cf):
-            return False
-        cost = self.problem.cost(x_cf)
-        if cost < self.proof.cost:
+    def _ask(self, x_cf: Tensor) -> Answer:
+        """Ask model and rules about a row, and keep it if they accept it."""
+        answer = self.confirm(x_cf)
+        if answer == "accepted" and (cost := self.problem.cost(x_cf)) < self.proof.cost:
             self.proof.answer, self.proof.cost = x_cf, cost
-        return True
+        return answer
 
     def _raise(self, bound: float) -> None:
         if bound > self.proof.bound:

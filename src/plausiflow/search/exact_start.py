@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from plausiflow.exact import Prover, model_space
+from plausiflow.exact import Answer, Prover, model_space
 from plausiflow.models import BlackBox, UnsupportedModelError
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.task import SearchTask
@@ -51,7 +51,7 @@ class ExactStart:
                 task.oracle.frame.iloc[[row]].reset_index(drop=True),
                 task.allowance.at(one),
                 replace(task.targets[one], extra_margin=None),
-                lambda x_cf, row=row: self._accepts(task, x_cf, row),  # type: ignore[misc]
+                lambda x_cf, row=row: self._answer(task, x_cf, row),  # type: ignore[misc]
                 NO_LIMIT,
                 float(best[row]),
                 reach=self.reach,
@@ -64,11 +64,12 @@ class ExactStart:
         return task.candidates(torch.tensor(places, dtype=torch.long), x)
 
     @staticmethod
-    def _accepts(task: SearchTask, x_cf: Tensor, row: int) -> bool:
-        """Return whether model and rules accept a row."""
+    def _answer(task: SearchTask, x_cf: Tensor, row: int) -> Answer:
+        """Return what model and rules say about a row."""
         own = torch.tensor([row])
         if not bool(task.allowance.contains(x_cf, own)[0]):
-            return False
+            return "not allowed"
         assert task.oracle is not None
         outputs = task.oracle._outputs(x_cf, own)
-        return bool(task.validity.criterion.value(outputs, task.targets[own])[0] >= 0)
+        valid = bool(task.validity.criterion.value(outputs, task.targets[own])[0] >= 0)
+        return "accepted" if valid else "another outcome"
