@@ -21,7 +21,9 @@ from plausiflow.exact.cells import Cell
 from plausiflow.exact.row_program import RadiusProgram, RowProblem
 from plausiflow.exact.scores import ScoreRow
 
-GROWTH = 1.5
+GROWTH, SLOW_GROWTH, MUCH_WORK = 1.5, 1.2, 0.5
+"""By what the radius grows. After a program that took much deterministic time, it grows slowly: the work
+rises steeply with the radius."""
 FIRST_RADIUS = 0.03
 FIRST_SHARE = 1 / 300
 """The first radius as a share of the largest cost, for distances that have other units."""
@@ -51,7 +53,8 @@ class Proof:
         cost: What it costs; infinite without an answer.
         finished: Whether the search ended before the time was over.
         seconds: Seconds that it took.
-        trace: Seconds and bound, whenever the bound rose.
+        processor_seconds: Seconds of the processor that it took.
+        trace: Seconds of the processor and bound, whenever the bound rose.
     """
 
     bound: float = 0.0
@@ -59,6 +62,7 @@ class Proof:
     cost: float = math.inf
     finished: bool = False
     seconds: float = 0.0
+    processor_seconds: float = 0.0
     trace: list[tuple[float, float]] = field(default_factory=list)
 
     @property
@@ -96,7 +100,9 @@ class Deepening:
     proof: Proof = field(default_factory=Proof)
     _cuts: list[ScoreRow] = field(default_factory=list)
     _banned: list[Cell] = field(default_factory=list)
+    _spent: float = 0.0
     _start: float = field(default_factory=time.monotonic)
+    _thread_start: float = field(default_factory=time.thread_time)
 
     def run(self) -> Proof:
         """Return what was proven in time."""
@@ -117,8 +123,9 @@ class Deepening:
                 proof.finished = True
                 self._raise(math.inf if last == top else last)
                 break
-            radius *= GROWTH
+            radius *= SLOW_GROWTH if self._spent > MUCH_WORK else GROWTH
         proof.seconds = time.monotonic() - self._start
+        proof.processor_seconds = self._used()
         return proof
 
     def _first_radius(self) -> float:
@@ -131,6 +138,7 @@ class Deepening:
         for _ in range(MOST_REJECTED):
             program = RadiusProgram(self.problem, [*rows, *self._cuts], radius, self._banned)
             result = program.solve(self._left(), self.work)
+            self._spent = 0.0 if result is None else result.work
             if result is None or result.status == "infeasible":
                 self._raise(radius)
                 return False
@@ -180,7 +188,10 @@ class Deepening:
     def _raise(self, bound: float) -> None:
         if bound > self.proof.bound:
             self.proof.bound = bound
-            self.proof.trace.append((time.monotonic() - self._start, bound))
+            self.proof.trace.append((self._used(), bound))
+
+    def _used(self) -> float:
+        return time.thread_time() - self._thread_start
 
     def _left(self) -> float:
         return self.seconds - (time.monotonic() - self._start)
