@@ -86,14 +86,14 @@ class RowCertifier:
             certificate = Certificate(status="optimal" if optimal else "bound", bound=min(proof.bound, best))
         return replace(certificate, seconds=time.monotonic() - start)
 
-    def prove(self, task: RowTask, prover: Prover, seconds: float) -> Proof:
-        """Return what is proven about a row."""
+    def prove(self, task: RowTask, prover: Prover, seconds: float, *, reach: float = 0.0) -> Proof:
+        """Return what is proven about a row; with ``reach``, about answers that keep away from cuts."""
         allowance = self.rules.for_rows(task.x, task.row, task.locked)
 
         def confirm(x_cf: Tensor) -> Answer:
             return self.answer(task, x_cf, prover.criterion)
 
-        return prover.prove(task.row, allowance, task.targets, confirm, seconds, task.known)
+        return prover.prove(task.row, allowance, task.targets, confirm, seconds, task.known, reach=reach)
 
     @torch.no_grad()
     def answer(

@@ -34,7 +34,7 @@ from plausiflow.datasets import Table, load_table
 from plausiflow.exact import ModelSpace, Proof, Prover, model_space
 from plausiflow.explainer import Explainer
 from plausiflow.models import resolve_model
-from plausiflow.search import CostModel, RowCertifier, RowTask
+from plausiflow.search import PROMISE, CostModel, RowCertifier, RowTask
 from plausiflow.tables import Encoder, Schema
 from plausiflow_bench.harness.pages import describe_runs, write_section
 from plausiflow_bench.harness.printing import markdown
@@ -53,8 +53,8 @@ PATIENCE = 6.0
 MARGIN = 0.02
 COLUMNS = (
     "dataset", "model", "splits", "rows", "seconds", "proven", "median_cpu", "p90_cpu", "max_cpu", "gap_1s",
-    "gap_end", "read_cpu", "setting", "found", "cost", "optimum", "ratio_median", "within_1", "difference",
-    "judged", "below",
+    "gap_end", "read_cpu", "setting", "found", "cost", "optimum", "steady", "ratio_median", "within_1",
+    "difference", "judged", "below",
 )  # fmt: skip
 MARK = "<!-- written by `plausiflow benchmark exact --page` -->"
 
@@ -107,8 +107,9 @@ class _ExactCase:
         proofs = [self._prove(i) for i in range(len(self.rows))]
         yield about | self._proof_figures(proofs)
         if self.selection.search:
+            steady = [self._prove(i, reach=PROMISE).cost for i in range(len(self.rows))]
             for setting, options in _SETTINGS.items():
-                yield about | {"setting": setting} | self._search_figures(options, proofs)
+                yield about | {"setting": setting} | self._search_figures(options, proofs, steady)
 
     @cached_property
     def outcomes(self) -> pd.Series:
@@ -161,12 +162,12 @@ class _ExactCase:
         prover = Prover(model_space(model, compiled.layout), CostModel.plain(encoder.layout), criterion)
         return RowCertifier(model, encoder, compiled, prover, self.selection.seconds)
 
-    def _prove(self, i: int) -> Proof:
-        """Return what is proven about a row."""
+    def _prove(self, i: int, *, reach: float = 0.0) -> Proof:
+        """Return what is proven about a row, or about rows that stay away from the cuts of trees."""
         certifier, row = self.certifier, self.rows.iloc[[i]].reset_index(drop=True)
         x = self.encoder.encode(row).x
         task = RowTask(row, x, Targets(torch.tensor([self.wanted])), None, float("inf"))
-        return certifier.prove(task, certifier.prover, PATIENCE * self.selection.seconds)
+        return certifier.prove(task, certifier.prover, PATIENCE * self.selection.seconds, reach=reach)
 
     def _proof_figures(self, proofs: list[Proof]) -> Row:
         limit = self.selection.seconds
@@ -183,8 +184,11 @@ class _ExactCase:
             "setting": "proof",
         }
 
-    def _search_figures(self, options: dict[str, Any], proofs: list[Proof]) -> Row:
-        """Explain the rows, and compare the costs of found rows with the proven optimum."""
+    def _search_figures(self, options: dict[str, Any], proofs: list[Proof], steady: list[float]) -> Row:
+        """Explain the rows, and compare the costs of found rows with the proven optimum.
+
+        ``steady`` are the costs of the cheapest rows that stay away from all cuts of the trees.
+        """
         explainer = Explainer(
             self.model, constraints=table_rules(self.train), orders=dict(self.train.orders), **options
         )
@@ -202,6 +206,7 @@ class _ExactCase:
             "found": float(found.mean()),
             "cost": float(cost[both].mean()),
             "optimum": float(optimum[both].mean()),
+            "steady": _mean(np.array(steady)[both]),
             "ratio_median": float(np.median(ratio)),
             "within_1": float((ratio <= 1.01).mean()),
             "difference": float((cost[both] - optimum[both]).mean() / optimum[both].mean()),
