@@ -54,7 +54,7 @@ MARGIN = 0.02
 COLUMNS = (
     "dataset", "model", "splits", "rows", "seconds", "proven", "median_cpu", "p90_cpu", "max_cpu", "gap_1s",
     "gap_end", "read_cpu", "setting", "found", "cost", "optimum", "steady", "ratio_median", "within_1",
-    "difference", "judged", "below",
+    "difference", "over_steady", "judged", "below",
 )  # fmt: skip
 MARK = "<!-- written by `plausiflow benchmark exact --page` -->"
 
@@ -267,7 +267,12 @@ def _estimator(kind: str, seed: int) -> Any:  # noqa: ANN401
 def write_page(rows: list[Row], path: Path) -> None:
     """Write the table into a page, between its marks."""
     shown: list[Row] = [
-        {name: f"{value:.2f}" if isinstance(value, float) else value for name, value in row.items()}
-        for row in rows
+        {name: f"{value:.3f}" if isinstance(value, float) else value for name, value in row.items()}
+        for row in map(_with_steady_difference, rows)
     ]
     write_section(path, MARK, f"{markdown(shown, COLUMNS)}\n\n{describe_runs(rows)}")
+
+
+def _with_steady_difference(row: Row) -> Row:
+    """Return a row with the difference to the cheapest rows that keep away from the cuts of the trees."""
+    return row | {"over_steady": row["cost"] / row["steady"] - 1} if row.get("steady") else row
