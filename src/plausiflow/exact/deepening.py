@@ -18,7 +18,8 @@ from typing import Literal
 from torch import Tensor
 
 from plausiflow.exact.cells import Cell
-from plausiflow.exact.row_program import RadiusProgram, RowProblem
+from plausiflow.exact.corners import corner_of
+from plausiflow.exact.row_program import Corner, RadiusProgram, RowProblem
 from plausiflow.exact.scores import ScoreRow
 
 GROWTH, SLOW_GROWTH, MUCH_WORK = 1.5, 1.2, 0.5
@@ -34,13 +35,28 @@ OPTIMAL_GAP = 1e-3
 
 ScoreRows = Callable[[float], list[ScoreRow]]
 """Returns the inequalities of the target, with thresholds raised by a number of slacks."""
-Answer = Literal["accepted", "another outcome", "not allowed"]
+Answer = Literal["accepted", "another outcome", "not allowed", "unsteady"]
 Confirm = Callable[[Tensor], Answer]
 """What the user's model and the rules say about an encoded row."""
 Tangents = Callable[[Tensor], list[ScoreRow]]
 """Returns inequalities that rule out an encoded row that the model rejected."""
+MOST_CORNERS = 8
+"""Rows near an answer for which the trees are in the program, too."""
 MOST_REJECTED = 30
 """How often a rejected row is ruled out within a radius."""
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbourhood:
+    """What answers must be like near by.
+
+    Attributes:
+        rejected: Returns a row near an answer that the model rejects; None if there is none.
+        rows: The inequalities of the target near by.
+    """
+
+    rejected: Callable[[Tensor], Tensor | None]
+    rows: list[ScoreRow]
 
 
 @dataclass
@@ -88,6 +104,7 @@ class Deepening:
         seconds: Seconds that it may take.
         known: The cost of an answer that is known; nothing more expensive is looked for.
         work: Deterministic time of the solver for each radius; None for no limit.
+        near: Asks for answers that hold at rows near by, too; None if they need not.
     """
 
     problem: RowProblem
@@ -97,9 +114,11 @@ class Deepening:
     seconds: float
     known: float = math.inf
     work: float | None = None
+    near: Neighbourhood | None = None
     proof: Proof = field(default_factory=Proof)
     _cuts: list[ScoreRow] = field(default_factory=list)
     _banned: list[Cell] = field(default_factory=list)
+    _corners: list[Corner] = field(default_factory=list)
     _spent: float = 0.0
     _start: float = field(default_factory=time.monotonic)
     _thread_start: float = field(default_factory=time.thread_time)
@@ -136,7 +155,9 @@ class Deepening:
         """Solve within a radius; return whether the cheapest row is in it."""
         solved = False
         for _ in range(MOST_REJECTED):
-            program = RadiusProgram(self.problem, [*rows, *self._cuts], radius, self._banned)
+            program = RadiusProgram(
+                self.problem, [*rows, *self._cuts], radius, self._banned, self._corners
+            )  # fmt: skip
             result = program.solve(self._left(), self.work)
             self._spent = 0.0 if result is None else result.work
             if result is None or result.status == "infeasible":
@@ -156,6 +177,8 @@ class Deepening:
 
     def _rule_out(self, answer: Answer, x_cf: Tensor, cell: Cell | None) -> bool:
         """Rule out a row that was not accepted; return False if nothing rules it out."""
+        if answer == "unsteady":
+            return len(self._corners) < MOST_CORNERS
         more = self.tangents(x_cf)
         self._cuts += more
         if not more and answer == "another outcome" and cell is not None:
@@ -181,6 +204,11 @@ class Deepening:
     def _ask(self, x_cf: Tensor) -> Answer:
         """Ask model and rules about a row, and keep it if they accept it."""
         answer = self.confirm(x_cf)
+        if answer == "accepted" and self.near is not None:
+            moved = self.near.rejected(x_cf)
+            if moved is not None:
+                self._corners.append(corner_of(self.problem, x_cf, moved, self.near.rows))
+                return "unsteady"
         if answer == "accepted" and (cost := self.problem.cost(x_cf)) < self.proof.cost:
             self.proof.answer, self.proof.cost = x_cf, cost
         return answer

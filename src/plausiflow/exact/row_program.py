@@ -29,6 +29,8 @@ from plausiflow.exact.scores import ScoreRow
 from plausiflow.exact.spaces import ModelSpace
 from plausiflow.exact.tree_space import TreeSpace
 
+Mask = npt.NDArray[np.bool_]
+
 
 @dataclass(frozen=True, eq=False)
 class RowProblem:
@@ -125,14 +127,32 @@ class RowProblem:
         return float(self.costs((x, layout.codes(x)), (x_cf, layout.codes(x_cf))))
 
 
+@dataclass(frozen=True, eq=False)
+class Corner:
+    """Where the numbers of a row are moved to; see :mod:`plausiflow.exact.corners`.
+
+    Attributes:
+        left: For each feature, which splits send its moved own value to the left; None if it does not move.
+        rows: The inequalities of the target there.
+    """
+
+    left: list[Mask | None]
+    rows: list[ScoreRow]
+
+
 class RadiusProgram:
     """The program within a radius; ``possible`` is False if it is infeasible at once.
 
-    Rows of the ``banned`` cells are not in it.
+    Rows of the ``banned`` cells are not in it, and at each of the ``corners`` the target must be met, too.
     """
 
     def __init__(
-        self, problem: RowProblem, rows: Sequence[ScoreRow], radius: float, banned: Sequence[Cell] = ()
+        self,
+        problem: RowProblem,
+        rows: Sequence[ScoreRow],
+        radius: float,
+        banned: Sequence[Cell] = (),
+        corners: Sequence[Corner] = (),
     ) -> None:
         self.problem, self.program = problem, Program()
         limit = radius * (1 + 1e-9)
@@ -145,6 +165,8 @@ class RadiusProgram:
         x, space = problem.allowance.x, problem.space
         self.model = ModelProgram.of(self.program, kept, x, space, radius / UNITS, radius)
         self.possible = self.model.add_target(problem.own_left, rows)
+        for corner in corners:
+            self.possible &= self.model.add_corner(problem.own_left, corner.left, corner.rows)
         if self.possible:
             add_joint_rules(self.program, problem.allowance, self.model.by_name)
             for cell in banned:

@@ -2,7 +2,8 @@
 
 The relaxed trees of the search lead to answers that may cost more than needed. Where no density asks for
 more, the exact program (:mod:`plausiflow.exact`) gives the cheapest row that holds around itself: every
-number that changes stays away from the cuts of the trees. Its work is limited by the solver's own count of
+number that changes stays away from the cuts of the trees, and where the model rejects a row near by, the
+program is solved again with the trees of that row in it. Its work is limited by the solver's own count of
 operations and not by a clock, so the same row always gets the same answer.
 """
 
@@ -17,10 +18,13 @@ from plausiflow.exact import Answer, Prover, model_space
 from plausiflow.models import BlackBox, UnsupportedModelError
 from plausiflow.search.candidates import Candidates
 from plausiflow.search.task import SearchTask
+from plausiflow.search.true_model import corners_of
 
 WORK = 2.0
 """Deterministic time of the solver for each radius; about a second."""
 NO_LIMIT = 1e9
+CORNERS = 96
+"""Corners at which an answer must hold."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,12 +60,23 @@ class ExactStart:
                 float(best[row]),
                 reach=self.reach,
                 work=WORK,
+                rejected=lambda x_cf, row=row: self._rejected(task, x_cf, row),  # type: ignore[misc]
             )
             if proof.answer is not None:
                 places.append(row)
                 points.append(proof.answer)
         x = torch.cat(points) if points else task.x[:0]
         return task.candidates(torch.tensor(places, dtype=torch.long), x)
+
+    def _rejected(self, task: SearchTask, x_cf: Tensor, row: int) -> Tensor | None:
+        """Return the corner of a row where the model is farthest from its target; None if it holds."""
+        assert task.oracle is not None
+        encoder = task.oracle.true_model.encoder
+        moved = corners_of(encoder, x_cf, corners=CORNERS, reach=self.reach, salt=2)
+        own = torch.full((len(moved),), row)
+        criterion = replace(task.validity.criterion, margin=0.0)
+        values = criterion.value(task.oracle._outputs(moved, own), task.targets[own])
+        return moved[values.argmin()][None] if bool((values < 0).any()) else None
 
     @staticmethod
     def _answer(task: SearchTask, x_cf: Tensor, row: int) -> Answer:

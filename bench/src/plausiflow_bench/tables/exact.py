@@ -275,4 +275,7 @@ def write_page(rows: list[Row], path: Path) -> None:
 
 def _with_steady_difference(row: Row) -> Row:
     """Return a row with the difference to the cheapest rows that keep away from the cuts of the trees."""
-    return row | {"over_steady": row["cost"] / row["steady"] - 1} if row.get("steady") else row
+    cost, steady = row.get("cost"), row.get("steady")
+    if not isinstance(cost, float) or not isinstance(steady, float):
+        return row
+    return row | {"over_steady": cost / steady - 1}
