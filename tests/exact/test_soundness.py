@@ -202,3 +202,38 @@ def test_a_row_that_the_model_rejects_rules_out_the_rows_with_its_leaves_only(ki
     assert proof.optimal
     assert first.cost <= proof.cost
     assert proof.cost == pytest.approx(cheapest, rel=1e-3)
+
+
+@pytest.mark.parametrize(("kind", "seed", "some"), [("xgboost", 5, True), ("forest", 4, False)])
+def test_an_answer_that_must_hold_near_by_is_the_cheapest_that_does(kind, seed, some):
+    """Nobody may change the age, and an answer must hold for people who are a year younger or older, too."""
+    case = small_case(kind, seed, rules=[pf.Immutable("age", "grade")])
+    row = case.frame[case.frame["age"].between(22, 30)].iloc[[1]].reset_index(drop=True)
+    targets, x = class_target(case, row), case.encoder.encode(row).x
+    criterion = case.prover.without_margin().criterion
+
+    def holds(changed):
+        repeated = targets[torch.zeros(len(changed), dtype=torch.long)]
+        outputs = case.model.predict_outputs(case.encoder.encode(changed).x, changed)
+        return (criterion.value(outputs, repeated) >= 0).numpy()
+
+    def aged(changed, years):
+        return changed.assign(age=changed["age"] + years)
+
+    def rejected(x_cf):
+        changed = case.encoder.decode(x_cf, like=row, encoded=x)
+        near = [aged(changed, years) for years in (-1, 1)]
+        return next((case.encoder.encode(one).x for one in near if not holds(one)[0]), None)
+
+    changed = case.all_changes(row)
+    fine = changed[case.accepts(row, changed, targets)]
+    steady = fine[holds(aged(fine, -1)) & holds(aged(fine, 1))]
+    proof = case.prove(row, targets, rejected=rejected)
+    assert 0 < len(fine) != len(steady)
+    assert proof.infeasible == (not some)
+    if some:
+        after = case.encoder.encode(steady).x
+        layout, before = case.encoder.layout, x.expand(len(after), -1)
+        costs = case.costs((before, layout.codes(before)), (after, layout.codes(after)))
+        assert case.cheapest(row, targets) < float(costs.min())
+        assert proof.cost == pytest.approx(float(costs.min()), rel=1e-3)
