@@ -87,4 +87,5 @@ class ExactStart:
         assert task.oracle is not None
         outputs = task.oracle._outputs(x_cf, own)
         valid = bool(task.validity.criterion.value(outputs, task.targets[own])[0] >= 0)
-        return "accepted" if valid else "another outcome"
+        # A row that is less dense than every real one is ruled out with its cell, as one of another outcome.
+        return "accepted" if valid and bool(task.scores.score(x_cf, own)[0] >= 0) else "another outcome"
