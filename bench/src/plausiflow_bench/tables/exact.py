@@ -267,7 +267,11 @@ def _estimator(kind: str, seed: int) -> Any:  # noqa: ANN401
 def write_page(rows: list[Row], path: Path) -> None:
     """Write the table into a page, between its marks."""
     shown: list[Row] = [
-        {name: f"{value:.3f}" if isinstance(value, float) else value for name, value in row.items()}
+        {
+            name: f"{value:.3f}" if isinstance(value, float) else value
+            for name, value in row.items()
+            if value == value  # is not NaN
+        }
         for row in map(_with_steady_difference, rows)
     ]
     write_section(path, MARK, f"{markdown(shown, COLUMNS)}\n\n{describe_runs(rows)}")
