@@ -77,8 +77,9 @@ def test_the_bound_for_numbers_without_a_grid_is_the_distance_to_the_hyperplane(
     length = brentq(lambda t: sign * weights @ move(t) - needed, 0, 1e3)
     closest = float(np.linalg.norm(move(length)))
 
-    def confirm(x_cf: torch.Tensor) -> bool:
-        return sign * (weights @ x_cf[0].numpy() + bias) >= needed - abs(score) - 1e-9
+    def confirm(x_cf: torch.Tensor) -> str:
+        enough = sign * (weights @ x_cf[0].numpy() + bias) >= needed - abs(score) - 1e-9
+        return "accepted" if enough else "another outcome"
 
     proof = prover.prove(row, allowance, Targets(torch.tensor([wanted])), confirm, 30.0)
     assert proof.bound <= closest + 1e-9

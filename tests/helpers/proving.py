@@ -27,7 +27,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import plausiflow as pf
 from plausiflow.constraints import CompiledRules, GridStep, NeverTogether
 from plausiflow.core import TargetCriterion, Targets
-from plausiflow.exact import Prover, model_space
+from plausiflow.exact import Answer, Prover, model_space
 from plausiflow.models import BlackBox, Decision, EncodedModel, convert_classifier, convert_regressor
 from plausiflow.models.decision import find_decision
 from plausiflow.models.predictor import make_predictor
@@ -221,9 +221,13 @@ class SmallCase:
         encoded = self.encoder.encode(row)
         allowance = self.rules.for_rows(encoded.x, row)
 
-        def confirm(x_cf: torch.Tensor) -> bool:
+        def confirm(x_cf: torch.Tensor) -> Answer:
             decoded = self.encoder.decode(x_cf, like=row, encoded=encoded.x)
-            return bool(self.accepts(row, decoded, targets)[0])
+            if self.accepts(row, decoded, targets)[0]:
+                return "accepted"
+            broken = self.rules.violations(row, decoded).to_numpy().any()
+            usable = self.encoder.encode(decoded).usable[0]
+            return "not allowed" if broken or not usable else "another outcome"
 
         return self.prover.prove(row, allowance, targets, confirm, seconds, **options)
 

@@ -122,6 +122,16 @@ def test_a_question_without_an_answer_shows_the_blocking_rule_and_the_nearest_mi
     assert "530" in visit.text(".miss tr:has-text('credit_score') mark")
 
 
+@pytest.mark.browser
+def test_what_is_proven_is_on_the_page_in_words(visit, explainer, rows):
+    pytest.importorskip("ortools")
+    visit.page.get_by_label("Prove what the cheapest change costs").check()
+    visit.ask()
+    (proof,) = explainer.explain(rows[:1], "granted", certify=5).status["proof"]
+    assert "proven" in proof.lower()
+    assert visit.text(".proof") == f"{proof}."
+
+
 @pytest.mark.slow
 @pytest.mark.browser
 def test_a_row_that_meets_the_target_needs_no_answer(visit):

@@ -52,6 +52,21 @@ def test_parameters_mean_what_they_mean_in_the_library(client, rows, sent, libra
     assert client.explain(rows[:2], **sent) == explain_directly(people()[1].iloc[:2], **library)
 
 
+def test_what_is_proven_is_in_the_answer(client, rows):
+    pytest.importorskip("ortools")
+    sent = client.explain(rows[:4], certify=2)
+    expected = explain_directly(people()[1].iloc[:4], certify=2)
+    assert any(row["proof"] for row in sent)
+    for name in ("bound_status", "proof", "relax"):
+        assert [row[name] for row in sent] == [row[name] for row in expected]
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 11, "long"])
+def test_the_seconds_of_a_proof_are_limited(client, rows, seconds):
+    body = {"instances": rows[:1], "parameters": {"certify": seconds}}
+    assert client.post(f"{AT}:explain", body).status_code == 422
+
+
 def test_reasons_are_left_out_where_nobody_asks(client, rows):
     kept = [name for name in rows[0] if name != "age"]
     loud, quiet = (client.explain(rows[:4], "yes", locked=kept, diagnose=asked) for asked in (True, False))

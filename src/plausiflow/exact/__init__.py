@@ -2,13 +2,13 @@
 
 from plausiflow.exact.certificate import GAP, Certificate, CertificateStatus
 from plausiflow.exact.cp_sat import is_installed
-from plausiflow.exact.deepening import Proof
+from plausiflow.exact.deepening import Answer, Proof
 from plausiflow.exact.model_space import model_space
 from plausiflow.exact.prover import Prover
 from plausiflow.exact.relaxation import Relaxation, RuleItem
 from plausiflow.exact.spaces import ModelSpace
 
 __all__ = [
-    "GAP", "Certificate", "CertificateStatus", "ModelSpace", "Proof", "Prover", "Relaxation", "RuleItem",
-    "is_installed", "model_space",
+    "GAP", "Answer", "Certificate", "CertificateStatus", "ModelSpace", "Proof", "Prover", "Relaxation",
+    "RuleItem", "is_installed", "model_space",
 ]  # fmt: skip

@@ -7,6 +7,7 @@ a later one, so that a set of the first or the last atoms is a single literal.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from itertools import pairwise
 
 import numpy as np
@@ -37,6 +38,14 @@ class Choice:
         self._known: dict[int, Literal_] = {}
         left = np.packbits(atoms.left, axis=1, bitorder="little")
         self.left = [int.from_bytes(row.tobytes(), "little") for row in left]
+
+    def moved(self, left: npt.NDArray[np.bool_]) -> Choice:
+        """Return the same choice for trees that send the row's own value to other sides ``(splits,)``."""
+        other = copy(self)
+        own = self.mask(self.atoms.kept)
+        pairs = zip(self.left, left.tolist(), strict=True)
+        other.left = [mask | own if goes_left else mask & ~own for mask, goes_left in pairs]
+        return other
 
     def mask(self, which: npt.NDArray[np.bool_]) -> int:
         """Return a set of atoms as a whole number, one bit for each."""

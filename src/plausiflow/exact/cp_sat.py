@@ -64,6 +64,11 @@ class SolverResult:
         """Whether there is a solution."""
         return self.status in ("optimal", "feasible")
 
+    @property
+    def work(self) -> float:
+        """Deterministic time that the solver took."""
+        return float(self.solver.response_proto.deterministic_time)
+
     def is_true(self, literal: Literal_) -> bool:
         """Return the value of a literal in the solution."""
         return bool(self.solver.boolean_value(literal))

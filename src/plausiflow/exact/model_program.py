@@ -86,6 +86,18 @@ class ModelProgram:
         assert isinstance(self.space, TreeSpace)
         return add_trees(self.program, self.space, self.choices, own_left, rows)
 
+    def add_corner(
+        self,
+        own_left: npt.NDArray[np.bool_],
+        left: Sequence[npt.NDArray[np.bool_] | None],
+        rows: Sequence[ScoreRow],
+    ) -> bool:
+        """Add the trees once more for moved own values; return False if no row can satisfy them."""
+        assert isinstance(self.space, TreeSpace)
+        pairs = zip(self.choices, left, strict=True)
+        moved = [choice if own is None else choice.moved(own) for choice, own in pairs]
+        return add_trees(self.program, self.space, moved, own_left, rows)
+
     def chosen(self, result: SolverResult) -> tuple[list[tuple[Atoms, int]], dict[str, float]]:
         """Return the atoms of a solution, and the encoded numbers inside of ranges by feature."""
         numbers = {name: offset.number(result) for name, offset in self.offsets.items()}

@@ -12,7 +12,7 @@ from torch import Tensor
 from plausiflow.constraints import Allowance, CompiledRules
 from plausiflow.core import TargetCriterion, Targets
 from plausiflow.exact.atoms import Costs
-from plausiflow.exact.deepening import Confirm, Deepening, Proof
+from plausiflow.exact.deepening import Confirm, Deepening, Neighbourhood, Proof
 from plausiflow.exact.relaxation import Relaxation, RuleItem, fewest_rules
 from plausiflow.exact.row_program import RowProblem
 from plausiflow.exact.scores import ScoreRow, score_rows, tangent_rows
@@ -45,6 +45,7 @@ class Prover:
         *,
         reach: float = 0.0,
         work: float | None = None,
+        rejected: Callable[[Tensor], Tensor | None] | None = None,
     ) -> Proof:
         """Return what is proven about one row in some seconds.
 
@@ -57,6 +58,7 @@ class Prover:
             known: The cost of an answer that is known.
             reach: How far changed numbers stay from cuts; the bound is then that of such rows.
             work: Deterministic time of the solver for each radius; None for no limit but the seconds.
+            rejected: Returns a row near an answer that the model rejects, which rules the answer out.
         """
         problem = RowProblem.of(self.space, allowance, self.costs, row, reach=reach)
 
@@ -67,7 +69,10 @@ class Prover:
             outputs = self.space.outputs_of(x_cf, row, allowance.x)
             return tangent_rows(self.space, self.criterion, targets, outputs)
 
-        return Deepening(problem, rows, confirm, tangents, seconds, known, work).run()
+        near = None
+        if rejected is not None:
+            near = Neighbourhood(rejected, score_rows(self.space, self.without_margin().criterion, targets))
+        return Deepening(problem, rows, confirm, tangents, seconds, known, work, near).run()
 
     def without_margin(self) -> Prover:
         """Return the prover for which every row counts that the model decides as wanted, however narrowly."""

@@ -20,7 +20,8 @@ from plausiflow.exact.choices import Choice
 from plausiflow.exact.cp_sat import Program
 from plausiflow.exact.layer_space import LayerSpace
 from plausiflow.exact.model_program import ModelProgram
-from plausiflow.exact.row_program import UNITS, RowProblem
+from plausiflow.exact.objective import UNITS
+from plausiflow.exact.row_program import RowProblem
 from plausiflow.exact.rule_program import add_joint_rules
 from plausiflow.exact.scores import ScoreRow
 from plausiflow.exact.spaces import ModelSpace

@@ -1,12 +1,7 @@
-r"""The integer program of one row: the cheapest allowed change that the model decides as wanted, in a radius.
+"""The integer program of one row: the cheapest allowed change that the model decides as wanted, in a radius.
 
 The program is restricted to changes that cost at most the radius r: more expensive atoms do not exist in it,
-and trees have only the leaves that can still be reached. Costs are counted in units of r / 20,000 and rounded
-down. With d the distance of the numbers and F the sum of other costs, the distance ``l2`` is the integer
-
-.. math:: S^2 \ge \sum_j q_j, \qquad S \ge d_j, \qquad \sqrt{n}\, S \ge \sum_j d_j,
-
-of which the last two are implied and help the solver; the objective is :math:`S + F`.
+and trees have only the leaves that can still be reached.
 """
 
 from __future__ import annotations
@@ -24,15 +19,17 @@ from torch import Tensor
 
 from plausiflow.constraints import Allowance
 from plausiflow.exact.atoms import Atoms, Costs, row_atoms
-from plausiflow.exact.cp_sat import Expression, Program, SolverResult
+from plausiflow.exact.cells import Cell, cell_of
+from plausiflow.exact.cp_sat import Program, SolverResult
 from plausiflow.exact.layer_space import LayerSpace
 from plausiflow.exact.model_program import ModelProgram, fewer_atoms
+from plausiflow.exact.objective import UNITS, Objective
 from plausiflow.exact.rule_program import add_joint_rules, related_features
 from plausiflow.exact.scores import ScoreRow
 from plausiflow.exact.spaces import ModelSpace
+from plausiflow.exact.tree_space import TreeSpace
 
-UNITS = 20_000
-"""Units of cost in a radius."""
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,51 +127,62 @@ class RowProblem:
         return float(self.costs((x, layout.codes(x)), (x_cf, layout.codes(x_cf))))
 
 
-class RadiusProgram:
-    """The program within a radius; ``possible`` is False if it is infeasible at once."""
+@dataclass(frozen=True, eq=False)
+class Corner:
+    """Where the numbers of a row are moved to; see :mod:`plausiflow.exact.corners`.
 
-    def __init__(self, problem: RowProblem, rows: Sequence[ScoreRow], radius: float) -> None:
-        self.problem, self.program, self.unit = problem, Program(), radius / UNITS
+    Attributes:
+        left: For each feature, which splits send its moved own value to the left; None if it does not move.
+        rows: The inequalities of the target there.
+    """
+
+    left: list[Mask | None]
+    rows: list[ScoreRow]
+
+
+class RadiusProgram:
+    """The program within a radius; ``possible`` is False if it is infeasible at once.
+
+    Rows of the ``banned`` cells are not in it, and at each of the ``corners`` the target must be met, too.
+    """
+
+    def __init__(
+        self,
+        problem: RowProblem,
+        rows: Sequence[ScoreRow],
+        radius: float,
+        banned: Sequence[Cell] = (),
+        corners: Sequence[Corner] = (),
+    ) -> None:
+        self.problem, self.program = problem, Program()
         limit = radius * (1 + 1e-9)
-        kept = [atoms.select(atoms.costs <= limit) for atoms in problem.atoms]
+        self._near = [atoms.costs <= limit for atoms in problem.atoms]
+        kept = [atoms.select(near) for atoms, near in zip(problem.atoms, self._near, strict=True)]
         self.possible = bool(problem.allowance.possible[0]) and all(len(atoms) for atoms in kept)
         if not self.possible:
             return
         kept = fewer_atoms(problem.space, kept, rows, problem.allowance)
         x, space = problem.allowance.x, problem.space
-        self.model = ModelProgram.of(self.program, kept, x, space, self.unit, radius)
+        self.model = ModelProgram.of(self.program, kept, x, space, radius / UNITS, radius)
         self.possible = self.model.add_target(problem.own_left, rows)
+        for corner in corners:
+            self.possible &= self.model.add_corner(problem.own_left, corner.left, corner.rows)
         if self.possible:
             add_joint_rules(self.program, problem.allowance, self.model.by_name)
-            self._minimise()
+            for cell in banned:
+                self._ban(cell)
+            self._objective = Objective(self.model, euclidean=problem.euclidean)
 
-    def _minimise(self) -> None:
-        program, flat, distance, squares = self.program, [], [], []
-        for choice in self.model.choices:
-            atoms, units = choice.atoms, choice.atoms.costs / self.unit
-            if (atoms.flat & (units > 0)).any():
-                flat.append(choice.weighted(np.where(atoms.flat, np.floor(units), 0).astype(int).tolist()))
-            near = np.where(atoms.flat, 0.0, units)
-            offset = self.model.offsets.get(atoms.block.name)
-            if offset is not None and offset.weight:
-                whole = np.floor(near).astype(np.int64)
-                distance.append(offset.distance(whole, UNITS + 2))
-                squares.append(program.square(distance[-1], UNITS + 2))
-            elif near.any():
-                distance.append(choice.weighted(np.floor(near).astype(int).tolist()))
-                squares.append(choice.weighted(np.floor(near * near).astype(int).tolist()))
-        total: Expression = sum(flat) if flat else 0
-        if self.problem.euclidean and distance:
-            root = program.integer(0, UNITS + 2)
-            program.at_least(program.square(root, UNITS + 2), sum(squares))
-            for part in distance:
-                program.at_least(root, part)
-            program.at_least(math.ceil(1000 * math.sqrt(len(distance))) * root, 1000 * sum(distance))
-            total = total + root
-        elif distance:
-            total = total + sum(distance)
-        program.at_least(UNITS + 1, total)
-        program.minimise(total)
+    def _ban(self, cell: Cell) -> None:
+        """Require that some feature leaves a cell."""
+        outside = []
+        for choice, near, inside in zip(self.model.choices, self._near, cell, strict=True):
+            literal = choice.literal(choice.mask(~inside[near]))
+            if literal is True:
+                return
+            if literal is not False:
+                outside.append(literal)
+        self.program.any_of(outside)
 
     def solve(self, seconds: float, work: float | None = None) -> SolverResult | None:
         """Solve the program; None if it is infeasible at once."""
@@ -183,10 +191,20 @@ class RadiusProgram:
 
     def lower_bound(self, result: SolverResult) -> float:
         """Return the proven lower bound of the cost."""
-        # The integer root may be one unit above the distance.
-        return max(0.0, (result.bound - 1) * self.unit)
+        return self._objective.cost(result.bound)
 
     def answer(self, result: SolverResult) -> Tensor:
         """Return the encoded row of the solution, shape ``(1, width)``."""
         with torch.no_grad():
             return self.problem.encoded(*self.model.chosen(result))
+
+    def cell(self, result: SolverResult) -> Cell | None:
+        """Return the rows that get the same outputs as the solution; None for models that are not trees."""
+        space, problem = self.problem.space, self.problem
+        if not isinstance(space, TreeSpace):
+            return None
+        places = [
+            int(np.flatnonzero(near)[choice.chosen(result)])
+            for choice, near in zip(self.model.choices, self._near, strict=True)
+        ]
+        return cell_of(space, problem.atoms, places, problem.own_left)

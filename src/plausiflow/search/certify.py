@@ -19,7 +19,7 @@ from torch import Tensor
 
 from plausiflow.constraints import LOCKED, CompiledRules, Immutable
 from plausiflow.core import TargetCriterion, Targets, verify
-from plausiflow.exact import Certificate, Proof, Prover, RuleItem, is_installed, model_space
+from plausiflow.exact import Answer, Certificate, Proof, Prover, RuleItem, is_installed, model_space
 from plausiflow.models import TableModel, UnsupportedModelError
 from plausiflow.progress import progress_bar
 from plausiflow.search.engine import Engine
@@ -86,20 +86,20 @@ class RowCertifier:
             certificate = Certificate(status="optimal" if optimal else "bound", bound=min(proof.bound, best))
         return replace(certificate, seconds=time.monotonic() - start)
 
-    def prove(self, task: RowTask, prover: Prover, seconds: float) -> Proof:
-        """Return what is proven about a row."""
+    def prove(self, task: RowTask, prover: Prover, seconds: float, *, reach: float = 0.0) -> Proof:
+        """Return what is proven about a row; with ``reach``, about answers that keep away from cuts."""
         allowance = self.rules.for_rows(task.x, task.row, task.locked)
 
-        def confirm(x_cf: Tensor) -> bool:
-            return self.accepts(task, x_cf, prover.criterion)
+        def confirm(x_cf: Tensor) -> Answer:
+            return self.answer(task, x_cf, prover.criterion)
 
-        return prover.prove(task.row, allowance, task.targets, confirm, seconds, task.known)
+        return prover.prove(task.row, allowance, task.targets, confirm, seconds, task.known, reach=reach)
 
     @torch.no_grad()
-    def accepts(
+    def answer(
         self, task: RowTask, x_cf: Tensor, criterion: TargetCriterion, without: Sequence[RuleItem] = ()
-    ) -> bool:
-        """Return whether model and rules accept a row, decoded, without some rules."""
+    ) -> Answer:
+        """Return what model and rules say about a row, decoded, without some rules."""
         decoded = self.encoder.decode(x_cf, like=task.row, encoded=task.x)
         again = self.encoder.encode(decoded)
         before = task.row
@@ -111,11 +111,12 @@ class RowCertifier:
         violations = self.rules.violations(before, decoded, task.locked)
         broken = violations.drop(columns=[name for name in violations if name in names])
         if not again.usable[0] or bool(broken.to_numpy().any()):
-            return False
+            return "not allowed"
         outputs = self.model.predict_outputs(again.x, decoded)
         decided = self.model.decide(outputs, again.x, decoded) if self.model.labels else None
         score = torch.zeros(1, dtype=torch.float64)
-        return bool(verify(outputs, task.targets, criterion, score, decided).safely_valid[0])
+        valid = bool(verify(outputs, task.targets, criterion, score, decided).safely_valid[0])
+        return "accepted" if valid else "another outcome"
 
     def _infeasible(self, task: RowTask, seconds: float) -> Certificate:
         """Return the certificate of a row without an answer that wins by the margin."""
@@ -132,7 +133,7 @@ class RowCertifier:
         """Return the certificate of a row without recourse, with the fewest rules to relax."""
 
         def accepts(x_cf: Tensor, items: Sequence[RuleItem]) -> bool:
-            return self.accepts(task, x_cf, self.prover.criterion, items)
+            return self.answer(task, x_cf, self.prover.criterion, items) == "accepted"
 
         found = self.prover.relax(self.rules, task.row, task.x, task.locked, task.targets, accepts, seconds)
         if found is None:

@@ -7,6 +7,7 @@ A request becomes one job or more. Jobs with the same key run together: their ro
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -15,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from plausiflow.constraints import Range
-from plausiflow.explanations import json_parts, json_value
+from plausiflow.explanations import Explanations, json_parts, json_value
 from plausiflow.service.decision_map import draw_map
 from plausiflow.service.errors import RequestError, format_value, format_values
 from plausiflow.service.rows import JsonRow
@@ -191,7 +192,7 @@ def run_unreached(jobs: Sequence[Job], seconds: float) -> list[JobResult]:
 
 
 def _explain(jobs: Sequence[Job], seconds: float) -> list[JobResult]:
-    parameters, policy = jobs[0].request.parameters, jobs[0].targets
+    start, parameters, policy = time.monotonic(), jobs[0].request.parameters, jobs[0].targets
     ranges = sorted(parameters.ranges.items())
     locked = [sorted(set(job.request.parameters.locked)) for job in jobs for _ in job.rows]
     result = jobs[0].served.explainer.explain(
@@ -206,10 +207,18 @@ def _explain(jobs: Sequence[Job], seconds: float) -> list[JobResult]:
         second_opinion=parameters.confidence is not None,
         diagnose=parameters.diagnose,
     )
+    if parameters.certify is not None and seconds > 0:
+        result = _proven(result, parameters.certify, seconds - (time.monotonic() - start))
     _, *rows, _ = json_parts(result)
     statuses = result.verdicts["status"].tolist()
     evaluated = any(status != "invalid_input" for status in statuses)
     return _share(jobs, [row.removeprefix(", ") for row in rows], statuses, evaluated)
+
+
+def _proven(result: Explanations, seconds: float, left: float) -> Explanations:
+    """Return the result with proofs, each within some seconds and all together in the time that is left."""
+    share = left / max(1, len(result))
+    return result.certify(min(seconds, share)) if share > 0 else result
 
 
 def run_map(jobs: Sequence[Job], seconds: float) -> list[JobResult]:

@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from plausiflow.exact import is_installed
 from plausiflow.explanations import json_value
 from plausiflow.search import MOST_ANSWERS
 from plausiflow.service.errors import RequestError, format_value, format_values, suggest
@@ -30,6 +31,8 @@ from plausiflow.validation import to_float
 
 MAX_PROBLEMS = 5
 MAP_SIZE = 40
+MOST_PROOF_SECONDS = 10.0
+"""Seconds that a request may give to the proof of a row."""
 PAIR = {"type": "array", "items": {"type": ["number", "null"]}, "minItems": 2, "maxItems": 2}
 
 
@@ -113,6 +116,7 @@ class ExplainParameters(Body):
     relaxed: bool = False
     diagnose: bool = True
     min_probability: float | None = None
+    certify: float | None = None
 
 
 class ExplainRequest(PredictRequest):
@@ -175,8 +179,8 @@ _Counterfactual = _schema(
     sentence=str,
     advantages=list[str],
 )
-_Explanation = _schema(
-    "Explanation",
+_Verdict = _schema(
+    "Verdict",
     row=Annotated[int, Field(ge=0)],
     status=Literal["found", "already", "relaxed", "infeasible", "not_reached", "invalid_input"],
     reason=str,
@@ -187,6 +191,14 @@ _Explanation = _schema(
     factual=Row,
     counterfactuals=List(_Counterfactual),
     misses=List(_schema("NearestMiss", values=Row, why=str)),
+)
+_Explanation: Any = create_model(
+    "Explanation",
+    __base__=_Verdict,
+    bound=(Number, Field(None, description="With `certify`: no allowed row costs less.")),
+    bound_status=(str, ""),
+    relax=(list[str], []),
+    proof=(str, Field("", description="What is proven, in words.")),
 )
 ExplainResponse = _schema("Explanations", explanations=List(_Explanation))
 # A map also has the grid `lead`, and `probability` or `prediction`.
@@ -255,6 +267,9 @@ def _target_type(outcomes: Sequence[Any]) -> Any:  # noqa: ANN401
     return Annotated[Any, WithJsonSchema({"enum": list(outcomes), "description": text})]
 
 
+_PROOF_SECONDS: Any = Annotated[float, Field(gt=0, le=MOST_PROOF_SECONDS)] | None
+
+
 def _parameter_schema(served: ServedModel) -> type[ExplainParameters]:
     confidence, bounds = served.explainer.confidence, Annotated[Any, AfterValidator(parse_bounds)]
     numbers = [feature.name for feature in served.schema.features if feature.is_number]
@@ -266,6 +281,7 @@ def _parameter_schema(served: ServedModel) -> type[ExplainParameters]:
         "k": (whole_number(1, MOST_ANSWERS), 1),
         "confidence": (one_of([None] if confidence is None else [confidence, None]), confidence),
         "min_probability": (probability, None),
+        "certify": (_PROOF_SECONDS if is_installed() else one_of([None]), None),
     }
     return create_model(f"{served.name}_parameters", __base__=ExplainParameters, **fields)
 

@@ -13,6 +13,7 @@ from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_float_dt
 
 from plausiflow.constraints import Immutable
 from plausiflow.errors import InvalidInputError, NotFittedError
+from plausiflow.exact import is_installed
 from plausiflow.explainer import Explainer
 from plausiflow.explanations import json_column, json_value
 from plausiflow.models import TableModel
@@ -113,6 +114,7 @@ class ServedModel:
             "outcome": self.explainer.outcome_,
             "outcomes": [json_value(label) for label in self.labels],
             "confidence": self.explainer.confidence,
+            "proofs": is_installed(),
             "model": self.model.description,
             "rules": [str(rule) for rule in rules],
             "learned_rules": self.explainer.learned_rules.to_frame().to_dict("records"),

@@ -29,9 +29,10 @@ export class Answers {
     const reach = Math.max(4, ...found.map((answer) => 1.2 * Math.abs(answer.score ?? 0)));
     const cards = found.map((answer, i) => this.card(explanation, answer, i, reach));
     const note = explanation.reason ? make("p", { class: "quiet" }, "Note: ", marked(explanation.reason), ".") : null;
+    const proof = explanation.proof ? make("p", { class: "proof" }, ...marked(`${explanation.proof}.`)) : null;
     const unit = found[0].distance === "l1-mad" ? "by its median absolute deviation" : "across its whole range";
     const cost = make("p", { class: "small" }, `Cost 1 is a number moved ${unit}, or another category (distance ${found[0].distance}).`);
-    this.element.replaceChildren(...[note, make("div", { class: "cards" }, cards), cost].filter(Boolean));
+    this.element.replaceChildren(...[note, proof, make("div", { class: "cards" }, cards), cost].filter(Boolean));
   }
 
   set outdated(outdated) {
@@ -107,6 +108,7 @@ export class Answers {
       texts.push(make("p", null, `The model already says ${wanted}${share}. Choose another outcome, or edit the row.`));
     } else {
       texts.push(make("p", { class: "reason" }, ...marked(toSentence(reason))));
+      if (explanation.proof) texts.push(make("p", { class: "proof" }, ...marked(`${explanation.proof}.`)));
       if (status === "infeasible") texts.push(make("p", { class: "quiet" }, advice(reason)));
     }
     return [make("div", { class: "panel card without", "data-status": status }, texts),

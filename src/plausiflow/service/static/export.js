@@ -50,7 +50,7 @@ async function copyText(text, element) {
 
 /** Return Python code for the same request to the same explainer. */
 export function python(model, { instances, target, parameters }) {
-  const { locked, ranges, k, confidence, min_probability: least } = parameters;
+  const { locked, ranges, k, confidence, min_probability: least, certify } = parameters;
   const cells = Object.entries(instances[0]).map(([name, value]) => `    ${literal(name)}: ${literal(value)},`);
   const range = ([name, bounds]) => `pf.Range(${[name, ...bounds].map(literal).join(", ")})`;
   const rules = Object.entries(ranges).map(range);
@@ -59,6 +59,7 @@ export function python(model, { instances, target, parameters }) {
   if (locked.length) options.push(`locked=[${locked.map(literal).join(", ")}]`);
   if (rules.length) options.push(`constraints=[${rules.join(", ")}]`);
   if (least !== undefined) options.push(`min_probability=${literal(least)}`);
+  if (certify !== undefined) options.push(`certify=${certify}`);
   if (confidence === null && model.confidence !== null) options.push("second_opinion=False");
   return [
     "import pandas as pd",

@@ -8,7 +8,7 @@ import { counted, levelText, listed, percent } from "./format.js";
 const learnedItem = ({ description, rows, exceptions }) => make("li", null, make("code", null, description),
   ` (${rows.toLocaleString("en")} rows, ${counted(exceptions, "exception")})`);
 
-const MOST_BUTTONS = 4, MOST_ANSWERS = 6, ANSWERS = 3;
+const MOST_BUTTONS = 4, MOST_ANSWERS = 6, ANSWERS = 3, PROOF_SECONDS = 5;
 
 export class Question {
   /** `onChange()` is called when the question changes, `onAsk()` when it is sent. */
@@ -68,6 +68,11 @@ export class Question {
       const text = `Must also pass a second opinion (${percent(confidence)} of answers)`;
       lines.push(make("p", { class: "tick" }, this.second, make("label", { for: "second" }, text)));
     }
+    if (this.model.proofs) {
+      this.prove = make("input", { id: "prove", type: "checkbox" });
+      const text = `Prove what the cheapest change costs (up to ${PROOF_SECONDS} seconds)`;
+      lines.push(make("p", { class: "tick" }, this.prove, make("label", { for: "prove" }, text)));
+    }
     return make("div", { class: "choices" }, lines);
   }
 
@@ -116,6 +121,7 @@ export class Question {
   get parameters() {
     const parameters = { confidence: this.second?.checked ? this.model.confidence : null };
     if (this.least && this.least.value !== "") parameters.min_probability = Number(this.least.value) / 100;
+    if (this.prove?.checked) parameters.certify = PROOF_SECONDS;
     return parameters;
   }
 
