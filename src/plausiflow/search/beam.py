@@ -262,6 +262,8 @@ def _copied_numbers(task: SearchTask, real: Candidates) -> Candidates:
 
 def _level_moves(task: SearchTask, rows: Tensor, typical: dict[int, float]) -> Candidates:
     """Return rows with one feature each at another allowed level."""
+    if not task.layout.with_levels:
+        return task.candidates(rows[:0], task.x[:0])
     index = task.layout.index(rows.device)
     options = task.allowance.levels[rows][:, index.columns] & (task.x[rows][:, index.columns] == 0)
     which, level = options.nonzero(as_tuple=True)
