@@ -10,6 +10,7 @@ import torch
 from plausiflow.constraints import Allowed, Decreasing, Immutable, Increasing, Linear, Range
 from plausiflow.search import rounding as snapping_module
 from plausiflow.search.bank import Bank, transplant
+from plausiflow.search.candidates import Candidates
 from plausiflow.search.rounding import put_on_grid
 from plausiflow.search.sparsify import sparsify
 from plausiflow.tables.layout import Block, Layout, Scale
@@ -300,3 +301,13 @@ def test_rounding_never_leaves_the_bounds():
     start = task.candidates(torch.zeros(1).long(), torch.tensor([[0.302, 0.69, 0.5]]))
     found = put_on_grid(task, start)
     assert found.x.tolist() == [[3 / 8, 5 / 8, 0.5]]
+
+
+# ---------------------------------------------------------------- equal candidates
+
+
+def test_the_first_of_equal_candidates_of_a_row_stays():
+    x = torch.tensor([[0.0, 1.0], [-0.0, 1.0], [0.0, 1.0], [0.5, 1.0], [0.0, 1.0]], dtype=torch.float64)
+    candidates = Candidates(rows=torch.tensor([0, 0, 1, 0, 1]), x=x, cost=torch.arange(5.0))
+    assert candidates.first_occurrences().tolist() == [0, 2, 3]
+    assert candidates[torch.zeros(0, dtype=torch.long)].first_occurrences().tolist() == []

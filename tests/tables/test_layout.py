@@ -165,3 +165,39 @@ def test_a_layout_without_blocks_has_rows_of_no_columns():
     assert layout.width == 0
     assert layout.codes(x).shape == layout.free(layout.codes(x)).shape == layout.changed(x, x).shape == (3, 0)
     assert layout.snap(x).shape == layout.with_codes(x, layout.codes(x)).shape == (3, 0)
+
+
+@pytest.mark.parametrize("n", [1, 3, 2000])  # few rows take one operation, many one for each size of features
+def test_codes_are_the_places_of_the_ones(n):
+    layout = Layout(
+        tuple(
+            Block(name=str(j), levels=range(start, start + size))
+            for j, (start, size) in enumerate(((0, 2), (2, 9), (11, 3)))
+        )
+    )
+    codes = torch.stack([torch.randint(0, size, (n,)) for size in (2, 9, 3)], dim=1)
+    assert torch.equal(layout.codes(layout.with_codes(torch.zeros(n, 14), codes)), codes)
+
+
+@pytest.mark.parametrize("shift", [-1, 0, 1])
+def test_snapping_a_row_is_that_of_each_scale(shift):
+    x, codes = rows(200)
+    snapped = LAYOUT.snap(x, shift)
+    age, gain = LAYOUT.blocks[0].scale, LAYOUT.blocks[2].scale
+    assert torch.equal(snapped[:, 0], age.snap(x[:, 0], shift))
+    free = codes[:, 1] == 0
+    assert torch.equal(snapped[free, 4], gain.snap(x[free, 4], shift))
+    assert torch.equal(snapped[~free, 4], x[~free, 4])
+    assert torch.equal(LAYOUT.grid_neighbours(x)[(0, -1, 1).index(shift)], snapped)
+
+
+def test_a_switched_level_pins_its_number_or_leaves_it_typical():
+    x, _ = rows(6)
+    switched = LAYOUT.index(x.device).switched(x, torch.arange(6), {4: 0.7})
+    assert torch.equal(switched[:, 0], x[:, 0])
+    for place, (feature, level) in enumerate([(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]):
+        expected = LAYOUT.codes(x[place : place + 1])[0]
+        expected[feature] = level
+        assert LAYOUT.codes(switched[place : place + 1])[0].tolist() == expected.tolist()
+        number = x[place, 4] if feature == 0 else torch.tensor([0.7, 0.0, 0.25])[level]
+        assert switched[place, 4] == number

@@ -59,7 +59,10 @@ class RowChanges:
         missing = np.zeros((len(self.after), len(self.features)), dtype=bool)
         for j, name in enumerate(self.features):
             column = columns[name]
-            if not isinstance(column.dtype, np.dtype) or column.dtype.kind not in "biu":
+            kind = column.dtype.kind if isinstance(column.dtype, np.dtype) else ""
+            if kind == "f":
+                missing[:, j] = np.isnan(column.to_numpy())
+            elif kind not in ("b", "i", "u"):
                 missing[:, j] = is_missing(column)
         return missing
 

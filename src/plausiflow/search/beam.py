@@ -16,7 +16,6 @@ from torch import Tensor
 
 from plausiflow.search.candidates import Candidates, cheapest
 from plausiflow.search.task import SearchTask
-from plausiflow.tables import Layout
 
 VIOLATION = 2.0
 """Cost of one unit by which a constraint is violated, in the ranking of the beam."""
@@ -263,32 +262,9 @@ def _copied_numbers(task: SearchTask, real: Candidates) -> Candidates:
 
 def _level_moves(task: SearchTask, rows: Tensor, typical: dict[int, float]) -> Candidates:
     """Return rows with one feature each at another allowed level."""
-    columns = [column for block in task.layout.with_levels for column in block.levels]
-    if not columns:
+    if not task.layout.with_levels:
         return task.candidates(rows[:0], task.x[:0])
-    options = task.allowance.levels[rows][:, columns] & (task.x[rows][:, columns] == 0)
+    index = task.layout.index(rows.device)
+    options = task.allowance.levels[rows][:, index.columns] & (task.x[rows][:, index.columns] == 0)
     which, level = options.nonzero(as_tuple=True)
-    return task.candidates(rows[which], _flip(task.layout, task.x[rows[which]], level, columns, typical))
-
-
-def _flip(layout: Layout, x: Tensor, flip: Tensor, columns: list[int], typical: dict[int, float]) -> Tensor:
-    """Return rows ``(p, width)``, each with one level switched on; ``flip`` counts the level columns."""
-    block_of = torch.zeros(len(columns), layout.width, dtype=torch.bool, device=x.device)
-    pins = torch.full((len(columns),), torch.nan, dtype=x.dtype, device=x.device)
-    number_of = torch.full((len(columns),), -1, device=x.device)
-    place = 0
-    for block in layout.with_levels:
-        for i in range(len(block.levels)):
-            block_of[place, block.levels.start : block.levels.stop] = True
-            if block.number is not None:
-                pin = block.pinned[i]
-                number_of[place] = block.number
-                pins[place] = typical[block.number] if pin is None else pin
-            place += 1
-    switched_on = torch.tensor(columns, device=x.device)[flip]
-    everyone = torch.arange(len(x), device=x.device)
-    x = x.masked_fill(block_of[flip], 0.0)
-    x[everyone, switched_on] = 1.0
-    with_number = number_of[flip] >= 0
-    x[everyone[with_number], number_of[flip][with_number]] = pins[flip][with_number]
-    return x
+    return task.candidates(rows[which], index.switched(task.x[rows[which]], level, typical))

@@ -61,10 +61,21 @@ class Candidates:
     def first_occurrences(self) -> Tensor:
         """Return the position of each candidate that is not equal to an earlier one, in order."""
         keyed = torch.cat([self.rows[:, None].to(self.x), self.x], dim=1)
+        if not keyed.is_cuda:
+            return _first_equal(keyed)
         _, inverse = torch.unique(keyed, dim=0, return_inverse=True)
         first = torch.full((int(inverse.max()) + 1 if len(inverse) else 0,), len(self), device=self.x.device)
         first.scatter_reduce_(0, inverse, torch.arange(len(self), device=self.x.device), "amin")
         return first.sort().values
+
+
+def _first_equal(keyed: Tensor) -> Tensor:
+    """Return the position of each row that is not equal to an earlier one, in order; by their bytes."""
+    keys = (keyed + 0.0).numpy()  # -0 becomes 0
+    first: dict[bytes, int] = {}
+    for place, key in enumerate(keys.view(f"V{keys.itemsize * keys.shape[1]}").ravel().tolist()):
+        first.setdefault(key, place)
+    return torch.tensor(list(first.values()), dtype=torch.long)
 
 
 def cheapest(rows: Tensor, cost: Tensor, count: int) -> Tensor:

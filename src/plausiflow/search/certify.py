@@ -213,7 +213,8 @@ class Certifier:
 def proven_reasons(engine: Engine, encoder: Encoder, request: SearchRequest, rows: Tensor) -> dict[int, str]:
     """Return the reasons of rows of a tree model that are proven to have no answer, by row.
 
-    Nothing is proven without the extra ``certify``, or after the deadline of the request.
+    Nothing is proven without the extra ``certify``, or after the deadline of the request. A proof that does
+    not end in its seconds is the last one: a model is as hard to prove for other rows.
     """
     certifier = Certifier(engine, encoder, request)
     if not is_installed() or not len(rows) or certifier.obstacle:
@@ -225,6 +226,8 @@ def proven_reasons(engine: Engine, encoder: Encoder, request: SearchRequest, row
         (certificate,) = certifier.run([row], [math.inf], REASON_SECONDS)
         if certificate.status == "no_recourse":
             reasons[row] = _describe(certificate)
+        elif certificate.seconds >= REASON_SECONDS:
+            break
     return reasons
 
 

@@ -72,13 +72,10 @@ def closed(task: SearchTask, x_cf: Tensor, changes: Tensor) -> SearchTask:
 
     A number may go the other way, and a category to other levels.
     """
-    allowance = task.allowance
-    lower, upper, levels = allowance.lower.clone(), allowance.upper.clone(), allowance.levels.clone()
-    for j, block in enumerate(task.layout.blocks):
-        for column in block.levels:
-            levels[:, column] &= ~changes[:, j] | (x_cf[:, column] == 0) | (task.x[:, column] != 0)
-        if (number := block.number) is not None:
-            own, new = task.x[:, number], x_cf[:, number]
-            lower[:, number] = torch.where(changes[:, j] & (new < own), own, lower[:, number])
-            upper[:, number] = torch.where(changes[:, j] & (new > own), own, upper[:, number])
+    allowance, x, index = task.allowance, task.x, task.layout.index(task.x.device)
+    changed = changes[:, index.column_block]
+    levels = allowance.levels & (~changed | (x_cf == 0) | (x != 0))
+    moved = changed & index.number_columns
+    lower = torch.where(moved & (x_cf < x), x, allowance.lower)
+    upper = torch.where(moved & (x_cf > x), x, allowance.upper)
     return replace(task, allowance=replace(allowance, lower=lower, upper=upper, levels=levels))

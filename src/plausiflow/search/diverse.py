@@ -72,15 +72,11 @@ def _spent(task: SearchTask, answers: Candidates) -> Tensor:
 
 def _restrict(task: SearchTask, forbidden: Tensor) -> SearchTask:
     """Return the task with some features of each row frozen, ``(n, blocks)`` bool."""
-    allowance = task.allowance
-    lower, upper, levels = allowance.lower.clone(), allowance.upper.clone(), allowance.levels.clone()
-    for j, block in enumerate(task.layout.blocks):
-        kept = forbidden[:, j]
-        if block.number is not None:
-            own = task.x[kept, block.number]
-            lower[kept, block.number], upper[kept, block.number] = own, own
-        for column in block.levels:
-            levels[kept, column] = task.x[kept, column] != 0
+    allowance, x, index = task.allowance, task.x, task.layout.index(task.x.device)
+    kept = forbidden[:, index.column_block]
+    lower = torch.where(kept & index.number_columns, x, allowance.lower)
+    upper = torch.where(kept & index.number_columns, x, allowance.upper)
+    levels = torch.where(kept & ~index.number_columns, x != 0, allowance.levels)
     return replace(task, allowance=replace(allowance, lower=lower, upper=upper, levels=levels))
 
 

@@ -11,6 +11,7 @@ Searches, densities and rules use the layout; only the encoder knows the table.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -188,28 +189,32 @@ class Layout:
 
         Pinned numbers stay.
         """
-        own, x = x, x.clone()
-        columns, *grids = self._even_grids
-        if columns:
-            start, span, step, offset = (part.to(x) for part in grids)
+        return self._snapped(x, (shift,))[0]
+
+    def _snapped(self, x: Tensor, shifts: Sequence[int]) -> list[Tensor]:
+        """Return a copy for each shift; see :meth:`snap`."""
+        copies = [x.clone() for _ in shifts]
+        for log, columns, *grid in self._grids:
+            columns = columns.to(x.device)
+            start, span, step, offset = (part.to(x) for part in grid)
             values = x[:, columns] * span + start
-            places = torch.round((values - offset) / step) + shift
-            x[:, columns] = (places * step + offset - start) / span
-        for block in self.blocks:
-            if block.scale is not None and block.scale.log:
-                x[:, block.number] = block.scale.snap(x[:, block.number], shift)
+            places = torch.round(((decode_log(values) if log else values) - offset) / step)
+            for copy, shift in zip(copies, shifts, strict=True):
+                values = (places + shift) * step + offset
+                copy[:, columns] = ((log1p_odd(values) if log else values) - start) / span
         index = self.index(x.device)
         if len(index.states):
-            pinned = index.codes(own)[:, index.states] > 0
-            x[:, index.numbers] = torch.where(pinned, own[:, index.numbers], x[:, index.numbers])
-        return x
+            own, pinned = x[:, index.numbers], index.codes(x)[:, index.states] > 0
+            for copy in copies:
+                copy[:, index.numbers] = torch.where(pinned, own, copy[:, index.numbers])
+        return copies
 
     def grid_neighbours(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return copies with every number at its nearest grid point, one point below, and one above.
 
         The points of a number with known values are these values.
         """
-        near, below, above = self.snap(x), self.snap(x, -1), self.snap(x, 1)
+        near, below, above = self._snapped(x, (0, -1, 1))
         columns, values, last = self._known_values
         if columns:
             values, last = values.to(x), last.to(x.device)
@@ -251,15 +256,21 @@ class Layout:
         return [number for number, scale in scales if scale.step or scale.known]
 
     @cached_property
-    def _even_grids(self) -> tuple[list[int], Tensor, Tensor, Tensor, Tensor]:
-        """Columns of numbers on a grid of equal steps, and start, length, step and offset of their scales."""
-        scales = [(b.number, b.scale) for b in self.blocks if b.number is not None and b.scale is not None]
-        even = [(number, scale) for number, scale in scales if scale.step and not scale.log]
-        ends = torch.tensor(
-            [[*scale.ends, scale.step, scale.offset] for _, scale in even], dtype=torch.float64
-        )
-        start, span, step, offset = ends.reshape(-1, 4).unbind(dim=1)
-        return [number for number, _ in even], start, span, step, offset
+    def _grids(self) -> list[tuple[bool, Tensor, Tensor, Tensor, Tensor, Tensor]]:
+        """Numbers with a grid, those on linear and on logarithmic scales, and whether these are the latter.
+
+        Each with their columns, and start, length, step and offset of their scales.
+        """
+        grids = []
+        for log in (False, True):
+            own = [b for b in self.blocks if b.scale is not None and b.scale.step and b.scale.log == log]
+            if own:
+                scales = [block.scale for block in own if block.scale is not None]
+                parts = [[*scale.ends, scale.step, scale.offset] for scale in scales]
+                columns = torch.tensor([block.number for block in own], dtype=torch.long)
+                start, span, step, offset = torch.tensor(parts, dtype=torch.float64).unbind(dim=1)
+                grids.append((log, columns, start, span, step, offset))
+        return grids
 
     def changed(self, x_cf: Tensor, x: Tensor) -> Tensor:
         """Return which features differ, shape ``(n, blocks)``."""

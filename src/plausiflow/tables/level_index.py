@@ -7,7 +7,8 @@ each layout and device.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,6 +16,9 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from plausiflow.tables.layout import Block
+
+FEW_VALUES = 4096
+"""Values of levels up to which one operation on padded features takes less time than one for each size."""
 
 
 class LevelIndex:
@@ -42,6 +46,7 @@ class LevelIndex:
         column_block: The block of each column, shape ``(width,)``.
         number_columns: Which columns hold numbers, shape ``(width,)`` bool.
         block_columns: Which columns belong to each block, shape ``(width, blocks)``, in single precision.
+        number_of: The column of the number of each level's feature, -1 without one, shape ``(levels,)``.
     """
 
     def __init__(self, blocks: Sequence[Block], width: int, device: torch.device) -> None:
@@ -53,6 +58,7 @@ class LevelIndex:
             return torch.tensor(values, dtype=torch.long, device=device)
 
         self.columns = whole([column for block in with_levels for column in block.levels])
+        self.number_of = whole([-1 if b.number is None else b.number for b in with_levels for _ in b.levels])
         self.block_of = whole([j for j, size in enumerate(sizes) for _ in range(size)])
         self.level_of = whole([i for size in sizes for i in range(size)])
         self.first_column = whole([block.levels.start for block in with_levels])
@@ -79,16 +85,36 @@ class LevelIndex:
             [j for _, j in sorted((c, j) for j, b in enumerate(blocks) for c in b.columns)]
         )
         self._groups = _groups(with_levels, sizes, device)
+        self._together = _padded(with_levels, range(len(with_levels)), device)
 
     def codes(self, x: Tensor) -> Tensor:
         """Return the level of each feature, shape ``(n, features with levels)``."""
-        if len(self._groups) == 1:
-            _, columns = self._groups[0]
-            return x[:, columns].argmax(dim=2)
+        if len(self._groups) == 1 or len(x) * self._together.numel() < FEW_VALUES:
+            return x[:, self._together].argmax(dim=2)
         codes = torch.zeros(len(x), len(self.starts), dtype=torch.long, device=x.device)
         for features, columns in self._groups:
             codes[:, features] = x[:, columns].argmax(dim=2)
         return codes
+
+    def switched(self, x: Tensor, level: Tensor, typical: Mapping[int, float]) -> Tensor:
+        """Return a copy of rows, each at another level of one feature, with the number that it pins.
+
+        Args:
+            x: Rows, shape ``(n, width)``.
+            level: The place of each new level in ``columns``, shape ``(n,)``.
+            typical: The number where a level leaves it free, by column.
+        """
+        at_level = self.number_of.tolist()
+        free = x.new_tensor([typical.get(column, math.nan) for column in at_level])
+        number, everyone = self.number_of[level], torch.arange(len(x), device=x.device)
+        feature = self.with_levels[self.block_of[level]]
+        others = (self.column_block == feature[:, None]) & ~self.number_columns
+        x = x.masked_fill(others, 0.0)
+        x[everyone, self.columns[level]] = 1.0
+        some = (number >= 0).nonzero()[:, 0]
+        pins = torch.where(self.free, free, self.pins.to(x))[level]
+        x[some, number[some]] = pins[some]
+        return x
 
     def with_codes(self, x: Tensor, codes: Tensor) -> Tensor:
         """Return a copy of rows at these levels, with the numbers that they pin."""
@@ -131,10 +157,16 @@ def _groups(
     members: dict[int, list[int]] = {}
     for j, size in enumerate(sizes):
         members.setdefault((size - 1).bit_length(), []).append(j)
-    groups = []
-    for features in members.values():
-        most = max(sizes[j] for j in features)
-        columns = [[*blocks[j].levels, *[blocks[j].levels.start] * (most - sizes[j])] for j in features]
-        places = torch.tensor(features, dtype=torch.long, device=device)
-        groups.append((places, torch.tensor(columns, dtype=torch.long, device=device)))
-    return groups
+    return [
+        (torch.tensor(features, dtype=torch.long, device=device), _padded(blocks, features, device))
+        for features in members.values()
+    ]
+
+
+def _padded(blocks: Sequence[Block], features: Sequence[int], device: torch.device) -> Tensor:
+    """Return the columns of some features, ``(features, levels)``, padded with the first one of each."""
+    most = max((len(blocks[j].levels) for j in features), default=1)
+    columns = [
+        [*blocks[j].levels, *[blocks[j].levels.start] * (most - len(blocks[j].levels))] for j in features
+    ]
+    return torch.tensor(columns, dtype=torch.long, device=device).view(len(columns), most)
