@@ -87,7 +87,8 @@ class Prover:
         targets: Targets,
         accepts: Callable[[Tensor, Sequence[RuleItem]], bool],
         seconds: float,
+        work: float | None = None,
     ) -> Relaxation | None:
         """Return the fewest rules to relax for one row; see :func:`fewest_rules`."""
         score = score_rows(self.space, self.criterion, targets, raised=2.0)
-        return fewest_rules(self.space, self.costs, rules, x, row, locked, score, accepts, seconds)
+        return fewest_rules(self.space, self.costs, rules, x, row, locked, score, accepts, seconds, work)

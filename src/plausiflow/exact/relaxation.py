@@ -84,6 +84,7 @@ def fewest_rules(
     score: Sequence[ScoreRow],
     accepts: Callable[[Tensor, Sequence[RuleItem]], bool],
     seconds: float,
+    work: float | None = None,
 ) -> Relaxation | None:
     """Return the fewest rules to relax; None if no such set was found in time.
 
@@ -104,7 +105,7 @@ def fewest_rules(
     for item, literal in zip(items, active, strict=True):
         _enforce(program, item, model.by_name, literal)
     program.minimise(program.weighted(active, [-1] * len(active), len(active)))
-    result = program.solve(seconds, presolve=not isinstance(space, LayerSpace))
+    result = program.solve(seconds, work, presolve=not isinstance(space, LayerSpace))
     if not result.has_solution:
         return None
     relaxed = tuple(i for i, literal in zip(items, active, strict=True) if not result.is_true(literal))

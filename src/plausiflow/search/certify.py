@@ -30,8 +30,9 @@ from plausiflow.workers import Inline, Processes, Returned
 
 RELAX_SHARE = 0.5
 """Share of the time that the fewest rules to relax may take after a proof that there is no answer."""
-MOST_PROOFS, REASON_SECONDS = 20, 4.0
-"""Rows without an answer whose reason is proven, and seconds for each."""
+MOST_PROOFS, REASON_SECONDS, REASON_WORK = 20, 20.0, 0.3
+"""Rows without an answer whose reason is proven, and seconds and deterministic time of the solver for each
+program. The latter ends first, so that a reason does not depend on how busy the machine is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +64,7 @@ class RowCertifier:
         rules: What may change.
         prover: Proves.
         seconds: Seconds for each row.
+        work: Deterministic time of the solver for each program; None for no limit.
     """
 
     model: TableModel
@@ -70,6 +72,7 @@ class RowCertifier:
     rules: CompiledRules
     prover: Prover
     seconds: float
+    work: float | None = None
 
     def __call__(self, task: RowTask) -> Certificate:
         """Return the certificate of a row."""
@@ -93,7 +96,9 @@ class RowCertifier:
         def confirm(x_cf: Tensor) -> Answer:
             return self.answer(task, x_cf, prover.criterion)
 
-        return prover.prove(task.row, allowance, task.targets, confirm, seconds, task.known, reach=reach)
+        return prover.prove(
+            task.row, allowance, task.targets, confirm, seconds, task.known, reach=reach, work=self.work
+        )
 
     @torch.no_grad()
     def answer(
@@ -135,7 +140,9 @@ class RowCertifier:
         def accepts(x_cf: Tensor, items: Sequence[RuleItem]) -> bool:
             return self.answer(task, x_cf, self.prover.criterion, items) == "accepted"
 
-        found = self.prover.relax(self.rules, task.row, task.x, task.locked, task.targets, accepts, seconds)
+        found = self.prover.relax(
+            self.rules, task.row, task.x, task.locked, task.targets, accepts, seconds, self.work
+        )
         if found is None:
             reason = "no set of rules to relax was found in time"
             return Certificate(status="no_recourse", bound=math.inf, reason=reason)
@@ -182,7 +189,12 @@ class Certifier:
         return Prover(space, engine.cost_model, engine.validity.criterion)
 
     def run(
-        self, rows: Sequence[int], known: Sequence[float], seconds: float, workers: int = 1
+        self,
+        rows: Sequence[int],
+        known: Sequence[float],
+        seconds: float,
+        workers: int = 1,
+        work: float | None = None,
     ) -> list[Certificate]:
         """Return the certificates of some rows, each within some seconds, in worker processes if several.
 
@@ -194,12 +206,14 @@ class Certifier:
         if self.obstacle:
             return [Certificate(status="not_possible", reason=self.obstacle) for _ in rows]
         assert self.engine.model is not None
-        work = RowCertifier(self.engine.model, self.encoder, self.engine.rules, self._prover(), seconds)
+        prove = RowCertifier(
+            self.engine.model, self.encoder, self.engine.rules, self._prover(), seconds, work
+        )
         tasks = [self._task(row, cost) for row, cost in zip(rows, known, strict=True)]
         found = [Certificate(status="not_reached") for _ in rows]
         executor = Inline() if workers == 1 else Processes(workers=workers)
         with progress_bar("proving", len(tasks)) as advance:
-            for event in executor.run(work, tasks, lambda _: 0):
+            for event in executor.run(prove, tasks, lambda _: 0):
                 if isinstance(event, Returned):
                     found[event.number] = event.result
                     advance(1, "")
@@ -213,8 +227,8 @@ class Certifier:
 def proven_reasons(engine: Engine, encoder: Encoder, request: SearchRequest, rows: Tensor) -> dict[int, str]:
     """Return the reasons of rows of a tree model that are proven to have no answer, by row.
 
-    Nothing is proven without the extra ``certify``, or after the deadline of the request. A proof that does
-    not end in its seconds is the last one: a model is as hard to prove for other rows.
+    Nothing is proven without the extra ``certify``, or after the deadline of the request. What is proven
+    about a row does not depend on the others.
     """
     certifier = Certifier(engine, encoder, request)
     if not is_installed() or not len(rows) or certifier.obstacle:
@@ -223,11 +237,9 @@ def proven_reasons(engine: Engine, encoder: Encoder, request: SearchRequest, row
     for row in rows.tolist()[:MOST_PROOFS]:
         if request.late:
             break
-        (certificate,) = certifier.run([row], [math.inf], REASON_SECONDS)
+        (certificate,) = certifier.run([row], [math.inf], REASON_SECONDS, work=REASON_WORK)
         if certificate.status == "no_recourse":
             reasons[row] = _describe(certificate)
-        elif certificate.seconds >= REASON_SECONDS:
-            break
     return reasons
 
 
