@@ -168,6 +168,7 @@ def test_alternatives_differ_on_several_tables_or_the_reason_says_so(name):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The confidence of")
 def test_hardly_an_answer_advises_a_lower_income_fewer_years_more_debt_or_a_lower_score():
     table = load_table("loans")
     train, test = table.split(1500, 1000)
