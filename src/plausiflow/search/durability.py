@@ -176,14 +176,9 @@ class Durability:
     @torch.no_grad()
     def lasting(self, x: Tensor, frame: pd.DataFrame, targets: Targets) -> Tensor:
         """Return the share of the jurors that decide rows as wanted, shape ``(n,)``."""
-        return self.votes(x, frame, targets).mean(dim=0)
-
-    @torch.no_grad()
-    def votes(self, x: Tensor, frame: pd.DataFrame, targets: Targets) -> Tensor:
-        """Return one where a juror decides a row as wanted, else zero, shape ``(jurors, n)``."""
         if len(x) == 0:
-            return torch.zeros(len(self.jurors), 0, dtype=torch.float64)
-        return torch.stack([_agrees(juror, x, frame, targets) for juror in self.jurors]).double()
+            return x.new_zeros(0)
+        return torch.stack([_agrees(juror, x, frame, targets) for juror in self.jurors]).double().mean(dim=0)
 
     def describe(self) -> dict[str, Any]:
         """Return what was learned, as JSON values; :meth:`restore` reads it."""

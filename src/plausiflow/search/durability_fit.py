@@ -8,7 +8,6 @@ guides if its answers are cheaper.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -195,8 +194,6 @@ def _checked(
     trial: _LightSearch, durable: Durability, names: Sequence[str]
 ) -> tuple[Durability, list[_Found]]:
     """Raise tolerance factors while the jurors accept too few answers; warn if that is not enough.
-
-    Too few are less than wanted by more than a standard error: few jurors tell a share only roughly.
     A row that cannot meet a raised factor is searched with a smaller one later, so only a factor that leaves
     too few answers to judge by is not raised so far. Returns the last answers of each class, too.
     """
@@ -205,7 +202,7 @@ def _checked(
     answers = [trial.search(guided, own) for own in rows]
     short = [k for k, found in enumerate(answers) if len(found.rows) >= JUDGED]
     for _ in range(RAISES):
-        short = [k for k in short if sum(_acceptance(durable, answers[k])) < _wanted(durable)]
+        short = [k for k in short if _acceptance(durable, answers[k]) < _wanted(durable)]
         factors = list(durable.criterion.factors)
         raised = durable.with_factors(tuple(f * RAISE if k in short else f for k, f in enumerate(factors)))
         guided = raised.engine(trial.engine)
@@ -220,15 +217,11 @@ def _checked(
     return durable, answers
 
 
-def _acceptance(durable: Durability, answers: _Found) -> tuple[float, float]:
-    """Return the mean share of jurors that accept answers, and its standard error; zeros without answers.
-
-    A juror that rejects one answer often rejects many, so the jurors are the sample and not the answers.
-    """
+def _acceptance(durable: Durability, answers: _Found) -> float:
+    """Return the mean share of jurors that accept answers; 0 without answers."""
     if len(answers.rows) == 0:
-        return 0.0, 0.0
-    votes = durable.votes(answers.x, answers.decoded, answers.targets).mean(dim=1)
-    return float(votes.mean()), float(votes.std()) / math.sqrt(len(votes))
+        return 0.0
+    return float(durable.lasting(answers.x, answers.decoded, answers.targets).mean())
 
 
 def _wanted(durable: Durability) -> float:
@@ -236,13 +229,11 @@ def _wanted(durable: Durability) -> float:
     return 1 - (1 - durable.level) / 4
 
 
-def _warn_of_short(
-    trial: _LightSearch, reached: list[tuple[float, float]], wanted: float, names: Sequence[str]
-) -> None:
+def _warn_of_short(trial: _LightSearch, reached: list[float], wanted: float, names: Sequence[str]) -> None:
     short = [
-        f"{name}: {reached[k][0]:.2f}"
+        f"{name}: {reached[k]:.2f}"
         for k, name in enumerate(names)
-        if sum(reached[k]) < wanted and bool((trial.y == k).any())
+        if reached[k] < wanted and bool((trial.y == k).any())
     ]
     if short:
         warnings.warn(
