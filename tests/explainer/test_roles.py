@@ -66,6 +66,16 @@ def test_a_limit_keeps_rows_with_few_changes_at_their_cost_and_is_served_by_no_c
     assert not limited.changes["serves"].str.contains("MaxChanges").any()
 
 
+def test_a_change_that_only_makes_the_decision_more_certain_is_not_needed(explained):
+    explainer, model, rows, _ = explained
+    result = explainer.explain(rows.iloc[:8], "granted", min_probability=0.75)
+    assert len(result.changes)
+    for change in result.changes.itertuples(index=False):
+        (decided,) = model.predict(undone(result, change)[NUMBERS])
+        assert (decided == "rejected") == (change.role == "needed")
+    assert (result.changes["role"] == "accompanying").any()
+
+
 def test_without_an_accompanying_change_something_else_suffers(explained):
     explainer, _, rows, result = explained
     others = result.changes[result.changes["role"] == "accompanying"]

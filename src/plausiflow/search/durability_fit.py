@@ -194,6 +194,7 @@ def _checked(
     trial: _LightSearch, durable: Durability, names: Sequence[str]
 ) -> tuple[Durability, list[_Found]]:
     """Raise tolerance factors while the jurors accept too few answers; warn if that is not enough.
+
     A row that cannot meet a raised factor is searched with a smaller one later, so only a factor that leaves
     too few answers to judge by is not raised so far. Returns the last answers of each class, too.
     """
