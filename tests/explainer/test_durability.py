@@ -10,7 +10,6 @@ import pytest
 import torch
 from scipy import stats
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
-from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
@@ -19,7 +18,6 @@ from sklearn.preprocessing import StandardScaler
 from plausiflow import Explainer
 from plausiflow.core import DurableCriterion, TargetCriterion, Targets, tolerance_factor
 from plausiflow.datasets import loans_table
-from plausiflow.errors import InvalidInputError
 from plausiflow.models import (
     JointModels,
     LinearClassifier,
@@ -90,12 +88,6 @@ def test_the_bound_is_the_mean_margin_less_shrunk_deviations():
 # ---------------------------------------------------------------- refits
 
 
-def halves(rows):
-    """Return probabilities by income, as a function that cannot be trained again."""
-    chance = (rows["income"].to_numpy() > 40_000) * 0.8 + 0.1
-    return np.stack([chance, 1 - chance], axis=1)
-
-
 def test_a_bootstrap_has_as_many_rows_of_each_outcome_and_every_level():
     generator = np.random.default_rng(0)
     frame = pd.DataFrame({"job": ["rare", *["clerk"] * 99], "a": range(100)})
@@ -118,30 +110,6 @@ def test_refits_are_clones_with_seeds_and_samples_of_their_own(table):
     assert all(
         np.array_equal(a.predict_proba(x), b.predict_proba(x)) for a, b in zip(refits, again, strict=True)
     )
-
-
-@pytest.mark.parametrize(
-    ("model", "settings", "message"),
-    [
-        (
-            halves,
-            {},
-            "cannot be trained again here. Pass `retrain`",
-        ),
-        ("frozen", {}, "predicts exactly as the model itself"),
-        ("logistic", {"retrain": [None] * 4}, "must hold at least 8 models"),
-        ("logistic", {"refits": 3}, "`refits` must be a whole number, 5 or more"),
-        ("logistic", {"durability": 1.0}, "`durability` must be a share between 0.5 and 1"),
-    ],
-)
-def test_what_cannot_be_retrained_is_an_error_with_a_way_out(table, model, settings, message):
-    x, y = table
-    if model == "logistic":
-        model = LogisticRegression(max_iter=1000).fit(x, y)
-    elif model == "frozen":
-        model = FrozenEstimator(LogisticRegression(max_iter=1000).fit(x, y))
-    with pytest.raises(InvalidInputError, match=message):
-        fitted(model, x, y, **({"durability": 0.9} | settings))
 
 
 # ---------------------------------------------------------------- answers

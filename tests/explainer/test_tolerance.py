@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -48,6 +49,24 @@ def test_answers_hold_if_changed_numbers_are_missed(explained):
     assert after[result.figures["tolerant"] == 1].mean() > 0.98
     assert (result.figures["tolerant"] == 1).mean() >= 0.5
     assert "tolerant" not in plain.figures
+
+
+def test_answers_of_trees_hold_if_a_number_is_missed_by_less_than_the_tolerance():
+    table = loans_table(400)
+    x, y = table.x[NUMBERS], table.y
+    model = HistGradientBoostingClassifier(min_samples_leaf=3, random_state=0).fit(x, y)
+    explainer = Explainer(model, confidence=None, judges=0).fit(x, y, effort="quick", verbose=False)
+    result = explainer.explain(x.iloc[:40], "opposite", tolerance={"income": 0.1})
+    before = result.rows["income"].to_numpy()[result.of]
+    held = (result.figures["tolerant"] == 1).to_numpy() & (result.answers["income"] != before).to_numpy()
+    answers, wanted = result.answers[held], result.verdicts["target"].to_numpy()[result.of][held]
+    assert len(answers) >= 5
+    reach = 0.1 * (x["income"].max() - x["income"].min())
+    votes = [
+        model.predict(answers.assign(income=answers["income"] + share * reach)) == wanted
+        for share in np.linspace(-1, 1, 81)
+    ]
+    assert np.mean(votes, axis=0).mean() > 0.98
 
 
 def test_a_tolerance_may_be_for_single_numbers(explained):

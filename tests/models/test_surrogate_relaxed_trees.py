@@ -8,6 +8,7 @@ import pytest
 import torch
 from sklearn.decomposition import PCA
 from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
 )
 from sklearn.impute import SimpleImputer
@@ -248,3 +249,20 @@ def test_answers_follow_the_rows_dtype_and_do_not_depend_on_their_batch():
     with pytest.raises(InvalidInputError, match="temperature"):
         surrogate.at(0.0)
     assert repr(surrogate) == "Surrogate(its own 45 trees with soft splits; 3 outputs)"
+
+
+def test_values_that_equal_a_threshold_up_to_a_rounding_go_the_way_of_the_model():
+    # A model that was trained on a sample has thresholds in the middle of two values: at one it has not seen.
+    generator = np.random.default_rng(0)
+    table = pd.DataFrame({"score": generator.integers(-150, 150, 400) / 100, "other": generator.random(400)})
+    y = (table["score"] + 0.1 * generator.normal(size=400) > 0).astype(int)
+    refused = 0
+    for seed in range(8):
+        rows = np.random.default_rng(seed).integers(0, 400, 400)
+        model = HistGradientBoostingClassifier(max_iter=30, min_samples_leaf=2, random_state=0)
+        model.fit(table.iloc[rows], y.iloc[rows])
+        encoder = Encoder(Schema.infer(table))
+        surrogate = relax_trees(model, encoder, table)
+        exact = surrogate.exact(encoder.encode(table).x).softmax(dim=1).numpy()
+        refused += not np.allclose(exact, model.predict_proba(table), atol=1e-9)
+    assert refused == 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from plausiflow.constraints import CompiledRules, LearnedRules, learn_rules
-from plausiflow.errors import InvalidInputError
+from plausiflow.errors import InvalidInputError, ModelError
 from plausiflow.explainer.settings import FittedWith, checked, current_settings, fit_settings
 from plausiflow.explanations import metrics_context
 from plausiflow.models import (
@@ -129,7 +129,12 @@ def _durability(
     assert explainer.durability is not None
     drawn = plan.draw()
     how = (explainer.model_type, encoder, rows.frame, rows.x, plan.y, explainer.decision_threshold)
-    models = [resolve_refit(refit, model, *how) for refit in drawn]
+    models = []
+    for number, refit in enumerate(drawn):
+        try:
+            models.append(resolve_refit(refit, model, *how))
+        except (InvalidInputError, ModelError) as error:
+            raise type(error)(f"Retrained model {number} cannot be used for `durability`. {error}") from error
     outputs = model.predict_outputs(rows.x, rows.frame)
     criterion = engine.validity.criterion
     decided = model.decide(outputs, rows.x, rows.frame) if model.labels else criterion.classes(outputs)

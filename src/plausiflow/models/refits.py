@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,9 +19,10 @@ import numpy as np
 import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, clone
+from sklearn.frozen import FrozenEstimator
 from torch import Tensor
 
-from plausiflow.errors import InvalidInputError
+from plausiflow.errors import InvalidInputError, ModelError
 from plausiflow.models.networks import NetworkClassifier
 from plausiflow.progress import progress_bar
 from plausiflow.tables import IntArray
@@ -61,6 +62,11 @@ class RefitPlan:
 
     def __post_init__(self) -> None:
         if self.retrain is not None and not callable(self.retrain):
+            if isinstance(self.retrain, str) or not isinstance(self.retrain, Iterable):
+                raise InvalidInputError(
+                    "`retrain` must be a function (x, y, seed) that trains and returns a model, or a list of "
+                    f"models; got {self.retrain!r}."
+                )
             models = list(self.retrain)
             if len(models) < MIN_GUIDES + MIN_JURORS:
                 raise InvalidInputError(
@@ -108,12 +114,19 @@ class RefitPlan:
         if self._train is None:
             return _refit_network(self.model, self.encoded, rows, seed)
         assert isinstance(self.y, pd.Series)
-        arguments = (self.frame.iloc[rows], self.y.iloc[rows], seed)
-        if self.retrain is not None or not single:
-            return self._train(*arguments)
-        alone = _trainer(self.model, n_jobs=1)
-        assert alone is not None
-        return alone(*arguments)
+        train = self._train
+        if self.retrain is None and single:
+            alone = _trainer(self.model, n_jobs=1)
+            assert alone is not None
+            train = alone
+        try:
+            return train(self.frame.iloc[rows], self.y.iloc[rows], seed)
+        except Exception as error:
+            raise ModelError(
+                "The model could not be trained again for `durability`. Pass `retrain`, a function "
+                "(x, y, seed) that trains it on a sample of the rows, or a list of models. "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
 
 def draw_refits(
@@ -178,6 +191,8 @@ def _trainer(model: object, n_jobs: int | None = None) -> Retrain | None:
             "or a list of models."
         )
 
+    _require_trainable(best)
+
     def train(x: pd.DataFrame, y: Any, seed: int) -> object:  # noqa: ANN401
         again = clone(best)
         names = again.get_params()
@@ -190,6 +205,24 @@ def _trainer(model: object, n_jobs: int | None = None) -> Retrain | None:
         return again
 
     return train
+
+
+def _require_trainable(model: BaseEstimator) -> None:
+    """Raise if a part of the model that predicts stays as it is when the model is fitted again."""
+    parts = model.get_params(deep=True)
+    frozen = [name for name, part in parts.items() if _is_frozen(part)]
+    frozen += [name for name, part in parts.items() if name.rpartition("__")[2] == "cv" and part == "prefit"]
+    if frozen or _is_frozen(model):
+        where = f"its {' and '.join(frozen)}" if frozen else "it"
+        raise InvalidInputError(
+            f"`durability` needs models that differ, but {type(model).__name__} cannot be trained again: "
+            f"{where} is frozen or prefitted. Pass `retrain`, a function (x, y, seed) that trains it, or a "
+            "list of models."
+        )
+
+
+def _is_frozen(part: object) -> bool:
+    return isinstance(part, FrozenEstimator) and hasattr(part, "predict")
 
 
 def _refit_network(model: object, encoded: tuple[Tensor, Tensor], rows: IntArray, seed: int) -> object:

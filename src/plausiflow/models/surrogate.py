@@ -9,7 +9,7 @@ values, and within 1e-4 for XGBoost, which adds in single precision.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 import torch
@@ -37,7 +37,7 @@ from plausiflow.models.trees.readers import (
     read_xgboost,
 )
 from plausiflow.models.trees.relaxation import RelaxedForest
-from plausiflow.models.trees.splits import SplitScales, ambiguous_rows
+from plausiflow.models.trees.splits import SplitScales, ambiguous_rows, off_values
 from plausiflow.tables import Encoder, Layout
 
 _SINGLE_PRECISION_TOLERANCE = 1e-4
@@ -225,6 +225,8 @@ def restore_trained_surrogate(forest: Forest, layout: Layout) -> Surrogate:
 
 def _from_trees(forest: Forest, cells: Cells, scales: SplitScales, layout: Layout) -> Surrogate:
     relaxed = RelaxedForest(forest, scales.scales, _TEMPERATURE, scales.steps, scales.origins, per_split=True)
+    step, origin = scales.steps[forest.feature], scales.origins[forest.feature]
+    exact = replace(forest, threshold=off_values(forest, scales.scales, step, origin))
     return Surrogate(
         cells=cells,
         forest=relaxed,
@@ -232,7 +234,7 @@ def _from_trees(forest: Forest, cells: Cells, scales: SplitScales, layout: Layou
         n_outputs=len(forest.base),
         state_matrix=cells.state_matrix(layout.width),
         learned={"scales": scales.scales, "steps": scales.steps, "origins": scales.origins},
-        own_trees=forest,
+        own_trees=exact,
     )
 
 

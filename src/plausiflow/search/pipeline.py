@@ -7,6 +7,7 @@ not reached in time or has no answer gets a verdict that says so, and why.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from plausiflow.constraints import MaxChanges
-from plausiflow.core import Targets
+from plausiflow.core import RowScores, Targets
 from plausiflow.densities import row_scores
 from plausiflow.errors import InvalidInputError
 from plausiflow.search.answers import WITHOUT_MARGIN, Answers, verify_candidates
@@ -31,6 +32,8 @@ from plausiflow.search.task import Fallback
 from plausiflow.tables import Encoded, Encoder
 
 NOT_LASTING = "no counterfactual was found that retrained models decide as wanted, too; this one may not last"
+KEPT_MARGIN = 0.5
+"""The share of the calibrated margin that a lasting answer keeps where none has all of it."""
 NOT_ASKED = "no answer was found; reasons were not asked for"
 
 
@@ -161,6 +164,7 @@ def search_rows(
     beyond: dict[int, int] = {}
     status[rows.numpy()] = "not_reached"
     search = partial(_search, engine, encoder, request)
+    relaxes = request.second_opinion and request.k == 1 and engine.strategy.relaxes
     if engine.durability is not None:
 
         def unanswered(some: Tensor) -> Tensor:
@@ -171,12 +175,14 @@ def search_rows(
         ):
             asked = replace(request, targets=targets)
             lasting = partial(_search, own, encoder, asked, margin=request.second_opinion)
+            if relaxes and not lacking:
+                lasting = partial(lasting, relax=True, kept_margin=KEPT_MARGIN)
             for _, part in request.search_in_time(some, lasting):
                 of = part.answers.of.numpy()
                 status[of], reason[of] = "found", lacking
+                reason[part.without_margin.numpy()] = WITHOUT_MARGIN
                 parts.append(part.answers)
         rows = unanswered(rows)
-    relaxes = request.second_opinion and request.k == 1 and engine.strategy.relaxes
     ordinary = partial(search, margin=request.second_opinion, relax=relaxes)
     for some, part in request.search_in_time(rows, ordinary):
         beyond |= part.beyond
@@ -257,9 +263,12 @@ def _search(
     *,
     margin: bool,
     relax: bool = False,
+    kept_margin: float = 0.0,
     quick: bool = False,
 ) -> _SearchedRows:
     """Search some rows; with ``relax``, rows without an answer inside the margin also without it.
+
+    ``kept_margin`` is the share of the margin that is asked for even then.
 
     The proof that a limit on changes blocks is an answer that breaks this limit and nothing else. Changes of
     such an answer that nothing needs are undone first: it may then keep the limit.
@@ -268,7 +277,10 @@ def _search(
     x, targets, frame, locked = request.part(rows)
     plain = None if margin and not relax else row_scores(engine.plausibility, x, targets.y, with_margin=False)
     task = engine.task(x, targets, frame=frame, locked=locked, scores=None if margin else plain)
+    least = torch.zeros_like(task.scores.margin)
     if relax and plain is not None:
+        least = kept_margin * task.scores.margin
+        plain = plain if kept_margin == 0 else _with_less_margin(task.scores, 1 - kept_margin)
         task = replace(task, fallback=Fallback(plain, engine.wider_bank or engine.bank))
     found = engine.search(task, request.k, count=request.pool, wider=not margin, quick=quick)
     verified = verify_candidates(engine, encoder, request, found, rows, frozenset(limits))
@@ -277,7 +289,7 @@ def _search(
     inside = answers.score >= task.scores.margin[place]
     holds = inside & ~broken.any(dim=1)
     if relax:
-        outside = (answers.score >= 0) & ~broken.any(dim=1)
+        outside = (answers.score >= least[place]) & ~broken.any(dim=1)
         holds |= outside & ~torch.isin(answers.of, answers.of[holds])
     alone = (inside & (broken.sum(dim=1) == 1)).nonzero()[:, 0]
     names = [limits[str(name)] for name in verified.broken.columns]
@@ -296,6 +308,13 @@ def _search(
     own, relaxed = own.select((~replaced).nonzero()[:, 0]), relaxed[~torch.isin(relaxed, gained.of)]
     both = Answers.concat(encoder, request.frame, [own, gained]).unique(request.pool)
     return _SearchedRows(both, beyond, relaxed)
+
+
+def _with_less_margin(scores: RowScores, share: float) -> RowScores:
+    """Return scores whose threshold is lower by a share of the margin."""
+    other = copy.copy(scores)
+    other.threshold, other.margin = scores.threshold - share * scores.margin, (1 - share) * scores.margin
+    return other
 
 
 def _without_reasons(

@@ -225,6 +225,9 @@ class _Undone:
         engine, of = self.engine, self.answers.of
         x, targets, _, _ = self.request.part(of)
         verified = engine.verify(self.answers.x_cf, self.answers.decoded, targets, self.answers.score)
+        # A decision that is less certain than asked for is still the same decision.
+        asked = targets.min_probability
+        decided = verified.valid if asked is None else verified.decided == targets.y
         margin = row_scores(engine.plausibility, x, targets.y).margin
         had = self.original.score[self.answer]
         # An answer without the margin, or a relaxed one, need not become more plausible than it is.
@@ -237,7 +240,7 @@ class _Undone:
         )
         serves = np.select(
             [
-                ~verified.valid.numpy(),
+                ~decided.numpy(),
                 broken.any(axis=1),
                 (score < required).numpy(),
                 lost.numpy(),

@@ -1,7 +1,8 @@
 """Tolerance: an answer that still holds if its changed numbers are missed by a little.
 
 Nobody arrives exactly at an income of 51,500. Each changed number of an answer is moved up or down by its
-tolerance, a share of its range, at random and all at once, and the model is asked. Where it decides
+tolerance, a share of its range, or by less, at random and all at once, and the model is asked: between the
+value and the end of its tolerance trees may decide otherwise than at both. Where it decides
 otherwise, the row is searched again for an answer that is as much farther inside the target as was lost.
 """
 
@@ -21,11 +22,12 @@ from plausiflow.search.candidates import cheapest
 from plausiflow.search.engine import Engine
 from plausiflow.search.request import SearchRequest
 from plausiflow.search.roles import Settled, settle_changes
-from plausiflow.search.row_random import row_keys, signs
+from plausiflow.search.row_random import row_keys, signs, uniforms
 from plausiflow.tables import Encoder, Layout
 from plausiflow.validation import to_float
 
-SAMPLES = 32
+SAMPLES = 48
+"""Ways to miss an answer that are tried: half of them by the whole tolerance, half by less."""
 FACTORS = (1.0, 1.5, 2.5)
 """By how much of what was lost the target must be met more, one after the other."""
 Tolerance = float | Mapping[str, float]
@@ -105,7 +107,10 @@ def _missed(
     layout = encoder.layout
     x, targets, before, _ = request.part(answers.of)
     changed = (answers.x_cf != x) & layout.free(layout.codes(answers.x_cf))
-    moves = signs(row_keys(answers.x_cf), SAMPLES * layout.width, 6).view(count, SAMPLES, layout.width)
+    keys, shape = row_keys(answers.x_cf), (count, SAMPLES, layout.width)
+    moves = signs(keys, SAMPLES * layout.width, 6).view(shape)
+    less = uniforms(keys, SAMPLES * layout.width, 7).view(shape)
+    moves = torch.cat([moves[:, ::2], (moves * less)[:, 1::2]], dim=1)
     moved = answers.x_cf[:, None] + moves * (request.tolerance * changed)[:, None]
     points = layout.settle(layout.snap(moved.reshape(-1, layout.width)))
     of = torch.arange(count).repeat_interleave(SAMPLES)

@@ -80,10 +80,9 @@ def soft_thresholds(forest: Forest, scale: Tensor, steps: Tensor | None, origins
     """Return the thresholds of soft splits, shape ``(splits,)``.
 
     On a grid (``steps`` and ``origins``, shape ``(d,)``, as in :class:`SplitScales`) they are in the middle
-    of the two values that they separate; otherwise they are moved slightly, so that a value equal to the hard
-    threshold stays on its side.
+    of the two values that they separate; otherwise they are those of :func:`off_values`.
     """
-    threshold, zeros = forest.threshold, scale.new_zeros(forest.n_features)
+    zeros = scale.new_zeros(forest.n_features)
     steps = zeros if steps is None else steps.double()
     if steps.shape != zeros.shape or not bool((steps >= 0).all()):
         raise ShapeError(
@@ -92,17 +91,43 @@ def soft_thresholds(forest: Forest, scale: Tensor, steps: Tensor | None, origins
         )
     step = steps[forest.feature]
     origin = (zeros if origins is None else origins.double())[forest.feature]
+    moved = off_values(forest, scale, step, origin)
+    middle = ((moved - origin) / step.where(step > 0, 1.0)).floor().add(0.5) * step + origin
+    return middle.where(step > 0, moved)
+
+
+def off_values(forest: Forest, scale: Tensor, step: Tensor, origin: Tensor) -> Tensor:
+    """Return the thresholds moved slightly off the values that may equal them, shape ``(splits,)``.
+
+    A value that was decoded differs from the one in the table by roundings, so a hard split of it would be
+    arbitrary. On a grid the value of the table is known, and the side that the model sends it to is kept.
+    """
+    threshold = forest.threshold
     size = threshold.abs().nan_to_num(posinf=0.0) + origin.abs()
     rounding = _ROUNDING * torch.finfo(torch.float64).eps * size
     move = torch.maximum(_TIE * step.where(step > 0, scale), rounding)
     # LightGBM separates zero from other values at 1e-35 and -1e-35; zero itself must stay on its side.
     at_zero = (threshold != 0) & (threshold.abs() < move)
-    moved = threshold + move * torch.where(at_zero, threshold.sign(), 1.0 if forest.inclusive else -1.0)
+    away = torch.where(at_zero, threshold.sign(), 1.0 if forest.inclusive else -1.0)
+    value = _as_written(threshold.nan_to_num(posinf=0.0, neginf=0.0), digits=12)
+    # A column that was scaled has no such numbers.
+    plain = (step > 0) & (origin == 0) & (step == _as_written(step, digits=6))
+    near = plain & ((value - threshold).abs() <= move) & ~at_zero
+    left = value <= threshold if forest.inclusive else value < threshold
+    away = torch.where(near, torch.where(left, 1.0, -1.0), away)
+    moved = threshold + move * away
     if forest.single:
         rounded = _between_singles(threshold, forest.inclusive)
         moved = moved.where((moved - threshold).abs() > (rounded - threshold).abs(), rounded)
-    middle = ((moved - origin) / step.where(step > 0, 1.0)).floor().add(0.5) * step + origin
-    return middle.where(step > 0, moved)
+    return moved
+
+
+def _as_written(value: Tensor, digits: int) -> Tensor:
+    """Return the nearest numbers with so many significant digits, as a table has them."""
+    places = digits - 1 - value.abs().clamp_min(1e-290).log10().floor().clamp(-20, 20)
+    factor = 10.0 ** places.abs()
+    whole = torch.where(places >= 0, value * factor, value / factor).round()
+    return torch.where(places >= 0, whole / factor, whole * factor)
 
 
 def _between_singles(threshold: Tensor, inclusive: bool) -> Tensor:
