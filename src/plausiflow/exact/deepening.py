@@ -105,6 +105,7 @@ class Deepening:
         known: The cost of an answer that is known; nothing more expensive is looked for.
         work: Deterministic time of the solver for each radius; None for no limit.
         near: Asks for answers that hold at rows near by, too; None if they need not.
+        at_once: Whether the first radius is the largest one, for rows that probably have no answer.
     """
 
     problem: RowProblem
@@ -115,6 +116,7 @@ class Deepening:
     known: float = math.inf
     work: float | None = None
     near: Neighbourhood | None = None
+    at_once: bool = False
     proof: Proof = field(default_factory=Proof)
     _cuts: list[ScoreRow] = field(default_factory=list)
     _banned: list[Cell] = field(default_factory=list)
@@ -127,7 +129,7 @@ class Deepening:
         """Return what was proven in time."""
         proof, rows = self.proof, self.rows(0.0)
         top = self.problem.largest_cost * (1 + 1e-6) + 1e-9
-        radius = self._first_radius()
+        radius = top if self.at_once else self._first_radius()
         while True:
             last = min(top, self.known)
             radius = min(radius, last)

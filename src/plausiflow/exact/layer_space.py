@@ -146,3 +146,8 @@ def _ends(atoms: Atoms, low: bool) -> Array:
     ends = atoms.numbers.copy()
     ends[free] = (atoms.first if low else atoms.last)[free]
     return ends
+
+
+def has_hidden_layers(space: object) -> bool:
+    """Return whether a model is a network, so that its programs are large."""
+    return isinstance(space, LayerSpace) and len(space.layers.maps) > 1

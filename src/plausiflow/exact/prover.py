@@ -46,6 +46,7 @@ class Prover:
         reach: float = 0.0,
         work: float | None = None,
         rejected: Callable[[Tensor], Tensor | None] | None = None,
+        at_once: bool = False,
     ) -> Proof:
         """Return what is proven about one row in some seconds.
 
@@ -59,6 +60,7 @@ class Prover:
             reach: How far changed numbers stay from cuts; the bound is then that of such rows.
             work: Deterministic time of the solver for each radius; None for no limit but the seconds.
             rejected: Returns a row near an answer that the model rejects, which rules the answer out.
+            at_once: Whether the row probably has no answer, so that small radii are left out.
         """
         problem = RowProblem.of(self.space, allowance, self.costs, row, reach=reach)
 
@@ -72,7 +74,7 @@ class Prover:
         near = None
         if rejected is not None:
             near = Neighbourhood(rejected, score_rows(self.space, self.without_margin().criterion, targets))
-        return Deepening(problem, rows, confirm, tangents, seconds, known, work, near).run()
+        return Deepening(problem, rows, confirm, tangents, seconds, known, work, near, at_once).run()
 
     def without_margin(self) -> Prover:
         """Return the prover for which every row counts that the model decides as wanted, however narrowly."""

@@ -19,7 +19,16 @@ from torch import Tensor
 
 from plausiflow.constraints import LOCKED, CompiledRules, Immutable
 from plausiflow.core import TargetCriterion, Targets, verify
-from plausiflow.exact import Answer, Certificate, Proof, Prover, RuleItem, is_installed, model_space
+from plausiflow.exact import (
+    Answer,
+    Certificate,
+    Proof,
+    Prover,
+    RuleItem,
+    has_hidden_layers,
+    is_installed,
+    model_space,
+)
 from plausiflow.models import TableModel, UnsupportedModelError
 from plausiflow.progress import progress_bar
 from plausiflow.search.engine import Engine
@@ -89,7 +98,14 @@ class RowCertifier:
             certificate = Certificate(status="optimal" if optimal else "bound", bound=min(proof.bound, best))
         return replace(certificate, seconds=time.monotonic() - start)
 
-    def prove(self, task: RowTask, prover: Prover, seconds: float, *, reach: float = 0.0) -> Proof:
+    def reason(self, task: RowTask) -> Certificate | None:
+        """Return the certificate of a row that probably has no recourse; None if it may have some."""
+        proof = self.prove(task, self.prover.without_margin(), self.seconds, at_once=True)
+        return self.relaxed(task, RELAX_SHARE * self.seconds) if proof.infeasible else None
+
+    def prove(
+        self, task: RowTask, prover: Prover, seconds: float, *, reach: float = 0.0, at_once: bool = False
+    ) -> Proof:
         """Return what is proven about a row; with ``reach``, about answers that keep away from cuts."""
         allowance = self.rules.for_rows(task.x, task.row, task.locked)
 
@@ -97,7 +113,15 @@ class RowCertifier:
             return self.answer(task, x_cf, prover.criterion)
 
         return prover.prove(
-            task.row, allowance, task.targets, confirm, seconds, task.known, reach=reach, work=self.work
+            task.row,
+            allowance,
+            task.targets,
+            confirm,
+            seconds,
+            task.known,
+            reach=reach,
+            work=self.work,
+            at_once=at_once,
         )
 
     @torch.no_grad()
@@ -188,13 +212,14 @@ class Certifier:
         space = model_space(engine.model, engine.rules.layout)
         return Prover(space, engine.cost_model, engine.validity.criterion)
 
+    def row_certifier(self, seconds: float, work: float | None = None) -> RowCertifier:
+        """Return what certifies single rows; see :class:`RowCertifier`."""
+        model = self.engine.model
+        assert model is not None
+        return RowCertifier(model, self.encoder, self.engine.rules, self._prover(), seconds, work)
+
     def run(
-        self,
-        rows: Sequence[int],
-        known: Sequence[float],
-        seconds: float,
-        workers: int = 1,
-        work: float | None = None,
+        self, rows: Sequence[int], known: Sequence[float], seconds: float, workers: int = 1
     ) -> list[Certificate]:
         """Return the certificates of some rows, each within some seconds, in worker processes if several.
 
@@ -205,11 +230,8 @@ class Certifier:
         """
         if self.obstacle:
             return [Certificate(status="not_possible", reason=self.obstacle) for _ in rows]
-        assert self.engine.model is not None
-        prove = RowCertifier(
-            self.engine.model, self.encoder, self.engine.rules, self._prover(), seconds, work
-        )
-        tasks = [self._task(row, cost) for row, cost in zip(rows, known, strict=True)]
+        prove = self.row_certifier(seconds)
+        tasks = [self.task(row, cost) for row, cost in zip(rows, known, strict=True)]
         found = [Certificate(status="not_reached") for _ in rows]
         executor = Inline() if workers == 1 else Processes(workers=workers)
         with progress_bar("proving", len(tasks)) as advance:
@@ -219,26 +241,30 @@ class Certifier:
                     advance(1, "")
         return found
 
-    def _task(self, row: int, known: float) -> RowTask:
+    def task(self, row: int, known: float) -> RowTask:
+        """Return a row of the request to be certified."""
         x, targets, frame, locked = self.request.part(torch.tensor([row]))
         return RowTask(frame.reset_index(drop=True), x, targets, locked, known)
 
 
 def proven_reasons(engine: Engine, encoder: Encoder, request: SearchRequest, rows: Tensor) -> dict[int, str]:
-    """Return the reasons of rows of a tree model that are proven to have no answer, by row.
+    """Return the reasons of rows that are proven to have no answer, by row.
 
-    Nothing is proven without the extra ``certify``, or after the deadline of the request. What is proven
-    about a row does not depend on the others.
+    Nothing is proven without the extra ``certify``, for networks with hidden layers, which take too long, or
+    after the deadline of the request. What is proven about a row does not depend on the others.
     """
     certifier = Certifier(engine, encoder, request)
     if not is_installed() or not len(rows) or certifier.obstacle:
         return {}
-    reasons = {}
+    prover = certifier.row_certifier(REASON_SECONDS, REASON_WORK)
+    reasons: dict[int, str] = {}
+    if has_hidden_layers(prover.prover.space):
+        return reasons
     for row in rows.tolist()[:MOST_PROOFS]:
         if request.late:
             break
-        (certificate,) = certifier.run([row], [math.inf], REASON_SECONDS, work=REASON_WORK)
-        if certificate.status == "no_recourse":
+        certificate = prover.reason(certifier.task(row, math.inf))
+        if certificate is not None:
             reasons[row] = _describe(certificate)
     return reasons
 
