@@ -128,7 +128,7 @@ def test_calls_and_rows_are_counted_and_an_empty_table_costs_none():
         assert values.outputs(NEW.iloc[:0]).shape == (0,)
         assert counted.calls == 0
         made.outputs(NEW)
-        made.outputs(NEW.iloc[:7])
+        made.outputs(FRAME.iloc[:7])
     assert (counted.calls, counted.rows) == (2, 57)
 
 
