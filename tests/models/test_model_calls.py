@@ -10,8 +10,7 @@ import torch
 from plausiflow import Explainer, LinearClassifier
 from plausiflow.densities import KDE
 from plausiflow.errors import ModelError
-from plausiflow.models import count_model_calls, model_calls
-from plausiflow.models.predictor import make_predictor
+from plausiflow.models import count_model_calls
 
 
 class Model:
@@ -144,50 +143,3 @@ def test_a_whole_number_beyond_every_dtype_is_a_verdict():
     rows.iloc[0, 2] = 10**30
     assert len(explainer.explain(rows).status) == 2
     assert len(explainer.predict(rows)) == 2
-
-
-def ones(frame):
-    return frame.assign(a=1.0)
-
-
-def test_a_request_asks_about_the_same_few_rows_once():
-    frame, asked = table()[0], []
-
-    def model(rows):
-        asked.append(len(rows))
-        return Model.proba(rows)
-
-    predictor = make_predictor(model, frame, ("no", "yes"))
-    alone = predictor.outputs(frame.iloc[:6])
-    asked.clear()
-    with count_model_calls() as counted:
-        predictor.outputs(frame.iloc[:4])
-        again = predictor.outputs(frame.iloc[[5, 1, 0, 4, 3, 2]])
-    assert asked == [4, 2]
-    assert (counted.calls, counted.rows) == (2, 6)
-    assert torch.equal(again, alone[[5, 1, 0, 4, 3, 2]])
-    with count_model_calls():  # another request
-        predictor.outputs(frame.iloc[:4])
-    assert asked == [4, 2, 4]
-
-
-def test_rows_of_other_types_and_many_rows_are_asked_about_again():
-    frame, asked = table()[0], []
-
-    def model(rows):
-        asked.append(len(rows))
-        return Model.proba(rows)
-
-    predictor = make_predictor(model, frame, ("no", "yes"))
-    whole = ones(frame).iloc[:1]
-    mixed = pd.DataFrame({name: np.array([1, True], dtype=object) for name in whole})
-    asked.clear()
-    with count_model_calls():
-        predictor.outputs(whole.astype("int64"))
-        predictor.outputs(whole.astype("float64"))
-        predictor.outputs(mixed.iloc[:1])
-        predictor.outputs(mixed.iloc[1:])
-        many = pd.concat([frame] * 2).iloc[: model_calls.FEW_ROWS + 1]
-        predictor.outputs(many)
-        predictor.outputs(many)
-    assert asked == [1, 1, 1, 1, len(many), len(many)]

@@ -25,7 +25,7 @@ from sklearn.base import BaseEstimator, RegressorMixin, is_regressor
 from torch import Tensor
 
 from plausiflow.errors import InvalidInputError, ModelError
-from plausiflow.models.model_calls import add_model_call, asked_once
+from plausiflow.models.model_calls import add_model_call
 from plausiflow.models.outcomes import reorder_classes
 from plausiflow.models.sklearn.columns import Array, Fitted, InputFormat, UnsupportedModelError
 from plausiflow.tables import to_python
@@ -40,6 +40,7 @@ _NAME_ATTRIBUTES = {"catboost": "feature_names_", "xgboost": "feature_names", "l
 """Attributes with the column names of models that do not follow scikit-learn; LightGBM replaces spaces."""
 
 OutputKind: TypeAlias = Literal["probabilities", "scores", "labels", "values"]
+
 
 PROBE_FAILED = "The model fails for a row that it predicted before, so the rows are not at fault."
 
@@ -60,21 +61,20 @@ class Predictor:
     method: str = ""  # Name of the method; empty if the model itself is called.
     probe: pd.DataFrame | None = None  # A row that the model predicted before; see :meth:`outputs`.
 
-    @asked_once
     def outputs(self, frame: pd.DataFrame) -> Tensor:
         """Return the model's probabilities ``(n, k)`` or values ``(n,)`` for rows of the table, double.
 
         Labels become one-hot probabilities, scores their softmax, a single one that of ``(0, score)``. A row
         is NaN where the model raises or returns an invalid prediction: a batch that fails is halved, with up
-        to 64 more calls, to find these rows. A request does not ask about the same few rows again.
+        to 64 more calls, to find these rows.
 
         Raises:
             ModelError: The model fails for the probe, too: this is no fault of the rows. Without a probe, it
                 returned something that is not a prediction.
         """
-        shape, calls = (len(frame), len(self.labels)) if self.labels else (len(frame),), 0
+        shape = (len(frame), len(self.labels)) if self.labels else (len(frame),)
         outputs = torch.full(shape, torch.nan, dtype=torch.float64)
-        pending = deque([(0, len(frame))] if len(frame) else [])
+        pending, calls = deque([(0, len(frame))] if len(frame) else []), 0
         while pending and calls <= _EXTRA_CALLS:
             start, stop = pending.popleft()
             calls += 1
@@ -187,7 +187,8 @@ class Predictor:
             one = outputs.shape[1] == 1
             scores = torch.cat([torch.zeros_like(outputs), outputs], dim=1) if one else outputs
             return scores.softmax(dim=1)
-        proba = (torch.cat([1 - outputs, outputs], dim=1) if outputs.shape[1] == 1 else outputs).clamp(0, 1)
+        proba = torch.cat([1 - outputs, outputs], dim=1) if outputs.shape[1] == 1 else outputs
+        proba = proba.clamp(0, 1)
         return proba / proba.sum(dim=1, keepdim=True)
 
     def _check(self, rows: pd.DataFrame) -> None:
@@ -238,9 +239,8 @@ def make_predictor(model: object, frame: pd.DataFrame, labels: tuple[Any, ...] |
         )
     if not len(frame):
         raise InvalidInputError("`frame` must hold training rows to check the model on; it is empty.")
-    return check_predictor(
-        _find_output_kind(model, _checked_rows(frame), _model_labels(model, labels)), frame
-    )
+    predictor = _find_output_kind(model, _checked_rows(frame), _model_labels(model, labels))
+    return check_predictor(predictor, frame)
 
 
 def check_predictor(predictor: Predictor, frame: pd.DataFrame) -> Predictor:
