@@ -38,7 +38,7 @@ from plausiflow.cli.training import (
 )
 from plausiflow.constraints import LearnedRule
 from plausiflow.errors import InvalidInputError
-from plausiflow.explainer import Explainer
+from plausiflow.explainer import Explainer, with_checked_settings
 from plausiflow.models import NetworkClassifier
 from plausiflow.search import Distance, EffortName
 from plausiflow.tables import to_python
@@ -179,6 +179,7 @@ def fit(
         judges=judges,
         random_state=seed,
     )
+    with_checked_settings(explainer)  # before a model is trained
     _print_table(data, x, y)
     for rule in file.constraints:
         typer.echo(f"Rule: {rule}")

@@ -10,7 +10,7 @@ import pandas as pd
 
 from plausiflow.constraints import CompiledRules, LearnedRules, learn_rules
 from plausiflow.errors import InvalidInputError, ModelError
-from plausiflow.explainer.settings import FittedWith, checked, current_settings, fit_settings
+from plausiflow.explainer.settings import FittedWith, current_settings, fit_settings, with_checked_settings
 from plausiflow.explanations import metrics_context
 from plausiflow.models import (
     MIN_GUIDES,
@@ -50,7 +50,7 @@ def fit_explainer(
     explainer: Explainer, x: pd.DataFrame, y: Sequence[Any] | pd.Series | None, effort: EffortName
 ) -> None:
     """Fit an explainer, in place; the arguments are those of :meth:`Explainer.fit`."""
-    own = checked(explainer)
+    own = with_checked_settings(explainer)
     schema = own.infer_schema(x)
     encoder = Encoder(schema, own.missing)
     rules = CompiledRules(own.constraints, schema, encoder.layout)

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from plausiflow.constraints import CompiledRules, LearnedRules
 from plausiflow.core import Solver, TargetCriterion
-from plausiflow.explainer.settings import AnyExplainer, FittedWith, checked, current_settings, fit_settings
+from plausiflow.explainer.settings import (
+    AnyExplainer,
+    FittedWith,
+    current_settings,
+    fit_settings,
+    with_checked_settings,
+)
 from plausiflow.explanations import metrics_context
 from plausiflow.persistence import SavedExplainer, SavedRefits, as_artefact_error, load, save
 from plausiflow.search import (
@@ -34,7 +40,7 @@ def save_explainer(explainer: Explainer, folder: Path, *, training_rows: bool) -
     """Save a fitted explainer; see :meth:`Explainer.save`."""
     encoder, model, engine = explainer._fitted()
     names = [f.name for f in fields(explainer) if f.init and f.name not in NOT_SAVED]
-    own = checked(explainer)
+    own = with_checked_settings(explainer)
     settings = {name: getattr(own, name) for name in names}
     if not isinstance(settings["plausibility"], float):
         settings["plausibility"] = 0.5
@@ -98,7 +104,7 @@ def load_explainer(
         settings = dict(parts.settings)
         if isinstance(settings["decision_threshold"], list):
             settings["decision_threshold"] = dict(settings["decision_threshold"])
-        made = checked(cls(parts.user_model, **given, **settings))
+        made = with_checked_settings(cls(parts.user_model, **given, **settings))
         made.encoder_, made.model_, made.judges_ = parts.encoder, parts.model, parts.judges
         made.learned_rules = LearnedRules(parts.learned_rules)
         made.criterion_ = TargetCriterion.from_dict(parts.criterion)

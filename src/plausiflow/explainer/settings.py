@@ -58,7 +58,7 @@ def check_verbose(verbose: object) -> None:
         )
 
 
-def checked(explainer: AnyExplainer) -> AnyExplainer:
+def with_checked_settings(explainer: AnyExplainer) -> AnyExplainer:
     """Return a copy with the same settings, checked, and numbers of Python in place of those of NumPy.
 
     Raises:
@@ -103,7 +103,7 @@ def refresh(explainer: Explainer) -> None:
             f"{', '.join(fixed)} must stay as in `fit`, because it takes part in what is learned. Call `fit` "
             "again, or make a new explainer."
         )
-    checked(explainer)
+    with_checked_settings(explainer)
     # Calibration changes the plausibility, which a copy of this explainer may share.
     plausibility, judges = copy.copy(known.context.plausibility), explainer.judges_
     if "plausibility" in changed:
@@ -115,7 +115,7 @@ def refresh(explainer: Explainer) -> None:
         known.context,
         plausibility=plausibility,
         cost_model=cost_model,
-        settings=fit_settings(checked(explainer), known.context.settings.effort),
+        settings=fit_settings(with_checked_settings(explainer), known.context.settings.effort),
     )
     if explainer.engine_ is not None:  # learned rules may have been switched off
         context = replace(context, rules=explainer.engine_.rules)
