@@ -51,8 +51,8 @@ def test_verbose_writes_lines_with_the_time_left_to_a_log(capsys, clock):
     lines = capsys.readouterr().err.splitlines()
     # The clock reads 2 s at the start, then 4, 6, 8 and 10: a line after one second, and five seconds later.
     assert lines == [
-        "Searching rows: 10 of 40, about 6 s left",
-        "Searching rows: 40 of 40, about 1 s left",
+        "Searching rows: 10 of 40, 5 a second, about 6 s left",
+        "Searching rows: 40 of 40, 5 a second, about 1 s left",
         "Fit: about 3 s.",
     ]
 

@@ -61,6 +61,18 @@ positions = [i for i in range(len(result)) if result[i].status == "found"]
 figure = plt.figure(result.plot(positions[0]))
 
 # %%
+# What each change does to the probability, one after the other. The dashed line is the probability now.
+
+_, axes = plt.subplots(figsize=(7, 3), layout="constrained")
+axes = result.plot_changes(positions[0], axes=axes)
+
+# %%
+# Which features change, in which direction and how much: one dot for each row.
+
+_, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+axes = result.plot_population(axes=axes)
+
+# %%
 # Check them
 # ----------
 #

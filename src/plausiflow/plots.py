@@ -1,9 +1,10 @@
-"""Figures of the changes of one row, and of the rows that each action helps, with matplotlib."""
+"""Figures of the changes of one row and of all rows, and of actions, with matplotlib."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from plausiflow.errors import MissingExtraError
@@ -54,6 +55,70 @@ def draw_moves(
     axes.invert_yaxis()
     axes.axvline(0, color=INK, linewidth=0.8)
     axes.margins(x=0.6)
+    axes.set(title=title.replace("$", r"\$"), xlabel="change, in units of each feature's range")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_steps(
+    axes: Any,  # noqa: ANN401
+    *,
+    names: Sequence[str],
+    levels: Sequence[float],
+    title: str,
+    label: str,
+    as_share: bool,
+) -> None:
+    """Draw one bar per change, from the level before it to the level after it; levels are one more."""
+    show = _format_percent if as_share else "{:,.4g}".format
+    for place, (before, after) in enumerate(pairwise(levels)):
+        axes.barh(place, after - before, left=before, height=0.6, color=ACCENT if after >= before else WARM)
+        axes.annotate(
+            show(after),
+            (max(before, after), place),
+            (6, 0),
+            textcoords="offset points",
+            va="center",
+            color=INK,
+        )
+        if place:
+            axes.plot([before, before], [place - 0.7, place + 0.3], color=QUIET, linewidth=0.8)
+    axes.axvline(levels[0], color=QUIET, linewidth=0.8, linestyle="--")
+    axes.set_yticks(range(len(names)), [name.replace("$", r"\$") for name in names])
+    axes.invert_yaxis()
+    if as_share:
+        axes.set_xlim(0, 1.12)
+        axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
+    else:
+        axes.margins(x=0.15)
+    axes.set(title=title.replace("$", r"\$"), xlabel=f"{label}, now {show(levels[0])}".replace("$", r"\$"))
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _format_percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def draw_swarm(
+    axes: Any,  # noqa: ANN401
+    *,
+    names: Sequence[str],
+    moves: Sequence[Sequence[float]],
+    title: str,
+) -> None:
+    """Draw one dot per move, one line per name; dots that would cover each other are spread."""
+    for place, own in enumerate(moves):
+        lengths = sorted(0.0 if move != move else move for move in own)
+        bins = [round(length * 50) for length in lengths]
+        most = max(bins.count(one) for one in set(bins))
+        seen: dict[int, int] = {}
+        for length, one in zip(lengths, bins, strict=True):
+            nth = seen[one] = seen.get(one, 0) + 1
+            offset = (nth // 2) * (1 if nth % 2 else -1) * min(0.08, 0.7 / most)
+            colour = QUIET if length == 0 else ACCENT if length > 0 else WARM
+            axes.plot([length], [place + offset], "o", markersize=3.5, color=colour, alpha=0.8)
+    axes.axvline(0, color=INK, linewidth=0.8)
+    axes.set_yticks(range(len(names)), [name.replace("$", r"\$") for name in names])
+    axes.invert_yaxis()
     axes.set(title=title.replace("$", r"\$"), xlabel="change, in units of each feature's range")
     axes.spines[["top", "right"]].set_visible(False)
 

@@ -14,7 +14,16 @@ from contextvars import ContextVar
 from typing import Literal, TypeAlias
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 Advance = Callable[[int, str], None]
 """``advance(steps, text)`` moves the bar by a number of steps and shows a text after it."""
@@ -80,12 +89,35 @@ def progress_bar(label: str, total: int, *, show: bool = True) -> Iterator[Advan
             return
         text, status = TextColumn("{task.description}"), TextColumn("{task.fields[status]}")
         left = TextColumn("left"), TimeRemainingColumn()
-        columns = (text, BarColumn(), status, TimeElapsedColumn(), *left)
+        columns = (text, BarColumn(), _PaceColumn(), status, TimeElapsedColumn(), *left)
         with Progress(*columns, console=Console(stderr=True), transient=True, disable=form == "none") as bar:
             task = bar.add_task(label, total=total, status="")
             yield lambda steps, text: bar.update(task, advance=steps, status=text)
     finally:
         _bar_is_shown.reset(token)
+
+
+class _PaceColumn(ProgressColumn):
+    """How many steps are done, of how many, and how many a second."""
+
+    def render(self, task: Task) -> Text:
+        return Text(
+            describe_pace(int(task.completed), int(task.total or 0), task.finished_speed or task.speed)
+        )
+
+
+def describe_pace(done: int, total: int, speed: float | None) -> str:
+    """Return how far something is, such as ``1,200 of 4,700, 350 a second``.
+
+    Example:
+        >>> describe_pace(1200, 4700, 349.7), describe_pace(0, 5, None), describe_pace(3, 5, 0.25)
+        ('1,200 of 4,700, 350 a second', '0 of 5', '3 of 5, 15 a minute')
+    """
+    text = f"{done:,} of {total:,}"
+    if not speed:
+        return text
+    pace = f"{speed:,.0f} a second" if speed >= 10 else f"{speed:.2g} a second" if speed >= 1 else ""
+    return f"{text}, {pace or f'{60 * speed:.2g} a minute'}"
 
 
 def duration(seconds: float) -> str:
@@ -107,9 +139,11 @@ class _ProgressText:
         if now < self.next or self.done == 0:
             return
         self.next = now + EVERY[self.form]
-        left = (now - self.begun) * max(0, self.total - self.done) / self.done
+        seconds = now - self.begun
+        left = seconds * max(0, self.total - self.done) / self.done
         status = f", {text}" if text else ""
-        self._write(f"{self.label}: {self.done} of {self.total}{status}, about {duration(left)} left")
+        pace = describe_pace(self.done, self.total, self.done / seconds if seconds > 0 else None)
+        self._write(f"{self.label}: {pace}{status}, about {duration(left)} left")
 
     def end(self) -> None:
         """Remove the line that is written again."""

@@ -130,6 +130,24 @@ def test_rows_and_explainers_that_are_not_there_are_told(folder, explainer, tmp_
     )
 
 
+@pytest.mark.parametrize(
+    ("option", "name", "suffixes"), [("--report", "r.pdf", ".html or .htm"), ("--json", "a.csv", ".json")]
+)
+def test_a_format_that_an_option_does_not_write_is_refused_before_the_search(
+    folder, explainer, tmp_path, monkeypatch, option, name, suffixes
+):
+    monkeypatch.setattr(Explainer, "explain", lambda *_, **__: pytest.fail("something was explained"))
+    line = refused("explain", explainer, folder / "rows.csv", option, tmp_path / name)
+    assert f"{option} writes a file that ends in {suffixes}; got" in line
+
+
+def test_a_missing_package_for_parquet_is_named_before_the_search(folder, explainer, tmp_path, monkeypatch):
+    monkeypatch.setattr(Explainer, "explain", lambda *_, **__: pytest.fail("something was explained"))
+    monkeypatch.setattr("plausiflow.cli.output_paths.find_spec", lambda name: None)
+    line = refused("explain", explainer, folder / "rows.csv", "--out", tmp_path / "a.parquet")
+    assert 'pip install "plausiflow[files]"' in line
+
+
 def test_nothing_is_written_over_unless_that_is_asked_for(folder, explainer, tmp_path, monkeypatch):
     command = ("explain", explainer, folder / "rows.csv")
     (tmp_path / "a.csv").write_text("mine")

@@ -42,6 +42,13 @@ def test_an_invalid_argument_is_one_line_with_a_remedy(explainer, monkeypatch, a
     assert remedy in refused("serve", explainer, *arguments)
 
 
+def test_serve_passes_on_the_favourable_outcome(explainer, monkeypatch):
+    calls = recorded(monkeypatch)
+    done("serve", explainer, "--target", "granted")
+    assert calls[0]["targets"] == {"credit": "granted"}
+    assert "must name an outcome; got 'opposite'" in refused("serve", explainer, "--target", "opposite")
+
+
 def test_two_explainers_with_the_same_name_cannot_be_served(explainer, tmp_path, monkeypatch):
     recorded(monkeypatch)
     assert "credit is given twice" in refused("serve", explainer, tmp_path / "credit")

@@ -118,7 +118,7 @@ def test_a_plot_labels_what_changes():
     figure = build(**parts, outcome="loan", target="granted").plot(0)
     (axes,) = figure.axes
     figure.canvas.draw()
-    assert axes.get_title() == "loan is granted"
+    assert axes.get_title() == "loan is 0, would be granted with these changes"
     assert [label.get_text() for label in axes.get_yticklabels()] == ["income", "open_lines", "job"]
     assert [text.get_text() for text in axes.texts][:2] == ["31,000 → 38,500", "4 → 3"]
     assert [bar.get_width() for bar in axes.patches] == pytest.approx([0.075, -1 / 9, 0.0])

@@ -43,10 +43,15 @@ def instances(frame: pd.DataFrame) -> list[dict]:
 class Client:
     """A client of an application in the same process; ``with`` starts and ends its worker thread."""
 
-    def __init__(self, explainers=None, *, settings=None, token=None, rows=None, hosts=None):
+    def __init__(self, explainers=None, *, settings=None, token=None, rows=None, targets=None, hosts=None):
         explainers = {NAME: people()[0]} if explainers is None else explainers
         self.app = create_app(
-            explainers, settings=settings or ServiceSettings(), token=token, rows=rows, hosts=hosts
+            explainers,
+            settings=settings or ServiceSettings(),
+            token=token,
+            rows=rows,
+            targets=targets,
+            hosts=hosts,
         )
         self.service = self.app.state.service
         self._runner = asyncio.Runner()

@@ -25,8 +25,33 @@ class Visit:
 
     def open(self):
         self.page.goto(self.address)
-        self.page.wait_for_selector(".bars")
+        self.wait()
         return self
+
+    def unfold(self):
+        """Show the values, the options and the map, which are folded at first."""
+        for fold in ("#edit", "#map-fold"):
+            if self.page.get_attribute(fold, "open") is None:
+                self.page.click(f"{fold} > summary")
+        return self
+
+    def wait(self):
+        """Wait until the page has answered in full."""
+        self.page.wait_for_selector("#ask:not([disabled])", state="attached")
+        self.page.wait_for_selector("#cards .card")
+        self.page.wait_for_selector("#cards:not(.outdated)")
+        self.page.wait_for_selector("#ask:not([disabled])", state="attached")
+        return self
+
+    @property
+    def headline(self) -> str:
+        """The decision now and then, in one line."""
+        return self.text("#headline").replace("\u00a0", " ")
+
+    def changed(self, heading: str) -> list[str]:
+        """Return the features that are listed under a heading."""
+        section = self.page.locator("section.purpose", has=self.page.get_by_role("heading", name=heading))
+        return [item.get_attribute("data-feature") for item in section.locator(".change").all()]
 
     def text(self, selector: str) -> str:
         return self.page.inner_text(selector)
@@ -46,8 +71,7 @@ class Visit:
         """Ask, and wait for all answers."""
         self.page.select_option("#count", str(count))
         self.page.click("#ask")
-        self.page.wait_for_selector("#ask:not([disabled])")
-        self.page.wait_for_selector("#cards .card")
+        self.wait()
 
     def widths(self) -> list[int]:
         return self.page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")

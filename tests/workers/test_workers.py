@@ -248,3 +248,18 @@ def test_kept_memory_is_not_cleared_again():
         assert done.returncode == 0, done.stderr
         counts[how] = int(done.stdout)
     assert counts["keep"] < counts["leave"] / 10
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc, which Linux has")
+def test_a_worker_hears_no_ctrl_c_from_its_first_moment():
+    worker = processes._WorkerProcess(str, Path(os.devnull))
+    try:
+        status = Path(f"/proc/{worker.process.pid}/status").read_text()
+        masks = dict(
+            line.split(":\t") for line in status.splitlines() if line.startswith(("SigBlk", "SigIgn"))
+        )
+        deaf = int(masks["SigBlk"], 16) | int(masks["SigIgn"], 16)
+        assert deaf >> (signal.SIGINT - 1) & 1
+    finally:
+        worker.kill()
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, set())

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
-from plausiflow.errors import InvalidInputError
+from plausiflow.errors import InvalidInputError, MissingExtraError
 from plausiflow.persistence import DOCUMENT
+
+FORMATS = {"--report": (".html", ".htm"), "--json": (".json",)}
+"""Suffixes of the files that an option writes; those of tables are checked by their commands."""
 
 
 def check_files(
@@ -32,6 +36,9 @@ def check_files(
             )
         _check_parent(option, path)
         seen[resolved] = option
+    for option, path in outputs.items():
+        if path is not None:
+            _check_format(option, path)
 
 
 def check_directory(option: str, path: Path, *, force: bool) -> None:
@@ -51,6 +58,17 @@ def check_directory(option: str, path: Path, *, force: bool) -> None:
         raise InvalidInputError(
             f"{option} {path} contains an explainer already. Use another name, or --force to replace it."
         )
+
+
+def _check_format(option: str, path: Path) -> None:
+    """Raise unless a file has a suffix of its format, and the package that writes it is installed."""
+    known = FORMATS.get(option)
+    if known is not None and path.suffix.lower() not in known:
+        raise InvalidInputError(
+            f"{option} writes a file that ends in {' or '.join(known)}; got {path}. Use another name."
+        )
+    if path.suffix == ".parquet" and find_spec("pyarrow") is None:
+        raise MissingExtraError("pyarrow", "files", "Writing Parquet files")
 
 
 def _check_parent(option: str, path: Path) -> None:

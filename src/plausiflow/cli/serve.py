@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import pandas as pd
 import typer
 
 from plausiflow.cli.explain import load_explainer
-from plausiflow.cli.options import Encoding, Separator
+from plausiflow.cli.options import POLICIES, Encoding, Separator, parse_target
 from plausiflow.cli.table_files import Dialect, read_table, require_columns
 from plausiflow.errors import InvalidInputError, MissingExtraError
 from plausiflow.explainer import Explainer
 from plausiflow.service import ServiceSettings
+
+Value = TypeVar("Value")
 
 DEFAULTS = ServiceSettings()
 EXAMPLES = (
@@ -41,6 +43,14 @@ def serve(
     model: Annotated[
         list[Path] | None,
         typer.Option("--model", help="Models that are not stored in the directories; one file for each."),
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--target",
+            help="The favourable outcome, which the page asks for: a label, or lo:hi for a number; one for "
+            "each directory. Default: guessed, and the page says so.",
+        ),
     ] = None,
     max_rows: Annotated[
         int, typer.Option("--max-rows", help="Maximum rows of one request.")
@@ -93,7 +103,8 @@ def serve(
     dialect, token = Dialect(separator=separator, encoding=encoding), _read_token(token_file)
     check_address(host, token, settings)
     names = _service_names(explainers)
-    models, tables = _files_by_name("--model", model, names), _files_by_name("--rows", rows, names)
+    models, tables = _values_by_name("--model", model, names), _values_by_name("--rows", rows, names)
+    targets = _values_by_name("--target", target, names)
     folders = dict(zip(names, explainers, strict=True))
     loaded = {name: load_explainer(folder, models.get(name)) for name, folder in folders.items()}
     run(
@@ -102,6 +113,7 @@ def serve(
         port=port,
         token=token,
         settings=settings,
+        targets={name: _parse_favourable(text, loaded[name]) for name, text in targets.items()},
         rows={name: _read_rows(path, dialect, loaded[name]) for name, path in tables.items()},
         ready=lambda address: typer.echo(f"Serving {', '.join(names)} at {address} (Ctrl+C ends it)"),
     )
@@ -142,14 +154,24 @@ def _service_names(folders: Sequence[Path]) -> list[str]:
     return names
 
 
-def _files_by_name(option: str, paths: Sequence[Path] | None, names: Sequence[str]) -> dict[str, Path]:
-    """Return files by explainer: none, or one for each."""
-    if paths and len(paths) != len(names):
+def _values_by_name(option: str, values: Sequence[Value] | None, names: Sequence[str]) -> dict[str, Value]:
+    """Return the values of an option by explainer: none, or one for each."""
+    if values and len(values) != len(names):
         raise InvalidInputError(
             f"{option} must be given once for each of the {len(names)} directories, in their order, or not "
-            f"at all; got {len(paths)}."
+            f"at all; got {len(values)}."
         )
-    return dict(zip(names, paths or (), strict=False))
+    return dict(zip(names, values or (), strict=False))
+
+
+def _parse_favourable(text: str, explainer: Explainer) -> object:
+    assert explainer.model_ is not None
+    target = parse_target(text, explainer.model_.labels)
+    if isinstance(target, str) and target in POLICIES and target not in explainer.model_.labels:
+        raise InvalidInputError(
+            f"--target of `serve` must name an outcome; got {text!r}. The page asks for it for every row."
+        )
+    return target
 
 
 def _read_rows(path: Path, dialect: Dialect, explainer: Explainer) -> pd.DataFrame:

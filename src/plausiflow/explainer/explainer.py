@@ -24,22 +24,17 @@ from plausiflow.explainer.conventions import SklearnConventions
 from plausiflow.explainer.fitting import fit_explainer
 from plausiflow.explainer.grouping import explain_groups
 from plausiflow.explainer.rechecking import recheck
+from plausiflow.explainer.results import build_explanations
 from plausiflow.explainer.saving import load_explainer, save_explainer
 from plausiflow.explainer.settings import FittedWith, check_verbose, refresh
 from plausiflow.explainer.switching import switch_off, switch_on
 from plausiflow.explanations import (
     Explanations,
     check_seconds,
-    drop_unsteady,
-    held_out_percentiles,
-    measure_counterfactuals,
-    realism_judge,
-    verdict_table,
 )
 from plausiflow.models import (
     DecisionThreshold,
     LabelSource,
-    ModelCalls,
     ModelType,
     Retrain,
     TableModel,
@@ -49,14 +44,10 @@ from plausiflow.persistence import TrainingSummary
 from plausiflow.progress import verbosity
 from plausiflow.report import explainer_table, explainer_text
 from plausiflow.search import (
-    Certifier,
     Distance,
     EffortName,
     Engine,
     MakeMethod,
-    ReadRows,
-    SearchRequest,
-    SearchResult,
     Target,
     Tolerance,
     check_effort,
@@ -267,40 +258,9 @@ class Explainer(SklearnConventions):
                 engine = replace(engine.with_rules(constraints), device=str(device))
             request, found = search_targets(engine, encoder, request, choices)
             found = finish_answers(engine, encoder, request, found)
-            result = self._explanations(engine, request, found, read, counted)
+            rules = [*self.constraints, *constraints]
+            result = build_explanations(self, engine, request, found, read, counted, rules)
             return result if certify is None else result.certify(certify)
-
-    def _explanations(
-        self, engine: Engine, request: SearchRequest, found: SearchResult, read: ReadRows, counted: ModelCalls
-    ) -> Explanations:
-        encoder, model, fitted = self._fitted()
-        figures = measure_counterfactuals(request, found, model, engine, self.judges_, encoder)
-        found, figures = drop_unsteady(found, figures, relaxed=request.relaxed)
-        return Explanations(
-            rows=request.frame,
-            answers=found.decoded,
-            of=found.of.numpy(),
-            figures=figures,
-            verdicts=verdict_table(request, found, read, model.labels),
-            misses=found.misses,
-            misses_of=found.misses_of,
-            misses_why=found.misses_why,
-            schema=engine.rules.schema,
-            outcome=self.outcome_,
-            distance=engine.cost_model.distance,
-            labels=model.labels,
-            encoded=(request.encoded.x, found.x_cf, request.targets.y),
-            context=self.context_,
-            realism=realism_judge(encoder, self.context_, fitted.rules, self.constraints),
-            held_out=held_out_percentiles(engine.plausibility),
-            learned_rules=self.learned_rules,
-            roles=found.roles,
-            model_calls=counted.calls,
-            model_rows=counted.rows,
-            certifier=Certifier(engine, encoder, request),
-            density=self.plausibility != 0,
-            jurors=0 if fitted.durability is None else len(fitted.durability.jurors),
-        )
 
     switch_off, switch_on = switch_off, switch_on
     explain_groups, recheck = explain_groups, recheck

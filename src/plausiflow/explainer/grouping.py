@@ -18,6 +18,7 @@ from torch import Tensor
 from plausiflow.constraints import Rule
 from plausiflow.core import suitable_threads
 from plausiflow.errors import InvalidInputError
+from plausiflow.explainer.results import build_explanations
 from plausiflow.groups import (
     FORMS,
     Actions,
@@ -204,7 +205,8 @@ def _assign(
             misses_why=[],
             roles=assigned.roles,
         )
-        explanations = explainer._explanations(engine, request, found, read, counted)
+        rules = [*explainer.constraints, *call.constraints]
+        explanations = build_explanations(explainer, engine, request, found, read, counted, rules)
         action = np.where(explanations.is_found, assigned.action + 1, 0)
         if membership is None:
             own = needing.numpy()

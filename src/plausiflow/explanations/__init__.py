@@ -14,6 +14,7 @@ from plausiflow.explanations.measures import (
     realism_judge,
     verdict_table,
 )
+from plausiflow.explanations.provenance import Provenance
 from plausiflow.explanations.realism import RealismJudge
 from plausiflow.explanations.report_content import report_content
 from plausiflow.explanations.result import Explanations
@@ -21,8 +22,8 @@ from plausiflow.explanations.steadiness import drop_unsteady
 from plausiflow.explanations.summary import Summary
 
 __all__ = [
-    "ROW", "Audit", "Explanation", "Explanations", "FeatureFormatter", "RealismJudge", "Summary",
-    "answer_table", "check_seconds", "drop_unsteady", "find_changes", "format_value",
+    "ROW", "Audit", "Explanation", "Explanations", "FeatureFormatter", "Provenance", "RealismJudge",
+    "Summary", "answer_table", "check_seconds", "drop_unsteady", "find_changes", "format_value",
     "held_out_percentiles", "join_words",
     "json_column", "json_parts", "json_value", "measure_counterfactuals", "metrics_context",
     "realism_judge", "report_content", "verdict_table", "whole_floats_to_integers",

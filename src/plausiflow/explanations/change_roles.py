@@ -18,6 +18,8 @@ PURPOSES = {
     TOLERANCE: "to leave room for what is missed",
 }
 UNFAVOURABLE = "unfavourable by itself"
+MOST_NAMED = 6
+"""A sentence names so many changes, and counts the others."""
 
 
 def role_table(changed: Changes, names: pd.Index, roles: ChangeRoles | None) -> pd.DataFrame:
@@ -46,7 +48,8 @@ def purpose(serves: str) -> str:
 def combine_phrases(phrases: list[str], roles: pd.DataFrame) -> str:
     """Return the changes of one answer as a sentence: the needed ones, then those along with them.
 
-    If the decision needs no change alone, all are listed alike.
+    If the decision needs no change alone, all are listed alike. A sentence names at most six changes, those
+    that the decision needs first, and counts the others.
 
     Example:
         >>> roles = pd.DataFrame({"serves": ["decision", "plausibility"], "adverse": [False, True]})
@@ -59,11 +62,32 @@ def combine_phrases(phrases: list[str], roles: pd.DataFrame) -> str:
     ]
     serves = roles["serves"].tolist()
     if DECISION not in serves:
-        return join_words(marked)
-    parts = [join_words([text for text, own in zip(marked, serves, strict=True) if own == DECISION])]
-    for purposes in dict.fromkeys(own for own in serves if own != DECISION):
+        return _join_few(marked, MOST_NAMED)
+    needed = [text for text, own in zip(marked, serves, strict=True) if own == DECISION]
+    parts, left = [_join_few(needed, MOST_NAMED)], MOST_NAMED - len(needed)
+    others = [own for own in serves if own != DECISION]
+    for purposes in dict.fromkeys(others):
         texts = [text for text, own in zip(marked, serves, strict=True) if own == purposes]
+        if left <= 0 and len(others) > 1:
+            start = "along with that:" if len(parts) == 1 else "and"
+            parts.append(f"{start} {len(others)} other changes")
+            break
         begin = ["along with that"] if len(parts) == 1 else []
         why = ", ".join([*begin, *filter(None, [purpose(purposes)])])
-        parts.append(f"{why}: {join_words(texts)}" if why else join_words(texts))
+        words = _join_few(texts, max(1, left))
+        parts.append(f"{why}: {words}" if why else words)
+        left -= len(texts)
+        others = others[len(texts) :]
     return "; ".join(parts)
+
+
+def _join_few(texts: list[str], most: int) -> str:
+    """Return texts as a list; of more than one too many, only their number.
+
+    Example:
+        >>> _join_few(["a", "b", "c", "d"], 2)
+        'a, b and 2 more'
+    """
+    if len(texts) <= most + 1:
+        return join_words(texts)
+    return f"{', '.join(texts[:most])} and {len(texts) - most} more"

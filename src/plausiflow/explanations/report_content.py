@@ -13,6 +13,7 @@ from plausiflow.explanations.change_roles import UNFAVOURABLE, purpose, role_tab
 from plausiflow.explanations.changes import Changes, find_changes, relative_moves
 from plausiflow.explanations.formatting import FeatureFormatter, format_value, is_missing_value
 from plausiflow.explanations.json_output import json_value
+from plausiflow.explanations.provenance import describe_provenance
 from plausiflow.explanations.sentences import answer_sentences, row_sentences
 from plausiflow.explanations.summary import summarise
 from plausiflow.report import ReportContent, notebook_table
@@ -47,6 +48,7 @@ def report_content(result: Explanations, title: str | None) -> ReportContent:
         features=_feature_table(result, formatters),
         learned_rules=LearnedRules(result.learned_rules).to_frame(),
         curves=curves,
+        provenance=describe_provenance(result),
     )
 
 

@@ -26,7 +26,8 @@ from plausiflow.explanations.explanation import Explanation, extract_row
 from plausiflow.explanations.flat_table import answer_table, nullable_dtype
 from plausiflow.explanations.json_output import json_parts
 from plausiflow.explanations.measures import result_metrics
-from plausiflow.explanations.plotting import plot_answer
+from plausiflow.explanations.plotting import plot, plot_changes, plot_population
+from plausiflow.explanations.provenance import Provenance
 from plausiflow.explanations.realism import RealismJudge
 from plausiflow.explanations.report_content import notebook_html, report_content
 from plausiflow.explanations.sentences import row_sentences
@@ -73,6 +74,7 @@ class Explanations:
         certifier: Knows what was fitted, and proves what answers cost at least; None if made from tables.
         density: Whether answers had to be plausible.
         jurors: Number of retrained models that ``lasting`` is a share of.
+        provenance: Date, model, rules, thresholds and seed, for reports.
 
     Raises:
         InvalidInputError: The parts are inconsistent; the message lists every problem.
@@ -123,6 +125,7 @@ class Explanations:
     certifier: Certifier | None = None
     density: bool = True
     jurors: int = 0
+    provenance: Provenance | None = None
 
     def __post_init__(self) -> None:
         problems = list(checks.table_problems(self.rows, self.answers, self.misses, self.schema))
@@ -325,14 +328,7 @@ class Explanations:
         page = render_report(report_content(self, title))
         Path(path).write_text(page, encoding="utf-8", errors="backslashreplace", newline="\n")
 
-    def plot(self, i: int, *, rank: int = 1) -> Any:  # noqa: ANN401
-        """Plot the changes of one answer of the row at position ``i``, as a matplotlib figure.
-
-        Raises:
-            InvalidInputError: The row has no answer of this rank.
-            MissingExtraError: matplotlib is not installed.
-        """
-        return plot_answer(self, self._position(i), rank)
+    plot, plot_changes, plot_population = plot, plot_changes, plot_population
 
     def __iter__(self) -> Iterator[Explanation]:
         return (self[i] for i in range(len(self)))

@@ -40,6 +40,7 @@ class ReportContent:
         curves: For each curve the outcome, and the percentiles of the plausibility scores of held-out rows
             with that outcome, ascending, shape ``(101,)``.
         groups: Tables about few actions for many rows, if there are any.
+        provenance: Names and texts of what is known about the origin of the result.
     """
 
     title: str
@@ -56,3 +57,4 @@ class ReportContent:
     learned_rules: pd.DataFrame
     curves: list[tuple[str, FloatArray]]
     groups: tuple[ReportTable, ...] = ()
+    provenance: tuple[tuple[str, tuple[str, ...]], ...] = ()

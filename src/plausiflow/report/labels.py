@@ -34,6 +34,9 @@ FIGURES = {
 }
 """Measures of an answer, in the order of the tables."""
 
+SHARES = frozenset({"probability", "denser", "judged", "steady", "lasting"})
+"""Measures that are shown in per cent."""
+
 
 def figure_titles(distance: str) -> dict[str, str]:
     """Return the names of the measures; that of the cost says in which distance.

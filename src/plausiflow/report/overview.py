@@ -12,7 +12,14 @@ import pandas as pd
 
 from plausiflow.report.charts import histogram
 from plausiflow.report.content import ReportContent
-from plausiflow.report.labels import VERDICTS, figure_titles, format_count, format_number, format_share
+from plausiflow.report.labels import (
+    SHARES,
+    VERDICTS,
+    figure_titles,
+    format_count,
+    format_number,
+    format_share,
+)
 from plausiflow.report.report_table import ReportTable, Share
 from plausiflow.tables import FloatArray
 
@@ -26,6 +33,7 @@ def build_overview(content: ReportContent) -> dict[str, Any]:
     best, status = content.answers.drop_duplicates("of"), content.rows["status"]
     return {
         "headline": _headline(status),
+        "numbers": _numbers(content.rows, best),
         "verdicts": _verdicts(status),
         "outcomes": _outcomes(content),
         "features": _features(content.features),
@@ -54,6 +62,18 @@ def _headline(status: pd.Series) -> str:
     if needed:
         text += f" {found:,} of the {needed:,} that need an answer have one ({format_share(found, needed)})."
     return text
+
+
+def _numbers(rows: pd.DataFrame, best: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return three counts with their meaning: rows that need a change, with an answer, and confirmed ones."""
+    needed, found = rows[rows["status"] != "already"], rows.index[rows["status"] == "found"]
+    labels = needed["predicted"].unique()
+    named = str(labels[0]) if len(labels) == 1 and labels[0] else "without the target outcome"
+    numbers = [(f"{len(needed):,}", named), (f"{len(found):,}", "with a suggestion")]
+    if len(_known(best, "judged")):
+        sure = best["of"].isin(found) & (best["judged"] >= 1)
+        numbers.append((f"{int(sure.sum()):,}", "confirmed by all checks"))
+    return numbers
 
 
 def _verdicts(status: pd.Series) -> ReportTable:
@@ -151,7 +171,8 @@ def _measures(best: pd.DataFrame, distance: str) -> ReportTable:
         values = _known(best, name)
         if len(values):
             low, middle, high = np.quantile(values, [0.1, 0.5, 0.9]).tolist()
-            rows.append([title, *map(format_number, (float(values.mean()), low, middle, high))])
+            figures = (float(values.mean()), low, middle, high)
+            rows.append([title, *map(format_share if name in SHARES else format_number, figures)])
     names = ("Mean", "10th percentile", "Median", "90th percentile")
     return ReportTable("Measures of the best answers", {"Measure": ""} | dict.fromkeys(names, "number"), rows)
 

@@ -45,6 +45,7 @@ def create_app(
     token: str | None = None,
     settings: ServiceSettings | None = None,
     rows: Mapping[str, pd.DataFrame] | None = None,
+    targets: Mapping[str, object] | None = None,
     hosts: frozenset[str] | None = None,
 ) -> FastAPI:
     """Return the application; its worker threads start and end with it.
@@ -54,13 +55,15 @@ def create_app(
         token: Token that clients must send for models and ``/openapi.json``; None if they need none.
         settings: Limits.
         rows: Example rows for the what-if page, by the name of the explainer.
+        targets: The favourable outcome, which the page asks for, by the name of the explainer: a label, or a
+            pair of bounds of a predicted number. Without one the page guesses, and says so.
         hosts: Host names under which clients may call the service; None for any name.
 
     Raises:
         InvalidInputError: There is no explainer, a name cannot be part of an address, or rows do not match.
         NotFittedError: An explainer is not fitted.
     """
-    service = Service(explainers, settings or ServiceSettings(), rows)
+    service = Service(explainers, settings or ServiceSettings(), rows, targets)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -179,6 +179,8 @@ _Counterfactual = _schema(
     sentence=str,
     advantages=list[str],
 )
+# Only with `durability`: the share of retrained models that still decide so.
+_Counterfactual = create_model("Counterfactual", __base__=_Counterfactual, lasting=(Number, None))
 _Verdict = _schema(
     "Verdict",
     row=Annotated[int, Field(ge=0)],

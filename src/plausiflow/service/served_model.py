@@ -17,6 +17,7 @@ from plausiflow.exact import is_installed
 from plausiflow.explainer import Explainer
 from plausiflow.explanations import json_column, json_value
 from plausiflow.models import TableModel
+from plausiflow.service.favourable import Favourable, favourable_outcome
 from plausiflow.service.rows import RowReader
 from plausiflow.tables import Dtype, Encoder, Feature, Schema
 
@@ -32,6 +33,7 @@ class ServedModel:
     name: str  # name in the addresses: letters, digits, `_`, `.` and `-`
     explainer: Explainer
     rows: pd.DataFrame | None = None  # example rows for the what-if page; the first 200 are offered
+    target: object = None  # the outcome that the page asks for; None for a guess
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -48,6 +50,7 @@ class ServedModel:
             raise InvalidInputError(
                 f"The rows must have all columns of the training table; they lack {', '.join(absent)}."
             )
+        _ = self.favourable  # a wrong target is refused at the start
 
     @property
     def encoder(self) -> Encoder:
@@ -70,6 +73,11 @@ class ServedModel:
     def labels(self) -> tuple[Any, ...]:
         """The labels of the outcomes; empty for a model that predicts a number."""
         return self.model.labels
+
+    @cached_property
+    def favourable(self) -> Favourable:
+        """The outcome that the what-if page asks for."""
+        return favourable_outcome(self.labels, self.target)
 
     @cached_property
     def reader(self) -> RowReader:
@@ -113,8 +121,10 @@ class ServedModel:
             "ready": True,
             "outcome": self.explainer.outcome_,
             "outcomes": [json_value(label) for label in self.labels],
+            "favourable": {"outcome": self.favourable.outcome, "source": self.favourable.source},
             "confidence": self.explainer.confidence,
             "proofs": is_installed(),
+            "judges": 0 if self.explainer.judges_ is None else self.explainer.judges_.count,
             "model": self.model.description,
             "rules": [str(rule) for rule in rules],
             "learned_rules": self.explainer.learned_rules.to_frame().to_dict("records"),

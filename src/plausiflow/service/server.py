@@ -56,6 +56,7 @@ def serve(
     token: str | None = None,
     settings: ServiceSettings | None = None,
     rows: Mapping[str, pd.DataFrame] | None = None,
+    targets: Mapping[str, object] | None = None,
     logs: TextIO | None = None,
     ready: Callable[[str], None] = lambda address: None,
 ) -> None:
@@ -68,6 +69,8 @@ def serve(
         token: Token that clients must send as ``Authorization: Bearer`` for ``/v1``.
         settings: Limits.
         rows: Example rows for the what-if page, by the name of the explainer.
+        targets: The favourable outcome, which the page asks for, by the name of the explainer; without one,
+            the page guesses and says so.
         logs: Stream for the logs, one JSON object per line; None for standard error.
         ready: Called with the address of the page as soon as the service accepts connections.
 
@@ -78,7 +81,7 @@ def serve(
     settings = settings or ServiceSettings()
     check_address(host, token, settings)
     hosts = LOOPBACK | {host.lower()} if token is None and not settings.allow_remote else None
-    app = create_app(explainers, token=token, settings=settings, rows=rows, hosts=hosts)
+    app = create_app(explainers, token=token, settings=settings, rows=rows, targets=targets, hosts=hosts)
     limiter = ConnectionLimiter(allowed_requests(settings.max_connections))
     config = uvicorn.Config(
         app,

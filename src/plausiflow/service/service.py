@@ -45,17 +45,20 @@ class Service:
         explainers: Mapping[str, Explainer],
         settings: ServiceSettings,
         rows: Mapping[str, pd.DataFrame] | None = None,
+        targets: Mapping[str, object] | None = None,
     ) -> None:
-        rows = rows or {}
-        unknown = sorted(set(rows) - set(explainers))
+        rows, targets = rows or {}, targets or {}
+        unknown = sorted({*rows, *targets} - set(explainers))
         if unknown or not explainers:
             raise InvalidInputError(
-                "Serve one explainer or more, and rows only for these; "
-                f"got {', '.join(explainers) or 'none'}, and rows for {', '.join(rows) or 'none'}."
+                "Serve one explainer or more, and rows and targets only for these; "
+                f"got {', '.join(explainers) or 'none'}, and rows or targets for "
+                f"{', '.join({**rows, **targets}) or 'none'}."
             )
         self.settings = settings
         self.models = {
-            name: ServedModel(name, explainer, rows.get(name)) for name, explainer in explainers.items()
+            name: ServedModel(name, explainer, rows.get(name), targets.get(name))
+            for name, explainer in explainers.items()
         }
         self.health = {name: ModelHealth() for name in explainers}
         self.metrics = Metrics(lambda: sum(batcher.waiting_rows for batcher in self.batchers))

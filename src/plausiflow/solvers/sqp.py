@@ -205,7 +205,7 @@ class SQP:
             paced=paced,
         )
         batch = SearchBatch(state, evaluation, stopping, record=path is None)
-        bar = progress_bar("SQP: rows settled", len(rows)) if progress else nullcontext(lambda n, text: None)
+        bar = progress_bar("Searching rows", len(rows)) if progress else nullcontext(lambda n, text: None)
         if (over := batch.remove_ended()) is not None:  # searches without a free feature
             best.take(over)
         with bar as advance:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -101,7 +101,8 @@ class _WorkerProcess:
         self.ready = False  # Whether the process has started and received its work.
         self.number: int | None = None  # The task that it runs now; None while it is idle.
         self.last: int | None = None  # The task that it ran before.
-        with _single_threaded_children():
+        resource_tracker.ensure_running()  # its start would allow interrupts again
+        with _single_threaded_children(), _uninterrupted_children():
             self.process.start()
         child_end.close()
         self._send(work)
@@ -150,6 +151,16 @@ class _WorkerProcess:
             self.pipe.send(value)
 
 
+@contextmanager
+def _uninterrupted_children() -> Iterator[None]:
+    """Let children start with interrupts blocked: Ctrl+C while they import would print their tracebacks."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _wait_for_messages(workers: Sequence[_WorkerProcess]) -> list[_WorkerProcess]:
     """Wait until workers have sent a message or ended, and return these."""
     # A child of a dead worker may keep its pipe open, so check the exit codes, too.
@@ -161,6 +172,7 @@ def _run_worker(pipe: Connection, log: str, dtype: torch.dtype) -> None:
     """Run tasks in a worker process until the parent ends."""
     os.setpgrp()  # Ctrl+C goes to the parent alone, and children of a task are killed with the worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, daemon=True).start()
     Path(log).parent.mkdir(parents=True, exist_ok=True)
     with open(log, "a") as file:

@@ -53,7 +53,7 @@
     const known = [];
     if (rows.predicted[i]) known.push(`predicted ${rows.predicted[i]}`);
     if (rows.target[i]) known.push(`target ${rows.target[i]}`);
-    if (rows.probability[i] !== null) known.push(`current probability of the target ${number(rows.probability[i])}`);
+    if (rows.probability[i] !== null) known.push(`current probability of the target ${percent(rows.probability[i])}`);
     return known.length ? make("p", { class: "quiet" }, `${data.outcome}: ${known.join(", ")}`) : null;
   }
   function withoutAnswer(i) {
@@ -146,16 +146,17 @@
     ...marks);
   }
   function figures(answer) {
-    const shown = { cost: number, probability: number, prediction: number, judged: percent, steady: percent };
+    const shown = { cost: number, probability: percent, prediction: number, judged: percent, steady: percent };
     const lines = Object.entries(shown).filter(([name]) => answers[name] && answers[name][answer] !== null);
     return make("dl", null, ...lines.map(([name, text]) => make("div", null,
       make("dt", null, data.figures[name]), make("dd", null, text(answers[name][answer])))));
   }
   function alternatives(others) {
+    const shares = ["probability", "judged"];
     const names = ["cost", "probability", "prediction", "score", "judged"].filter((name) => answers[name]);
     const lines = others.map((answer) => {
       const known = names.filter((name) => answers[name][answer] !== null);
-      const texts = known.map((name) => `${data.figures[name].toLowerCase()} ${number(answers[name][answer])}`);
+      const texts = known.map((name) => `${data.figures[name].toLowerCase()} ${(shares.includes(name) ? percent : number)(answers[name][answer])}`);
       return make("li", null, answers.sentence[answer], make("div", { class: "quiet" }, texts.join(", ")));
     });
     const rest = lines.splice(MAX_ANSWERS), list = (start, own) => make("ol", { start }, ...own);

@@ -54,8 +54,10 @@ export function breakable(name) {
 /** Return a function that calls `call` once, some milliseconds after the last of several quick calls. */
 export function debounce(milliseconds, call) {
   let waiting;
-  return (...given) => {
+  const soon = (...given) => {
     clearTimeout(waiting);
     waiting = setTimeout(() => call(...given), milliseconds);
   };
+  soon.cancel = () => clearTimeout(waiting);
+  return soon;
 }

@@ -1,15 +1,40 @@
 // The row: an input and a lock for each feature, and a range for numbers.
 
-import { breakable, icon, make } from "./dom.js";
+import { breakable, byId, icon, make } from "./dom.js";
 import { MISSING, hasLevels, isNumber, levelText, same, valueText } from "./format.js";
 
+const MOST_WITHOUT_SEARCH = 12;
+
 export class Editor {
-  /** `onChange(what)` is called with "row" or "question". */
+  /** `onChange(what)` is called with "row", "question" or "lock". */
   constructor(container, features, onChange) {
     this.onChange = onChange;
     this.start = {};
     this.fields = features.map((feature, i) => new Field(feature, i, (what) => this.changed(what)));
     container.replaceChildren(...this.fields.map((field) => field.element));
+    byId("column-search").hidden = features.length <= MOST_WITHOUT_SEARCH;
+    byId("columns").value = "";
+    byId("columns").oninput = () => this.search(byId("columns").value);
+  }
+
+  /** Show the features whose names have all words. */
+  search(text) {
+    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+    for (const { element, feature } of this.fields) {
+      element.hidden = !words.every((word) => feature.name.toLowerCase().includes(word));
+    }
+  }
+
+  /** Lock a feature, or let it change again. */
+  lock(name, locked) {
+    this.fields.find((field) => field.feature.name === name).setLock(locked);
+    this.changed("lock");
+  }
+
+  /** Remove the range of a feature. */
+  free(name) {
+    this.fields.find((field) => field.feature.name === name).free();
+    this.changed("lock");
   }
 
   /** Show a row; later edits are marked. */
@@ -191,10 +216,19 @@ class Field {
     if (this.slider) this.slider.value = this.value === null ? this.feature.smallest : String(this.value);
   }
 
+  free() {
+    [this.low.value, this.high.value] = ["", ""];
+    this.opener.classList.remove("on");
+  }
+
   toggleLock() {
-    this.locked = !this.locked;
+    this.setLock(!this.locked);
+    this.onChange("lock");
+  }
+
+  setLock(locked) {
+    this.locked = locked;
     this.showLock();
-    this.onChange("question");
   }
 
   showLock() {

@@ -1,4 +1,4 @@
-// The request and its answers as JSON, and the request as Python code.
+// The answer as text or on paper; the request and its answers as JSON, and the request as Python code.
 
 import { make } from "./dom.js";
 
@@ -6,23 +6,28 @@ const SAID = 2000;
 
 export class Export {
   constructor(element) {
-    this.texts = { JSON: () => "", Python: () => "" };
+    this.texts = { text: () => "", JSON: () => "", Python: () => "" };
     this.shown = make("pre", { tabindex: 0, "aria-label": "Text to copy" });
+    const print = make("button", { type: "button", class: "plain", id: "print", onclick: () => window.print() }, "Print");
     this.state = make("span", { class: "quiet", role: "status" });
     const copies = Object.keys(this.texts).map((name) => make("button", {
       type: "button", class: "plain", id: `copy-${name.toLowerCase()}`, onclick: () => this.copy(name),
     }, `Copy as ${name}`));
-    element.replaceChildren(make("p", { class: "under" }, copies, this.state), this.shown);
-    this.buttons = copies;
+    const [text, ...programs] = copies;
+    element.replaceChildren(make("p", { class: "under" }, text, print, this.state),
+      make("details", { id: "analysts" }, make("summary", null, "For analysts: JSON and Python"),
+        make("p", { class: "under" }, programs), this.shown));
+    this.buttons = [...copies, print];
     this.show(null, null, null);
   }
 
   /** Show a request to `model` and its explanation; all are null before the first request. */
-  show(model, body, explanation) {
+  show(model, body, explanation, head = "", sentence = "") {
     const none = body === null;
     for (const button of this.buttons) button.disabled = none;
     this.shown.hidden = none;
     if (none) return;
+    this.texts.text = () => [head, sentence].filter(Boolean).join("\n");
     this.texts.JSON = () => JSON.stringify({ model: model.name, question: body, explanation }, null, 2);
     this.texts.Python = () => python(model, body);
     this.shown.textContent = this.texts.Python();
@@ -30,7 +35,7 @@ export class Export {
 
   async copy(name) {
     const text = this.texts[name]();
-    this.shown.textContent = text;
+    if (name !== "text") this.shown.textContent = text;
     const done = await copyText(text, this.shown);
     this.state.textContent = done ? `Copied as ${name}.` : "Select the text below and copy it.";
     setTimeout(() => { this.state.textContent = ""; }, SAID);

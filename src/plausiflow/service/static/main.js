@@ -1,16 +1,18 @@
-// The what-if page: a row, a question, answers and a map. Each part has its own module.
+// The what-if page: a row, its answer, other ways and a map. Each part has its own module.
 
 import { Answers } from "./answers.js";
 import * as api from "./api.js";
+import { limitText, ownLimits, without } from "./blocked.js";
 import { make, byId, debounce } from "./dom.js";
 import { Editor } from "./editor.js";
+import { askedText, headline } from "./headline.js";
 import { Chart } from "./map.js";
 import { Picker } from "./picker.js";
 import { Question } from "./question.js";
-import { Prediction } from "./prediction.js";
+import { Prediction, shareOf } from "./prediction.js";
 import { Export } from "./export.js";
 import { startTheme } from "./theme.js";
-import { counted, wantedText } from "./format.js";
+import { counted } from "./format.js";
 
 const PREDICT_DELAY = 120, DRAW_DELAY = 350;
 
@@ -22,22 +24,30 @@ class Page {
     this.request = null;
     this.isAnswered = false;
     this.isCurrent = false;
-    this.answers = new Answers(byId("cards"), model, (row) => this.use(row));
+    const on = { use: (row) => this.use(row), keep: (name) => this.keep(name), choose: (i) => this.choose(i) };
+    this.answers = new Answers(byId("cards"), model, on);
     this.prediction = new Prediction(byId("says"), model);
     this.chart = new Chart(byId("map-choice"), byId("map"), model);
     this.export = new Export(byId("take"));
-    this.question = new Question(byId("question"), model, () => this.changed("question"), () => this.ask());
+    this.question = new Question(byId("question"), model, (what) => this.changed(what), () => this.ask());
     this.predictSoon = debounce(PREDICT_DELAY, () => this.predict());
     this.drawSoon = debounce(DRAW_DELAY, () => this.draw());
     this.editor = new Editor(byId("features"), model.features, (what) => this.changed(what));
-    this.picker = new Picker(model, rows, (row) => this.editor.show(row));
-    byId("typical").onclick = () => this.editor.show(model.typical);
-    byId("back").onclick = () => this.editor.show(this.editor.start);
+    this.picker = new Picker(model, rows, (row) => this.open(row));
+    byId("typical").onclick = () => this.open(model.typical);
+    byId("back").onclick = () => this.open(this.editor.start);
+    byId("map-fold").ontoggle = () => this.drawAll();
     byId("about").textContent = `${model.outcome} · ${model.name}`;
-    this.say("Choose what it should be, then ask.");
+    byId("headline").textContent = "Loading …";
     this.answers.clear();
-    if (rows.length) this.picker.choose(0);
-    this.editor.show(rows[0] ?? model.typical);
+  }
+
+  /** Open the first row that is not in the favourable outcome, and ask for it. */
+  async begin(rows) {
+    const first = rows.length ? await this.picker.firstOpen((one) => !one.problem && !this.question.isMet(one)) : -1;
+    if (page !== this || this.isAnswered || this.request) return;
+    if (rows.length) this.picker.choose(Math.max(0, first));
+    await this.open(rows[Math.max(0, first)] ?? this.model.typical);
   }
 
   /** End all requests, before another model is shown. */
@@ -47,20 +57,55 @@ class Page {
     this.chart.close();
   }
 
-  /** React to a change of the row or of the question. */
+  /** Show a row and ask for it at once. */
+  async open(row) {
+    this.isAnswered = false;
+    this.answers.clear();
+    this.editor.show(row);
+    this.predictSoon.cancel();
+    await this.predict();
+    if (this.prediction.last?.problem) this.say(this.prediction.last.problem.replaceAll("`", ""));
+    else if (this.question.target === null) this.wait("open");
+    else await this.ask();
+  }
+
+  /** React to a change of the row or of the question; locks and targets are asked at once. */
   changed(what) {
     if (!this.editor) return;
     this.request?.abort();
     this.isCurrent = false;
     this.question.busy = false;
     this.question.tell(this.editor.locked, this.editor.ranges);
+    this.showKept();
     byId("back").disabled = !this.editor.isEdited;
+    if (what === "target" || what === "lock") {
+      if (this.question.target !== null) this.ask();
+      return;
+    }
     if (this.isAnswered) {
       this.answers.outdated = true;
-      this.say("The row or the question has changed: ask again.");
+      const again = make("button", { type: "button", class: "plain", onclick: () => this.ask() }, "Ask again");
+      this.say("The row or the question has changed: ask again.", again);
     }
     if (what === "row") this.predictSoon();
     else this.drawSoon();
+  }
+
+  /** Show the features that people keep on this page, each with a way back. */
+  showKept() {
+    const buttons = this.editor.locked.map((name) => make("button", { type: "button", class: "chip", "data-kept": name,
+      "aria-label": `Let ${name} change again`, onclick: () => this.release(name) }, `${name} ✕`));
+    byId("kept").replaceChildren(...(buttons.length ? [make("p", { class: "chips" }, "Kept as it is: ", buttons)] : []));
+  }
+
+  keep(name) {
+    this.editor.lock(name, true);
+    byId("kept").querySelector(`[data-kept=${CSS.escape(name)}]`)?.focus();
+  }
+
+  release(name) {
+    this.editor.lock(name, false);
+    byId("answers").focus();
   }
 
   async predict() {
@@ -74,13 +119,34 @@ class Page {
     this.editor.tell(prediction.problem);
     if (prediction.problem) return;
     this.question.suggest(prediction);
+    if (this.isAnswered && !this.isCurrent) this.wait("open");
     this.drawSoon();
   }
 
   /** Draw the map of the row without answers. */
   async draw() {
     if (page !== this || this.isCurrent || !this.editor.isReadable || this.prediction.last?.problem) return;
-    await this.chart.show(this.editor.row, [], this.question.target);
+    this.drawn = [this.editor.row, [], this.question.target];
+    await this.drawAll();
+  }
+
+  /** Draw the map, if it is unfolded. */
+  async drawAll() {
+    if (this.drawn && byId("map-fold").open) await this.chart.show(...this.drawn);
+  }
+
+  /** Show the decision about the row, without an answer. */
+  wait(status) {
+    const { target } = this.question;
+    byId("headline").dataset.status = status;
+    byId("headline").textContent = headline(this.model, this.now(target), target, status);
+    byId("asked").textContent = askedText(this.model, target);
+  }
+
+  /** Return the decision of the model about the row, and the probability of the target. */
+  now(target) {
+    const { outcome, probabilities, value } = this.prediction.last ?? {};
+    return { predicted: outcome, wanted: probabilities && target !== null ? shareOf(probabilities, target) : null, value };
   }
 
   async ask() {
@@ -94,19 +160,22 @@ class Page {
     const body = (k) => ({ instances: [row], target, parameters: { ...fixed, k } });
     this.request?.abort();
     this.request = new AbortController();
-    const { signal } = this.request, started = performance.now();
+    const { signal } = this.request;
     question.busy = true;
     this.isCurrent = true;
     this.answers.outdated = this.isAnswered;
-    this.say(`Looking for a row that the model decides as ${wantedText(target)} …`);
+    if (!this.isAnswered) this.wait("waiting");
+    this.say("Looking for the smallest realistic change …");
     try {
       // Show the best answer first; finding more answers takes longer.
       let found = await this.explained(body(1), signal);
       const more = question.k > 1 && found.status === "found";
-      this.show(found, body(1), started, more);
+      this.show(found, body(1), more);
       if (more) {
         found = await this.explained(body(question.k), signal);
-        this.show(found, body(question.k), started, false);
+        this.show(found, body(question.k), false);
+      } else if (found.status === "infeasible") {
+        await this.findWays(found, body(1), signal);
       }
       question.busy = false;
     } catch (error) {
@@ -115,6 +184,27 @@ class Page {
       this.isCurrent = false;
       this.failed(error);
     }
+  }
+
+  /** Try to leave out each limit that people set; offer those that give an answer. */
+  async findWays(explanation, body, signal) {
+    const ways = [];
+    for (const limit of ownLimits(body.parameters, explanation.reason, this.model)) {
+      const found = await this.explained({ ...body, parameters: without(body.parameters, limit) }, signal);
+      if (found.status !== "found") continue;
+      ways.push([limitText(limit), () => this.leaveOut(limit)]);
+      this.answers.show(explanation, body, { ways });
+    }
+  }
+
+  leaveOut({ kind, name }) {
+    if (kind === "lock") this.editor.lock(name, false);
+    else if (kind === "range") this.editor.free(name);
+    else {
+      this.question.drop(kind);
+      this.ask();
+    }
+    byId("answers").focus();
   }
 
   async explained(body, signal) {
@@ -127,17 +217,27 @@ class Page {
     return explanation;
   }
 
-  show(explanation, body, started, more) {
-    const found = explanation.counterfactuals, seconds = ((performance.now() - started) / 1000).toFixed(1);
-    const wanted = `${this.model.outcome} is ${wantedText(body.target)}`;
-    const what = found.length ? `${counted(found.length, "answer")} for: ${wanted}` : `No answer for: ${wanted}`;
+  show(explanation, body, more, chosen = 0) {
+    this.shown = { explanation, body };
+    const found = explanation.counterfactuals, { target } = body, answer = found[chosen];
+    const now = { predicted: explanation.predicted, wanted: explanation.probability, value: this.prediction.last?.value };
+    const head = headline(this.model, now, target, explanation.status, answer);
     this.isAnswered = true;
     this.answers.outdated = false;
-    this.answers.show(explanation, { target: body.target, locked: body.parameters.locked });
-    this.say(explanation.status === "already" ? `Nothing needs to change: ${wanted}.`
-      : `${what}, after ${seconds} s.${more ? " Looking for others …" : ""}`);
-    this.export.show(this.model, body, explanation);
-    this.chart.show(body.instances[0], found, body.target, more);
+    byId("headline").dataset.status = explanation.status;
+    byId("headline").textContent = head;
+    byId("asked").textContent = askedText(this.model, target);
+    this.answers.show(explanation, body, { chosen, more });
+    this.say(more ? "Looking for other ways …" : "");
+    this.export.show(this.model, body, explanation, head, answer ? answer.sentence : explanation.sentence);
+    this.drawn = [body.instances[0], found, target, more];
+    this.drawAll();
+  }
+
+  /** Show another answer in full. */
+  choose(i) {
+    this.show(this.shown.explanation, this.shown.body, false, i);
+    byId("answers").focus();
   }
 
   failed(error) {
@@ -149,6 +249,7 @@ class Page {
   /** Make an answer the row. */
   use(row) {
     this.editor.edit(row);
+    byId("edit").open = true;
     byId("row-title").scrollIntoView({ block: "start" });
   }
 
@@ -190,6 +291,7 @@ async function open(name) {
   byId("page").hidden = false;
   page?.close();
   page = new Page(model, rows);
+  await page.begin(rows);
 }
 
 startTheme(byId("theme"), () => page?.repaint());

@@ -7,6 +7,7 @@ import { isNumber, levelText, percent, valueText } from "./format.js";
 const BATCH = 100;
 
 export class Picker {
+  /** `onPick(row)` is called when somebody chooses a row. */
   constructor(model, rows, onPick) {
     this.model = model;
     this.rows = rows;
@@ -15,7 +16,16 @@ export class Picker {
     byId("search").oninput = () => this.list();
     byId("rows").onchange = () => onPick(rows[Number(byId("rows").value)]);
     this.list();
-    this.predictAll();
+  }
+
+  /** Predict all rows; resolves to the first for which `isOpen(prediction)` holds, as soon as it is known. */
+  firstOpen(isOpen) {
+    return new Promise((done) => {
+      this.predictAll((predictions, first) => {
+        const at = predictions.findIndex(isOpen);
+        if (at >= 0) done(first + at);
+      }).then(() => done(-1));
+    });
   }
 
   choose(i) {
@@ -47,14 +57,15 @@ export class Picker {
   }
 
   /** Add the predictions for all rows to the list; it works without them, too. */
-  async predictAll() {
+  async predictAll(onBatch) {
     for (let first = 0; first < this.rows.length; first += BATCH) {
       const instances = this.rows.slice(first, first + BATCH);
       const response = await api.predict(this.model.name, { instances }).catch(() => null);
       if (!response) return;
       response.predictions.forEach((one, k) => { this.predictions[first + k] = describePrediction(one); });
+      this.list();
+      onBatch(response.predictions, first);
     }
-    this.list();
   }
 }
 

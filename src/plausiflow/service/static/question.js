@@ -11,24 +11,50 @@ const learnedItem = ({ description, rows, exceptions }) => make("li", null, make
 const MOST_BUTTONS = 4, MOST_ANSWERS = 6, ANSWERS = 3, PROOF_SECONDS = 5;
 
 export class Question {
-  /** `onChange()` is called when the question changes, `onAsk()` when it is sent. */
+  /** `onChange(what)` is called with "target" or "question", `onAsk()` when the question is sent. */
   constructor(form, model, onChange, onAsk) {
     this.model = model;
     this.chosen = null;
     this.onChange = onChange;
     this.problem = make("p", { class: "note wrong", role: "alert" });
     this.kept = make("p", { class: "note" });
-    this.button = make("button", { class: "primary", id: "ask" }, "Ask");
+    this.button = make("button", { class: "primary", id: "ask" }, "Ask again");
     form.replaceChildren(this.makeTarget(), this.makeOptions(), this.kept, this.problem,
       make("p", { class: "under" }, this.button), this.makeRules());
     form.onsubmit = (event) => {
       event.preventDefault();
       onAsk();
     };
-    form.oninput = () => {
+    form.oninput = ({ target }) => {
       this.problem.textContent = "";
-      onChange();
+      onChange(target === this.list || this.radios?.includes(target) ? "target" : "question");
     };
+    this.start();
+  }
+
+  /** Ask for the favourable outcome, if it is known. */
+  start() {
+    const { outcome } = this.model.favourable;
+    if (outcome === null) return;
+    if (Array.isArray(outcome)) {
+      [this.low.value, this.high.value] = outcome.map((bound) => bound ?? "");
+    } else {
+      this.chosen = this.model.outcomes.indexOf(outcome);
+      this.mark(this.chosen);
+    }
+  }
+
+  /** Whether a row with this prediction needs no change. */
+  isMet({ outcome, value }) {
+    const { target } = this;
+    if (!Array.isArray(target)) return target === null || outcome === target;
+    return typeof value === "number" && value >= (target[0] ?? -Infinity) && value <= (target[1] ?? Infinity);
+  }
+
+  /** Remove an option that limits the answers. */
+  drop(kind) {
+    if (kind === "least") this.least.value = "";
+    else this.second.checked = false;
   }
 
   makeTarget() {
@@ -138,6 +164,6 @@ export class Question {
 
   set busy(busy) {
     this.button.disabled = busy;
-    this.button.textContent = busy ? "Asking …" : "Ask";
+    this.button.textContent = busy ? "Asking …" : "Ask again";
   }
 }
