@@ -152,7 +152,7 @@ def test_invalid_explainers_rows_and_settings_are_refused_at_the_start():
         Client({NAME: Explainer(LinearClassifier())})
     with pytest.raises(InvalidInputError, match="income"):
         Client(rows={NAME: frame.drop(columns="income")})
-    with pytest.raises(InvalidInputError, match="rows for other"):
+    with pytest.raises(InvalidInputError, match="rows or targets for other"):
         Client(rows={"other": frame})
     with pytest.raises(
         InvalidInputError, match=r"`max_rows` must be .*; `queue_rows` must be .*; `time_limit`"
