@@ -129,7 +129,7 @@ def plot_population(result: Explanations, *, axes: Any = None) -> Any:  # noqa: 
 
 
 def _changes_of(result: Explanations, i: int, rank: int) -> Changes:
-    """Return the changes of one answer; raise if there is none of this rank."""
+    """Return the changes of one answer; raise an error if no answer has this rank."""
     answers = result.answer_range(i)
     if not 1 <= rank <= len(answers):
         (sentence,) = row_sentences(result, range(i, i + 1))
