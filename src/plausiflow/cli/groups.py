@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, get_args
@@ -31,6 +32,7 @@ from plausiflow.tables import Schema
 EXAMPLES = (
     "plausiflow groups credit rejected.csv --target granted --groups 5 --report actions.html",
     "plausiflow groups credit january.csv february.csv --form reach --json actions.json --out who.csv",
+    "plausiflow groups credit rejected.csv --target granted --groups 10 --mean-cost 0.3",
 )
 
 
@@ -44,6 +46,12 @@ def groups(
     form: Annotated[
         str, typer.Option("--form", help="auto, shift, reach or direction: how actions move numbers.")
     ] = "auto",
+    max_cost: Annotated[
+        float | None, typer.Option("--max-cost", help="The most that a row's changes may cost.")
+    ] = None,
+    mean_cost: Annotated[
+        float | None, typer.Option("--mean-cost", help="The most that the changes may cost on average.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write who takes which action, as a table.")
     ] = None,
@@ -86,6 +94,8 @@ def groups(
             parse_target(target, loaded.model_.labels),
             groups=groups,
             form=form,  # type: ignore[arg-type]
+            max_cost=max_cost,
+            mean_cost=mean_cost,
             second_opinion=second_opinion,
         )
         if len(tables) > 1:
@@ -120,7 +130,8 @@ def _print_actions(result: GroupExplanations) -> None:
     needed = int(result.explanations.is_needed.sum())
     covered = int((result.action > 0).sum())
     helps = "1 action helps" if len(result) == 1 else f"{len(result)} actions help"
-    typer.echo(f"{helps} {covered:,} of {needed:,} rows that need one.")
+    limit = "" if math.isinf(result.limit) else f", at a cost of at most {result.limit:.3g} each"
+    typer.echo(f"{helps} {covered:,} of {needed:,} rows that need one{limit}.")
     for number, line in result.actions.iterrows():
         who = f"\n   who: {line['who']}" if line["who"] else ""
         typer.echo(f"{number}. {line['what']} ({_rows(line['members'])}, cost {line['cost']:.3f}){who}")

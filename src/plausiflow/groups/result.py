@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,6 +33,7 @@ class GroupExplanations:
         shared: The actions on encoded rows.
         action: Number of each row's action, 0 for none, shape ``(n,)``.
         membership: Who takes which action, in words.
+        limit: The most that a member may cost; infinite without a limit.
         encoder: Encoder of the table.
         assigner: Function that assigns other rows to the same actions.
     """
@@ -40,6 +42,7 @@ class GroupExplanations:
     shared: Actions
     action: IntArray
     membership: MembershipTree
+    limit: float
     encoder: Encoder
     assigner: Callable[[pd.DataFrame], GroupExplanations]
 
@@ -53,6 +56,11 @@ class GroupExplanations:
     @property
     def _count(self) -> str:
         return f"{len(self)} action{'' if len(self) == 1 else 's'}"
+
+    @property
+    def _within(self) -> str:
+        """Return the limit on the cost in words; empty without one."""
+        return "" if math.isinf(self.limit) else f", at a cost of at most {self.limit:.3g} each"
 
     def assign(self, rows: pd.DataFrame) -> GroupExplanations:
         """Assign other rows to the same actions; a row alone gets the same action as among others."""
@@ -169,6 +177,7 @@ class GroupExplanations:
             "version": VERSION,
             "outcome": self.explanations.outcome,
             "covered": json_value(self.covered),
+            "limit": None if math.isinf(self.limit) else self.limit,
             "tree_accuracy": json_value(self.membership.accuracy),
             "actions": actions,
             "rows": [
@@ -241,7 +250,7 @@ class GroupExplanations:
             for reason, count in counts.items()
         ]
         return (
-            ReportTable("Whom each action helps", columns, lines),
+            ReportTable(f"Whom each action helps{self._within}", columns, lines),
             ReportTable("Rows without an action", {"Reason": "words", "Rows": "number", "Share": ""}, left),
             *self._uncovered_map(),
         )
