@@ -70,6 +70,36 @@ def test_groups_refuses_an_unknown_form(folder, explainer):
     assert "--form must be auto, shift, reach, direction" in line
 
 
+def test_groups_keeps_limits_and_uses_saved_actions(folder, explainer, tmp_path):
+    saved, first, second = (tmp_path / name for name in ("actions.json", "first.json", "second.json"))
+    rows = folder / "rows.csv"
+    free = tmp_path / "free.json"
+    done("groups", explainer, rows, "--target", "granted", "--groups", "2", "--json", free)
+    costs = [action["cost"] for action in json.loads(free.read_text())["actions"]]
+    finished = done("groups", explainer, rows, "--target", "granted", "--groups", "2", "--max-cost",
+                    str(max(costs)), "--save", saved, "--json", first)  # fmt: skip
+    assert f"at a cost of at most {max(costs):.3g} each" in finished.stdout
+    assert json.loads(first.read_text())["limit"] == max(costs)
+    assert "rows" not in json.loads(saved.read_text())
+    done("groups", explainer, rows, "--use", saved, "--json", second)
+    assert second.read_text() == first.read_text()
+
+
+def test_groups_refuses_options_that_saved_actions_decide(folder, explainer, tmp_path):
+    rows = folder / "rows.csv"
+    line = refused(
+        "groups", explainer, rows, "--use", tmp_path / "a.json", "--groups", "2", "--max-cost", "1"
+    )
+    assert "got also --groups, --max-cost" in line
+    assert "cannot be opened" in refused("groups", explainer, rows, "--use", tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("option", ["--max-cost", "--mean-cost"])
+def test_groups_refuses_a_limit_of_zero(folder, explainer, option):
+    line = refused("groups", explainer, folder / "rows.csv", "--target", "granted", option, "0")
+    assert "must be a number above 0" in line
+
+
 def test_audit_prints_groups_and_writes_json(folder, explainer, tmp_path):
     document = tmp_path / "audit.json"
     finished = done("audit", explainer, folder / "rows.csv", "--by", "education", "--target", "granted",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -18,34 +17,20 @@ from torch import Tensor
 from plausiflow.constraints import Rule
 from plausiflow.core import suitable_threads
 from plausiflow.errors import InvalidInputError
-from plausiflow.explainer.results import build_explanations
+from plausiflow.explainer.assigning import FixedActions, GroupCall, assign, group_request, rows_in_need
 from plausiflow.groups import (
     FORMS,
     Actions,
-    Assigned,
     Budget,
     Form,
     GroupExplanations,
     LocalAnswers,
-    MembershipTree,
-    assign_rows,
     choose_actions,
-    describe_membership,
     needed_features,
     search_task,
 )
-from plausiflow.models import count_model_calls
 from plausiflow.progress import verbosity
-from plausiflow.search import (
-    Engine,
-    ReadRows,
-    SearchRequest,
-    SearchResult,
-    Target,
-    finish_answers,
-    prepare_request,
-    search_rows,
-)
+from plausiflow.search import Engine, SearchRequest, Target, finish_answers, search_rows
 from plausiflow.validation import is_whole, to_float
 
 if TYPE_CHECKING:
@@ -53,44 +38,6 @@ if TYPE_CHECKING:
 
 SAMPLE, DONORS = 500, 250
 """Rows that actions are chosen on, and rows whose counterfactuals propose actions."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Call:
-    """The arguments of a call of ``explain_groups`` that assigned rows share."""
-
-    target: Target
-    min_probability: float | None
-    constraints: Sequence[Rule]
-    second_opinion: bool
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Fixed:
-    """What is fixed once actions are chosen, so that a row alone is assigned as among others.
-
-    ``most`` is the most that a member may cost while actions are tried, ``limit`` the most that it may cost
-    in the end. A limit of None is found on the rows that are assigned first, so that their mean cost is at
-    most ``mean``; a membership of None is described from them.
-    """
-
-    actions: Actions
-    most: float
-    mean: float | None = None
-    limit: float | None = None
-    membership: MembershipTree | None = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Assigner:
-    """Assigns rows to the actions of a call of ``explain_groups``."""
-
-    explainer: Explainer
-    call: _Call
-    fixed: _Fixed
-
-    def __call__(self, rows: pd.DataFrame) -> GroupExplanations:
-        return _assign(self.explainer, self.call, self.fixed, rows)
 
 
 def explain_groups(
@@ -131,18 +78,18 @@ def explain_groups(
         verbose: Whether to show progress; see :meth:`fit`.
     """
     _check(groups, form, max_cost, mean_cost)
-    call = _Call(
+    call = GroupCall(
         target=target, min_probability=min_probability, constraints=constraints, second_opinion=second_opinion
     )
     forms = FORMS if form == "auto" else (form,)
     with suitable_threads(rows), verbosity(verbose):
-        engine, request, _ = _request(explainer, rows, call)
-        needing = _needing(request)
+        engine, request, _ = group_request(explainer, rows, call)
+        needing = rows_in_need(request)
         sample = _sample(needing, SAMPLE, int(explainer.random_state))
         budget = Budget(most=math.inf if max_cost is None else float(max_cost), mean=mean_cost)
         actions, most = _choose(explainer, engine, request, sample, forms, groups, budget)
-    fixed = _Fixed(actions=actions, most=most, mean=mean_cost)
-    return _assign(explainer, call, fixed, rows)
+    fixed = FixedActions(actions=actions, most=most, mean=mean_cost)
+    return assign(explainer, call, fixed, rows)
 
 
 def _check(groups: object, form: object, max_cost: object, mean_cost: object) -> None:
@@ -161,35 +108,6 @@ def _check(groups: object, form: object, max_cost: object, mean_cost: object) ->
         raise InvalidInputError(
             f"`form` must be 'auto', {', '.join(map(repr, FORMS))}; got {form!r}. Leave it out for 'auto'."
         )
-
-
-def _request(explainer: Explainer, rows: pd.DataFrame, call: _Call) -> tuple[Engine, SearchRequest, ReadRows]:
-    encoder, model, engine = explainer._fitted()
-    request, choices, read = prepare_request(
-        encoder,
-        model,
-        explainer.criterion_,
-        rows,
-        call.target,
-        min_probability=call.min_probability,
-        k=1,
-        locked=None,
-        time_limit=None,
-        relaxed=False,
-        second_opinion=call.second_opinion,
-        diagnose=False,
-        device="cpu",
-    )
-    if len(choices) > 1 and choices[0].low is None:
-        raise InvalidInputError(
-            "`target` must name one outcome for each row; got 'other'. Use 'runner_up', or name the outcome."
-        )
-    return replace(engine.with_rules(call.constraints), device="cpu"), request, read
-
-
-def _needing(request: SearchRequest) -> Tensor:
-    """Return the positions of the rows that can be read and need an action."""
-    return torch.from_numpy((request.encoded.usable & ~request.already.numpy()).nonzero()[0])
 
 
 def _sample(rows: Tensor, most: int, seed: int) -> Tensor:
@@ -222,57 +140,3 @@ def _choose(
 
     donors = _sample(torch.arange(len(sample)), DONORS, seed)
     return choose_actions(task, engine.bank, answer, donors, forms, groups, budget, seed)
-
-
-def _assign(explainer: Explainer, call: _Call, fixed: _Fixed, rows: pd.DataFrame) -> GroupExplanations:
-    """Assign rows to actions."""
-    with suitable_threads(rows), count_model_calls() as counted:
-        engine, request, read = _request(explainer, rows, call)
-        encoder, _, _ = explainer._fitted()
-        needing = _needing(request)
-        assigned = assign_rows(engine, encoder, request, fixed.actions, needing, fixed.most)
-        if fixed.limit is None:
-            budget = Budget(most=fixed.most, mean=fixed.mean)
-            fixed = replace(fixed, limit=budget.limit(assigned.answers.cost))
-        assert fixed.limit is not None
-        assigned = assigned.within(fixed.limit)
-        rules = [*explainer.constraints, *call.constraints]
-        found = _search_result(request, assigned)
-        explanations = build_explanations(explainer, engine, request, found, read, counted, rules)
-        action = np.where(explanations.is_found, assigned.action + 1, 0)
-        if fixed.membership is None:
-            own = needing.numpy()
-            membership = describe_membership(encoder, request.encoded.x[needing], action[own] - 1)
-            fixed = replace(fixed, membership=membership)
-    assert fixed.membership is not None
-    assert fixed.limit is not None
-    return GroupExplanations(
-        explanations=explanations,
-        shared=fixed.actions,
-        action=action,
-        membership=fixed.membership,
-        limit=fixed.limit,
-        encoder=encoder,
-        assigner=_Assigner(explainer=explainer, call=call, fixed=fixed),
-    )
-
-
-def _search_result(request: SearchRequest, assigned: Assigned) -> SearchResult:
-    """Return members and rows without an action as the result of a search."""
-    status = np.where(request.already.numpy(), "already", "infeasible").astype(object)
-    status[~request.encoded.usable] = "invalid_input"
-    status[assigned.action >= 0] = "found"
-    answers = assigned.answers
-    return SearchResult(
-        status=status,
-        reason=np.where(request.encoded.usable, assigned.reason, request.encoded.problems),
-        of=answers.of,
-        x_cf=answers.x_cf,
-        decoded=answers.decoded,
-        cost=answers.cost,
-        score=answers.score,
-        misses=request.frame.iloc[:0],
-        misses_of=np.empty(0, dtype=np.int64),
-        misses_why=[],
-        roles=assigned.roles,
-    )

@@ -6,11 +6,11 @@ from plausiflow.groups.budget import Budget, mean_limit
 from plausiflow.groups.choice import choose_actions
 from plausiflow.groups.cover import greedy_cover, swap_actions
 from plausiflow.groups.proposals import LocalAnswers, propose_actions
-from plausiflow.groups.result import GroupExplanations
+from plausiflow.groups.result import FORMAT, KIND, GroupExplanations
 from plausiflow.groups.tree import MembershipTree, describe_membership
 
 __all__ = [
-    "FORMS", "Actions", "Assigned", "Budget", "Form", "GroupExplanations", "LocalAnswers",
-    "MembershipTree", "assign_rows", "choose_actions", "describe_membership", "greedy_cover",
+    "FORMAT", "FORMS", "KIND", "Actions", "Assigned", "Budget", "Form", "GroupExplanations",
+    "LocalAnswers", "MembershipTree", "assign_rows", "choose_actions", "describe_membership", "greedy_cover",
     "mean_limit", "needed_features", "propose_actions", "search_task", "swap_actions",
 ]  # fmt: skip

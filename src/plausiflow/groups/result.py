@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Protocol, overload
 
 import numpy as np
 import pandas as pd
@@ -18,10 +18,26 @@ from plausiflow.explanations import Audit, Explanations, answer_table, json_colu
 from plausiflow.groups.actions import FORMS, Actions
 from plausiflow.groups.tree import MembershipTree, map_uncovered
 from plausiflow.groups.words import describe_action
+from plausiflow.persistence import store_rows, write_json_file
 from plausiflow.report import ReportTable, Share, render_report
+from plausiflow.search import Target
 from plausiflow.tables import Encoder, IntArray
 
 VERSION = 1
+KIND, FORMAT = "plausiflow groups", 1
+"""What a saved file says that it is, and the version of its format."""
+
+
+class Assigner(Protocol):
+    """Assigns rows to fixed actions."""
+
+    def __call__(self, rows: pd.DataFrame, target: Target | None = None) -> GroupExplanations:
+        """Return the result for other rows; without a target, that of the first call."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Return what is fixed, as JSON values."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -35,7 +51,7 @@ class GroupExplanations:
         membership: Who takes which action, in words.
         limit: The most that a member may cost; infinite without a limit.
         encoder: Encoder of the table.
-        assigner: Function that assigns other rows to the same actions.
+        assigner: Assigns other rows to the same actions.
     """
 
     explanations: Explanations
@@ -44,7 +60,7 @@ class GroupExplanations:
     membership: MembershipTree
     limit: float
     encoder: Encoder
-    assigner: Callable[[pd.DataFrame], GroupExplanations]
+    assigner: Assigner
 
     def __len__(self) -> int:
         return len(self.shared)
@@ -62,9 +78,30 @@ class GroupExplanations:
         """Return the limit on the cost in words; empty without one."""
         return "" if math.isinf(self.limit) else f", at a cost of at most {self.limit:.3g} each"
 
-    def assign(self, rows: pd.DataFrame) -> GroupExplanations:
-        """Assign other rows to the same actions; a row alone gets the same action as among others."""
-        return self.assigner(rows)
+    def assign(self, rows: pd.DataFrame, target: Target | None = None) -> GroupExplanations:
+        """Assign other rows to the same actions; a row alone gets the same action as among others.
+
+        Args:
+            rows: Rows of the table.
+            target: The wanted outcome, if it is another one for each row; None for that of the first call.
+        """
+        return self.assigner(rows, target)
+
+    def save(self, path: str | Path, *, rows: bool = True) -> None:
+        """Write the actions to one JSON file; :meth:`Explainer.load_groups` reads it.
+
+        The explainer is saved by itself. The same explainer, also a saved and loaded one, assigns every row
+        as before.
+
+        Args:
+            path: Name of the file; a file that is there is replaced.
+            rows: Whether to write the rows, too. The loaded result then has all of them again; without them
+                it has none, and the file can be given to others.
+        """
+        body = self.assigner.describe()
+        if rows:
+            body |= {"rows": store_rows(self.explanations.rows), "action": self.action.tolist()}
+        write_json_file(Path(path), KIND, FORMAT, body)
 
     @property
     def covered(self) -> float:
