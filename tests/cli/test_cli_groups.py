@@ -148,6 +148,18 @@ def test_recheck_writes_json_with_the_labels_of_the_rows(folder, explainer, answ
     assert content["by_age"][-1]["age"] == "all"
 
 
+def test_recheck_takes_the_outcome_that_was_promised(folder, explainer, answers, tmp_path):
+    without = tmp_path / "without.csv"
+    pd.read_csv(answers).drop(columns="target").to_csv(without, index=False)
+    assert "no column 'target'" in refused("recheck", without, "--explainer", explainer)
+    finished = done("recheck", without, "--explainer", explainer, "--target", "granted")
+    assert "0 answers no longer hold." in finished.stdout
+    finished = done("recheck", without, "--explainer", explainer, "--target", "rejected")
+    assert "0 answers no longer hold." not in finished.stdout
+    line = refused("recheck", without, "--explainer", explainer, "--target", "opposite")
+    assert "the outcome that was promised" in line
+
+
 def test_recheck_refuses_numbers_as_dates(explainer, answers):
     line = refused("recheck", answers, "--explainer", explainer, "--date", "customer")
     assert "Write dates as 2026-03-31." in line

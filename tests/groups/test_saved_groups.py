@@ -113,8 +113,16 @@ def test_intervals_of_a_regression_are_kept(tmp_path):
     explainer, _, numbers = fitted(lambda income: income * 2.0, LinearRegression())
     groups = explainer.explain_groups(numbers.iloc[:30], (8000, None), groups=3)
     assert (groups.action > 0).any()
+    assert set(groups.actions["target"]) == {"at least 8000"}
     groups.save(tmp_path / "groups.json")
     assert same(groups, explainer.load_groups(tmp_path / "groups.json"))
+
+
+def test_a_directory_is_not_replaced_by_a_file(groups, tmp_path):
+    (tmp_path / "kept.txt").write_text("kept")
+    with pytest.raises(InvalidInputError, match="is a directory"):
+        groups.save(tmp_path)
+    assert (tmp_path / "kept.txt").read_text() == "kept"
 
 
 def test_targets_of_single_rows_are_not_saved_but_can_be_given_to_later_rows(explainer, frame, tmp_path):

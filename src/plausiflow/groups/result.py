@@ -137,7 +137,10 @@ class GroupExplanations:
 
     def _target(self, i: int) -> Any:  # noqa: ANN401
         y, labels = int(self.shared.y[i]), self.explanations.labels
-        return labels[y] if labels else "a number"
+        if labels:
+            return labels[y]
+        intervals = self.explanations.verdicts["target"].loc[self.explanations.is_needed].unique()
+        return intervals[0] if len(intervals) == 1 else "a number"
 
     def _figures(self) -> pd.DataFrame:
         names = {"cost": "cost", "changes": "n_changes", "probability": "probability", "judged": "judged"}

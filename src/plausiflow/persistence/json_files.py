@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from plausiflow.atomic import write_atomically
+from plausiflow.errors import InvalidInputError
 from plausiflow.persistence.files import ArtefactError, parse_finite, unique_names
 from plausiflow.persistence.limits import check_json
 from plausiflow.persistence.states import library_versions, to_json_bytes
@@ -17,7 +18,13 @@ MAX_BYTES = 1 << 30
 
 
 def write_json_file(path: Path, kind: str, version: int, body: Mapping[str, Any]) -> None:
-    """Write a document; a file that is there is replaced."""
+    """Write a document; a file that is there is replaced, a directory is not.
+
+    Raises:
+        InvalidInputError: The path is a directory.
+    """
+    if path.is_dir():
+        raise InvalidInputError(f"`path` must be the name of a file; {path} is a directory. Add a file name.")
     document = {"kind": kind, "format": version, "versions": library_versions(), **body}
     document["checksum"] = _checksum(document)
     write_atomically(path, json.dumps(document, allow_nan=False).encode() + b"\n")
