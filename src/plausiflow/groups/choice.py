@@ -12,6 +12,7 @@ actions, and a row counts for more the less it costs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -193,8 +194,9 @@ def choose_actions(
         chosen, limit = budget.choose(cost, count)
         least = cost[:, chosen].amin(dim=1) if len(chosen) else torch.full_like(reached, torch.inf)
         reached = budget.worth(torch.where(least <= limit, least, torch.inf))
-        left = torch.isinf(least) if budget.mean is None else (least > limit) & ~asked
-        donors = left.nonzero()[:, 0]
+        left = torch.isinf(least) | (least > limit)
+        # What a row's own counterfactual costs is known: asking again does not make it cheaper.
+        donors = (left & ~asked if math.isfinite(limit) else left).nonzero()[:, 0]
         donors = donors[:: 1 + len(donors) // MOST_DONORS]
         if len(donors) == 0:
             break
