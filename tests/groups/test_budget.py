@@ -123,6 +123,19 @@ def test_every_member_is_decided_as_wanted_and_plausible(cheap, explainer):
     assert (result.figures["score"] >= 0).all()
 
 
+def test_the_frontier_counts_members_within_each_limit(free):
+    own = costs(free)[free.action > 0]
+    table = free.frontier
+    assert table["max_cost"].is_monotonic_increasing
+    assert table["members"].iloc[-1] == len(own)
+    for line in table.itertuples():
+        within = own[own <= line.max_cost]
+        assert line.members == len(within)
+        assert line.mean_cost == pytest.approx(within.mean())
+        assert line.share == pytest.approx(len(within) / free.explanations.is_needed.sum())
+    assert len(free.assign(free.explanations.rows.iloc[:0]).frontier) == 0
+
+
 def test_rows_above_the_limit_are_told_so(free, rows):
     limit = float(np.nanquantile(costs(free), 0.5))
     for fixed in ({"limit": limit}, {"limit": limit, "most": limit}):

@@ -73,6 +73,12 @@ def test_an_empty_table_can_be_written_and_assigned(explainer, frame, tmp_path):
     assert set(later.uncovered["reason"]) == {"no action was found for this target"}
 
 
+def test_an_action_without_members_has_no_cost_in_the_report(explainer, frame, tmp_path):
+    groups = explainer.explain_groups(declined(explainer, frame).iloc[:3], "yes", groups=2)
+    groups.assign(frame.iloc[:0]).to_html(tmp_path / "report.html")
+    assert ">nan<" not in (tmp_path / "report.html").read_text()
+
+
 def test_no_rows_can_be_assigned(explainer, frame):
     groups = explainer.explain_groups(declined(explainer, frame).iloc[:3], "yes", groups=2)
     assert len(groups.assign(frame.iloc[:0]).action) == 0

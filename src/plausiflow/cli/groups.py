@@ -168,7 +168,8 @@ def _print_actions(result: GroupExplanations) -> None:
     typer.echo(f"{helps} {covered:,} of {needed:,} rows that need one{limit}.")
     for number, line in result.actions.iterrows():
         who = f"\n   who: {line['who']}" if line["who"] else ""
-        typer.echo(f"{number}. {line['what']} ({_rows(line['members'])}, cost {line['cost']:.3f}){who}")
+        cost = f", cost {line['cost']:.3f}" if line["members"] else ""
+        typer.echo(f"{number}. {line['what']} ({_rows(line['members'])}{cost}){who}")
     for reason, count in result.uncovered["reason"].value_counts().items():
         print_note(f"{_rows(int(count))} without an action: {reason}.")
 

@@ -175,6 +175,25 @@ class GroupExplanations:
         return [self.shared.layout.blocks[j].name for j in places]
 
     @cached_property
+    def frontier(self) -> pd.DataFrame:
+        """How many rows these actions help within each limit on the cost.
+
+        One line for each cost that a member has: ``max_cost``, ``members`` up to it, their ``share`` and
+        their ``mean_cost``. Actions that are chosen for a limit may help more rows within it.
+        """
+        cost = np.sort(self.members["cost"].to_numpy(float))
+        members = np.arange(1, len(cost) + 1)
+        table = pd.DataFrame(
+            {
+                "max_cost": cost,
+                "members": members,
+                "share": members / max(1, int(self.explanations.is_needed.sum())),
+                "mean_cost": np.cumsum(cost) / members,
+            }
+        )
+        return table.drop_duplicates("max_cost", keep="last").reset_index(drop=True)
+
+    @cached_property
     def uncovered(self) -> pd.DataFrame:
         """The rows that need an action and have none, with ``status`` and ``reason``."""
         missing = self.explanations.is_needed & (self.action == 0)
@@ -275,7 +294,7 @@ class GroupExplanations:
             [
                 str(number), line["what"], line["who"] or "–", f"{line['members']:,}",
                 _share(line["share"], f"Action {number}: {line['members']:,}"),
-                f"{line['cost']:.3f}",
+                f"{line['cost']:.3f}" if line["members"] else "–",
             ]
             for number, line in zip(self.actions.index, self.actions.to_dict("records"), strict=True)
         ]  # fmt: skip
