@@ -186,6 +186,18 @@ def test_ten_actions_of_each_direction_help_most_rows_of_heloc(kind):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["german_credit", "adult"])
+def test_ten_actions_help_more_people_than_other_methods_at_no_higher_cost(name):
+    selection = study.GroupSelection(
+        numbers=(), defaults=(), tables=(f"{name}:boosted",), methods=("globe_ce", "k_medoids"),
+        actions=(10,), rows=100, train=2000,
+    )  # fmt: skip
+    for row in study.run(selection):
+        assert row["ours_at_cost"] > row["covered"]
+        assert row["ours_cost"] <= row["cost"] + 1e-9
+
+
+@pytest.mark.slow
 def test_the_commands_write_rows_and_a_page(tmp_path):
     page, json = tmp_path / "page.md", tmp_path / "rows.json"
     page.write_text(f"{stability.MARK}\n<!-- end -->\n")
