@@ -86,7 +86,7 @@ def test_a_place_that_cannot_be_written_is_one_line(folder, explainer, tmp_path,
 
 def test_every_option_that_the_documentation_names_exists(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    names = ("fit", "explain", "batch", "serve", "groups", "audit", "recheck")
+    names = ("fit", "explain", "letter", "batch", "serve", "groups", "audit", "recheck")
     commands = ((), *((name,) for name in names), ("benchmark", "batch"))
     helps = "".join(done(*command, "--help").stdout for command in commands)
     named = {
