@@ -27,6 +27,7 @@ from plausiflow.cli.options import (
 )
 from plausiflow.cli.output_paths import check_directory
 from plausiflow.cli.rules_file import RulesFile, read_rules
+from plausiflow.cli.suggestions import check_suggestions, load_model, write_suggestions
 from plausiflow.cli.table_files import Dialect, read_table, require_columns
 from plausiflow.cli.training import (
     Train,
@@ -49,6 +50,7 @@ MAX_RULES = 5
 EXAMPLES = (
     "plausiflow fit loans.csv --target loan --train gbm --out credit",
     "plausiflow fit loans.csv --target loan --model model.skops --rules rules.toml --out credit",
+    "plausiflow fit loans.csv --target loan --suggest-rules rules.toml --out credit",
     "plausiflow fit loans.csv --target loan --drop id,date --confidence none --judges 0 --out quick",
 )
 
@@ -83,6 +85,14 @@ def fit(
     ] = None,
     rules: Annotated[
         Path | None, typer.Option("--rules", help="TOML file with the rules of what may change.")
+    ] = None,
+    suggest: Annotated[
+        Path | None,
+        typer.Option(
+            "--suggest-rules",
+            help="Write proposed rules, each with its reason, to this TOML file for you to confirm, and fit "
+            "nothing.",
+        ),
     ] = None,
     learn_rules: Annotated[
         bool,
@@ -156,8 +166,13 @@ def fit(
         raise InvalidInputError("--switch-off and --no-learn-rules exclude each other. Use one of them.")
     if not 0 <= hold_out <= 0.9:
         raise InvalidInputError(f"--hold-out must be a share from 0 to 0.9, such as 0.2; got {hold_out}.")
+    if suggest is not None:
+        check_suggestions(suggest, {"the table": data, "the model": model, "--rules": rules}, force=force)
     frame = read_table(data, Dialect(separator=separator, encoding=encoding))
     x, y = _split_target(frame, data, target, drop, rows, seed)
+    if suggest is not None:
+        write_suggestions(suggest, x, None if model is None else load_model(model, _outcomes(y)), data)
+        return
     _check_outcomes(y, labels)
     file = RulesFile() if rules is None else read_rules(rules, list(x.columns))
     explainer = Explainer(
@@ -277,7 +292,7 @@ def _load_model(x: pd.DataFrame, y: pd.Series, path: Path, explainer: Explainer)
             )
         model = saved.model
     else:
-        model = read_model(path, [] if is_number(y) else sorted(map(to_python, y.dropna().unique())))
+        model = read_model(path, _outcomes(y))
         _check_labels(model, path, y)
     return _FitInputs(
         x=x,
@@ -287,6 +302,11 @@ def _load_model(x: pd.DataFrame, y: pd.Series, path: Path, explainer: Explainer)
         test=(x, y),
         test_text="the table, which it may have been trained on",
     )
+
+
+def _outcomes(y: pd.Series) -> list[Any]:
+    """Return the outcomes, sorted; nothing for a number to predict."""
+    return [] if is_number(y) else sorted(map(to_python, y.dropna().unique()))
 
 
 def _check_labels(model: Any, path: Path, y: pd.Series) -> None:  # noqa: ANN401
