@@ -69,7 +69,7 @@ def _write(console: Console, out: Path, result: Explanations, explainer: Explain
     result.to_json(out / "demo.json")
     console.print(f"\nEvery change of every row: {out / 'demo.csv'} and {out / 'demo.json'}", markup=False)
     for what, name, write in (
-        ("picture", "demo.png", lambda path: result.plot(0).savefig(path)),
+        ("picture", "demo.png", lambda path: result.plot(0).figure.savefig(path)),
         ("report", "demo.html", result.to_html),
     ):
         try:

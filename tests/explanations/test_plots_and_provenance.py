@@ -36,7 +36,7 @@ def row(result) -> int:
 
 
 def test_the_title_of_a_plot_says_what_the_row_is_and_what_it_would_be(result, row):
-    (axes,) = result.plot(row).axes
+    axes = result.plot(row)
     assert axes.get_title() == f"{result.outcome} is rejected, would be granted with these changes"
 
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import pandas as pd
 
+from plausiflow.explanations.audit import MEASURE_NAMES as NAMES
 from plausiflow.explanations.audit import Audit
 from plausiflow.report import ReportTable, Share, format_number, format_share
 
 LEVEL = 0.05
-NAMES = {
-    "found": "share with an answer", "cost": "cost of the changes", "changes": "number of changes",
-    "plausibility": "plausibility score", "lasting": "share of retrained models that decide so",
-}  # fmt: skip
 SHARES = ("found", "lasting")
 
 

@@ -195,21 +195,21 @@ class GroupExplanations:
         """Write a report with a section about the actions; see :meth:`Explanations.to_html`."""
         self.explanations.to_html(path, title, audit=audit, groups=self)
 
-    def plot(self) -> Any:  # noqa: ANN401
-        """Plot how many rows each action helps, and how many have none, as a matplotlib figure.
+    def plot(self, *, axes: Any = None) -> Any:  # noqa: ANN401
+        """Plot how many rows each action helps, and how many have none, and return the axes.
 
         Raises:
             MissingExtraError: matplotlib is not installed.
         """
         lines = [(f"{number}. {line['what']}", line["members"]) for number, line in self.actions.iterrows()]
-        figure = plots.new_figure(8, 1.2 + 0.5 * (len(lines) + 1))
+        axes = plots.new_axes(8, 1.2 + 0.5 * (len(lines) + 1)) if axes is None else axes
         plots.draw_counts(
-            figure.subplots(),
+            axes,
             names=[*(name for name, _ in lines), "no action"],
             counts=[*(members for _, members in lines), len(self.uncovered)],
             title=f"{self._count} for {int(self.explanations.is_needed.sum()):,} rows",
         )
-        return figure
+        return axes
 
     def report_tables(self) -> tuple[ReportTable, ...]:
         """Return the tables of a report's section about the actions."""
