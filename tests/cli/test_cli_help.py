@@ -29,7 +29,7 @@ def test_the_examples_of_the_help_texts_can_be_run(folder, tmp_path, brief, monk
     Path("token.txt").write_text("a" * 20 + "\n")
     served = recorded(monkeypatch)
     shown = {command: examples(command) for command in ("fit", "explain", "serve")}
-    assert [len(lines) for lines in shown.values()] == [3, 2, 2]
+    assert [len(lines) for lines in shown.values()] == [4, 2, 2]
     *others, quick = shown["fit"]
     assert "--confidence none" in quick
     for line in others:

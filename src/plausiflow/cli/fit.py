@@ -25,7 +25,7 @@ from plausiflow.cli.options import (
     print_note,
     warnings_as_notes,
 )
-from plausiflow.cli.output_paths import check_directory
+from plausiflow.cli.output_paths import check_directory, free_path
 from plausiflow.cli.rules_file import RulesFile, read_rules
 from plausiflow.cli.suggestions import check_suggestions, load_model, write_suggestions
 from plausiflow.cli.table_files import Dialect, read_table, require_columns
@@ -215,9 +215,23 @@ def fit(
     _print_learned_rules(explainer.learned_rules)
     megabytes = sum(path.stat().st_size for path in out.iterdir()) / 1e6
     typer.echo(f"Saved: {out} ({megabytes:.1f} MB), after {time.monotonic() - start:.0f} seconds")
-    choice = "opposite" if explainer.model_ is not None and len(explainer.model_.labels) == 2 else "..."
-    command = ["plausiflow", "explain", str(out), str(data), "--target", choice, "--out", "answers.csv"]
-    typer.echo(f"Next: {shlex.join(command)} --report report.html")
+    _print_next(explainer, y, [str(out), str(data)], separator, encoding)
+
+
+def _print_next(
+    explainer: Explainer, y: pd.Series, paths: Sequence[str], separator: str, encoding: str
+) -> None:
+    """Print a command that explains the rows of the table, as it is."""
+    assert explainer.model_ is not None
+    outcomes = len(explainer.model_.labels)
+    # The least predicted number that a quarter of the rows have, written as an interval.
+    target = f"{y.quantile(0.75):g}:" if not outcomes else "opposite" if outcomes == 2 else "runner_up"
+    command = ["plausiflow", "explain", *paths, "--target", target]
+    command += [] if separator == "," else ["--separator", separator]
+    command += [] if encoding == "utf-8" else ["--encoding", encoding]
+    for option, name in (("--out", "answers.csv"), ("--report", "report.html")):
+        command += [option, str(free_path(Path(name)))]
+    typer.echo(f"Next: {shlex.join(command)}")
 
 
 def _split_target(
