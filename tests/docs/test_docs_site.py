@@ -148,7 +148,8 @@ def check_widths_and_buttons(html: Path) -> None:
                 page.goto((html / f"{name}.html").as_uri())
                 assert page.evaluate(WIDER) == [], (name, width)
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
-                assert page.locator("button.copy").count() == page.locator("div.highlight pre").count()
+                blocks = page.locator("div.highlight pre").count()
+                assert page.locator("button.copy").count() == blocks, name
         browser.close()
 
 
