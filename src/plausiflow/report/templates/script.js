@@ -24,7 +24,11 @@
     if (Math.abs(value) >= 1000) return value.toLocaleString("en", { maximumFractionDigits: 0 });
     return String(Number(value.toPrecision(4)));
   }
-  const percent = (share) => `${Number((100 * share).toFixed(1))} %`;
+  function percent(share) {
+    if (share > 0 && share < 0.0005) return "under 0.1 %";
+    if (share < 1 && share >= 0.9995) return "almost 100 %";
+    return `${Number((100 * share).toFixed(1))} %`;
+  }
   const range = (first, i) => Array.from({ length: first[i + 1] - first[i] }, (_, k) => first[i] + k);
 
   // One card
