@@ -18,6 +18,7 @@ explainer = pf.Explainer(
     pf.MLPClassifier(hidden=(32, 32)),
     constraints=[*suggested.constraints, pf.Linear("loan_amount <= 0.6 * income")],
     steps=suggested.steps,
+    confidence=0.9,
 )
 explainer.fit(train.x, train.y)
 rejected = test.x[explainer.predict(test.x) == "rejected"]
