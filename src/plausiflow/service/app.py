@@ -24,7 +24,7 @@ from plausiflow import __version__
 from plausiflow.explainer import Explainer
 from plausiflow.service import middleware, schemas
 from plausiflow.service.errors import CLIENT_CLOSED, RequestError, format_value
-from plausiflow.service.jobs import Job, explain_jobs, map_jobs, predict_jobs
+from plausiflow.service.jobs import Job, explain_jobs, map_jobs, parse_one_target, predict_jobs
 from plausiflow.service.metrics import CONTENT_TYPE
 from plausiflow.service.served_model import ServedModel
 from plausiflow.service.service import Service
@@ -286,6 +286,11 @@ def _add_model(app: FastAPI, service: Service, served: ServedModel, security: li
     async def explain(body: types.explain, request: Request) -> Response:  # type: ignore[name-defined]
         schemas.check_counterfactuals(body, service.settings.max_counterfactuals)
         return await _answer(service, request, explain_jobs(served, body), "explanations")
+
+    @post(f"{at}:population", summary="Histograms of an outcome", response_model=schemas.PopulationResponse)
+    async def population(body: types.population) -> Response:  # type: ignore[name-defined]
+        target = parse_one_target(served, body.target)
+        return _json(await asyncio.to_thread(served.populations.of, target))
 
     @post(f"{at}:map", summary="Draw a map around a row", response_model=schemas.MapResponse)
     async def draw(body: types.map, request: Request) -> Response:  # type: ignore[name-defined]

@@ -15,12 +15,18 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-from plausiflow.constraints import Range
+from plausiflow.constraints import Decreasing, Increasing, Range, Rule
 from plausiflow.explanations import Explanations, json_parts, json_value
 from plausiflow.service.decision_map import draw_map
 from plausiflow.service.errors import RequestError, format_value, format_values
 from plausiflow.service.rows import JsonRow
-from plausiflow.service.schemas import ExplainRequest, MapRequest, PredictRequest, parse_bounds
+from plausiflow.service.schemas import (
+    ExplainParameters,
+    ExplainRequest,
+    MapRequest,
+    PredictRequest,
+    parse_bounds,
+)
 from plausiflow.service.served_model import ServedModel
 
 RunJobs: TypeAlias = "Callable[[Sequence[Job], float], list[JobResult]]"
@@ -80,10 +86,16 @@ def late_job(job: Job) -> Job:
 
 def map_jobs(served: ServedModel, request: MapRequest) -> list[Job]:
     """Return the job of ``:map``, which runs alone."""
-    targets = _parse_targets(served, request.target, 1)
+    targets = (parse_one_target(served, request.target),)
+    return [Job(run=run_map, key=id(request), served=served, request=request, targets=targets)]
+
+
+def parse_one_target(served: ServedModel, target: object) -> Any:  # noqa: ANN401
+    """Return a label of the model or an interval; not the name of a policy."""
+    targets = _parse_targets(served, target, 1)
     if isinstance(targets, str):
         raise _target_error(served, targets)
-    return [Job(run=run_map, key=id(request), served=served, request=request, targets=targets)]
+    return targets[0]
 
 
 def _split_rows(
@@ -193,7 +205,6 @@ def run_unreached(jobs: Sequence[Job], seconds: float) -> list[JobResult]:
 
 def _explain(jobs: Sequence[Job], seconds: float) -> list[JobResult]:
     start, parameters, policy = time.monotonic(), jobs[0].request.parameters, jobs[0].targets
-    ranges = sorted(parameters.ranges.items())
     locked = [sorted(set(job.request.parameters.locked)) for job in jobs for _ in job.rows]
     result = jobs[0].served.explainer.explain(
         _make_frame(jobs),
@@ -203,7 +214,7 @@ def _explain(jobs: Sequence[Job], seconds: float) -> list[JobResult]:
         locked=locked if any(locked) else None,
         time_limit=seconds,
         relaxed=parameters.relaxed,
-        constraints=[Range(name, *bounds) for name, bounds in ranges if bounds != (None, None)],
+        constraints=_rules(parameters),
         second_opinion=parameters.confidence is not None,
         diagnose=parameters.diagnose,
     )
@@ -213,6 +224,16 @@ def _explain(jobs: Sequence[Job], seconds: float) -> list[JobResult]:
     statuses = result.verdicts["status"].tolist()
     evaluated = any(status != "invalid_input" for status in statuses)
     return _share(jobs, [row.removeprefix(", ") for row in rows], statuses, evaluated)
+
+
+def _rules(parameters: ExplainParameters) -> list[Rule]:
+    """Return the rules that a request adds."""
+    ranges = [(name, bounds) for name, bounds in sorted(parameters.ranges.items()) if bounds != (None, None)]
+    return [
+        *(Range(name, *bounds) for name, bounds in ranges),
+        *(Increasing(name) for name in sorted(set(parameters.increasing))),
+        *(Decreasing(name) for name in sorted(set(parameters.decreasing))),
+    ]
 
 
 def _proven(result: Explanations, seconds: float, left: float) -> Explanations:

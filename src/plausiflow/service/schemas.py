@@ -111,6 +111,8 @@ class ExplainParameters(Body):
 
     locked: list[str] = []
     ranges: dict[str, Any] = {}
+    increasing: list[str] = []
+    decreasing: list[str] = []
     k: int = 1
     confidence: float | None = None
     relaxed: bool = False
@@ -124,6 +126,12 @@ class ExplainRequest(PredictRequest):
 
     target: Any
     parameters: ExplainParameters
+
+
+class PopulationRequest(Body):
+    """An outcome, for what rows with it are like."""
+
+    target: Any
 
 
 class MapRequest(Body):
@@ -206,6 +214,11 @@ ExplainResponse = _schema("Explanations", explanations=List(_Explanation))
 # A map also has the grid `lead`, and `probability` or `prediction`.
 _Kind, _Axis = Literal["features", "projection"], dict[str, Any]
 MapResponse = _schema("Map", BaseModel, kind=_Kind, horizontal=_Axis, vertical=_Axis, score=Grid, points=Grid)
+_Share: Any = Annotated[float, Field(ge=0, le=1)] | None
+_Histogram: Any = _schema("Histogram", shares=List(_Share))
+# A number has `edges`, one more than shares; a category has `levels`.
+_Histogram = create_model("Histogram", __base__=_Histogram, edges=(Any, None), levels=(Any, None))
+PopulationResponse = _schema("Population", outcome=Any, features=dict[str, _Histogram])
 
 
 @dataclass(frozen=True)
@@ -215,6 +228,7 @@ class ModelSchemas:
     predict: type[PredictRequest]
     explain: type[ExplainRequest]
     map: type[MapRequest]
+    population: type[PopulationRequest]
     predictions: type[Body]
     examples: type[Body]
 
@@ -242,6 +256,9 @@ def build_schemas(served: ServedModel, settings: ServiceSettings) -> ModelSchema
         predict=create_model(f"{name}_predict", __base__=PredictRequest, instances=instances),
         explain=create_model(f"{name}_explain", __base__=ExplainRequest, **explain),
         map=create_model(f"{name}_map", __base__=MapRequest, **drawn),
+        population=create_model(
+            f"{name}_population", __base__=PopulationRequest, target=(_target_type(labels), ...)
+        ),
         predictions=_schema(f"{name}_predictions", predictions=List(_Class if labels else _Value)),
         examples=_schema(f"{name}_rows", rows=List(row)),
     )
@@ -276,10 +293,13 @@ def _parameter_schema(served: ServedModel) -> type[ExplainParameters]:
     confidence, bounds = served.explainer.confidence, Annotated[Any, AfterValidator(parse_bounds)]
     numbers = [feature.name for feature in served.schema.features if feature.is_number]
     ranges = {"type": "object", "properties": dict.fromkeys(numbers, PAIR), "additionalProperties": False}
+    ordered = [f.name for f in served.schema.features if f.is_number or f.kind in ("ordered", "boolean")]
     probability = Annotated[float, Field(gt=0, lt=1)] | None if served.labels else one_of([None])
     fields: dict[str, Any] = {
         "locked": (List(one_of(served.schema.names)), Field([], description="Features to keep.")),
         "ranges": (Annotated[dict.__class_getitem__((one_of(numbers), bounds)), WithJsonSchema(ranges)], {}),
+        "increasing": (List(one_of(ordered)), Field([], description="Features that must not fall.")),
+        "decreasing": (List(one_of(ordered)), Field([], description="Features that must not rise.")),
         "k": (whole_number(1, MOST_ANSWERS), 1),
         "confidence": (one_of([None] if confidence is None else [confidence, None]), confidence),
         "min_probability": (probability, None),

@@ -18,6 +18,7 @@ from plausiflow.explainer import Explainer
 from plausiflow.explanations import json_column, json_value
 from plausiflow.models import TableModel
 from plausiflow.service.favourable import Favourable, favourable_outcome
+from plausiflow.service.population import Populations
 from plausiflow.service.rows import RowReader
 from plausiflow.tables import Dtype, Encoder, Feature, Schema
 
@@ -83,6 +84,11 @@ class ServedModel:
     def reader(self) -> RowReader:
         """The reader of rows in requests."""
         return RowReader(self.schema)
+
+    @cached_property
+    def populations(self) -> Populations:
+        """What rows with an outcome are like."""
+        return Populations(self.explainer)
 
     @cached_property
     def policies(self) -> tuple[str, ...]:
