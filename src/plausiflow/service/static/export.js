@@ -5,16 +5,20 @@ import { make } from "./dom.js";
 const SAID = 2000;
 
 export class Export {
-  constructor(element) {
-    this.texts = { text: () => "", JSON: () => "", Python: () => "" };
+  /** `link()` returns the address that restores the page. */
+  constructor(element, link) {
+    this.texts = { text: () => "", link, JSON: () => "", Python: () => "" };
     this.shown = make("pre", { tabindex: 0, "aria-label": "Text to copy" });
     const print = make("button", { type: "button", class: "plain", id: "print", onclick: () => window.print() }, "Print");
     this.state = make("span", { class: "quiet", role: "status" });
     const copies = Object.keys(this.texts).map((name) => make("button", {
       type: "button", class: "plain", id: `copy-${name.toLowerCase()}`, onclick: () => this.copy(name),
-    }, `Copy as ${name}`));
-    const [text, ...programs] = copies;
-    element.replaceChildren(make("p", { class: "under" }, text, print, this.state),
+    }, name === "link" ? "Copy link" : `Copy as ${name}`));
+    const [text, address, ...programs] = copies;
+    this.address = make("input", { id: "link-text", readonly: true, "aria-label": "Link to this page as it is", hidden: true });
+    element.replaceChildren(make("p", { class: "under" }, text, address, print, this.state), this.address,
+      make("p", { class: "small" }, "The link holds the number of the row, the values that you edited, and what you hold. Browsers do not send this part of "
+        + "an address to the service, but everybody who has the link can read it."),
       make("details", { id: "analysts" }, make("summary", null, "For analysts: JSON and Python"),
         make("p", { class: "under" }, programs), this.shown));
     this.buttons = [...copies, print];
@@ -35,30 +39,35 @@ export class Export {
 
   async copy(name) {
     const text = this.texts[name]();
-    if (name !== "text") this.shown.textContent = text;
-    const done = await copyText(text, this.shown);
-    this.state.textContent = done ? `Copied as ${name}.` : "Select the text below and copy it.";
+    if (name === "JSON" || name === "Python") this.shown.textContent = text;
+    const done = await copyText(text);
+    this.address.hidden = done;
+    if (!done) {
+      this.address.value = text.replaceAll("\n", " ");
+      this.address.select();
+    }
+    this.state.textContent = done ? `Copied ${name === "link" ? "the link" : `as ${name}`}.` : "Select the text below and copy it.";
     setTimeout(() => { this.state.textContent = ""; }, SAID);
   }
 }
 
-/** Copy a text. Without a secure connection there is no clipboard; then the text is selected instead. */
-async function copyText(text, element) {
+/** Copy a text; without a secure connection there is no clipboard. */
+async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    getSelection().selectAllChildren(element);
-    return document.execCommand("copy");
+    return false;
   }
 }
 
 /** Return Python code for the same request to the same explainer. */
 export function python(model, { instances, target, parameters }) {
-  const { locked, ranges, k, confidence, min_probability: least, certify } = parameters;
+  const { locked, ranges, increasing, decreasing, k, confidence, min_probability: least, certify } = parameters;
   const cells = Object.entries(instances[0]).map(([name, value]) => `    ${literal(name)}: ${literal(value)},`);
   const range = ([name, bounds]) => `pf.Range(${[name, ...bounds].map(literal).join(", ")})`;
-  const rules = Object.entries(ranges).map(range);
+  const rules = [...Object.entries(ranges).map(range), ...increasing.map((name) => `pf.Increasing(${literal(name)})`),
+    ...decreasing.map((name) => `pf.Decreasing(${literal(name)})`)];
   const wanted = Array.isArray(target) ? `(${target.map(literal).join(", ")})` : literal(target);
   const options = [`k=${k}`];
   if (locked.length) options.push(`locked=[${locked.map(literal).join(", ")}]`);
