@@ -16,7 +16,6 @@ import pandas as pd
 from fastapi import FastAPI, Request, Response, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.trustedhost import TrustedHostMiddleware
-from fastapi.responses import FileResponse
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
@@ -175,13 +174,19 @@ async def _receive(request: Request, limit: int) -> tuple[bytes, bool]:
 
 def _add_pages(app: FastAPI, service: Service) -> None:
     """Add the what-if page, health and metrics."""
-    files = {path.name: path for path in STATIC.iterdir() if path.suffix in MEDIA_TYPES}
+    # Two dozen small files: sent from memory, they arrive before the first paint.
+    files = {
+        path.name: (path.read_bytes(), MEDIA_TYPES[path.suffix])
+        for path in STATIC.iterdir()
+        if path.suffix in MEDIA_TYPES
+    }
 
     @app.get("/static/{name:path}", include_in_schema=False)
     async def static(name: str) -> Response:
         if name not in files:
             raise RequestError(404, "There is no such page.")
-        return FileResponse(files[name], media_type=MEDIA_TYPES[files[name].suffix])
+        content, media_type = files[name]
+        return Response(content, media_type=media_type)
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:

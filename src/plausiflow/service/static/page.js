@@ -212,12 +212,11 @@ export class Page {
     this.say("Looking for the smallest realistic change …");
     try {
       // Show the best answer first; finding more answers takes longer.
-      const first = this.explained(body(1), signal);
-      this.describe(target);
-      let found = await first;
+      let found = await this.explained(body(1), signal);
       const more = question.k > 1 && found.status === "found", blocked = found.status === "infeasible";
       const held = [...limits, ...options];
       this.show(found, body(1), { more, limits: held, ways: blocked ? null : [] });
+      this.describe(target);
       if (more) {
         found = await this.explained(body(question.k), signal);
         this.show(found, body(question.k), {});
@@ -237,7 +236,6 @@ export class Page {
   /** Ask what rows with the wanted outcome are like, for the strips; the page works without it. */
   async describe(target) {
     const key = JSON.stringify(target);
-    this.answers.population = this.populations.get(key) ?? null;
     if (this.populations.has(key)) return;
     this.populations.set(key, null);
     const population = await api.population(this.model.name, { target }).catch(() => null);
@@ -278,6 +276,7 @@ export class Page {
     const head = headline(this.model, now, target, explanation.status, answer);
     this.isAnswered = true;
     this.answers.outdated = false;
+    this.answers.population = this.populations.get(JSON.stringify(target)) ?? null;
     byId("headline").dataset.status = explanation.status;
     byId("headline").textContent = head;
     byId("asked").textContent = askedText(this.model, target);
