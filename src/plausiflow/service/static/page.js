@@ -128,7 +128,7 @@ export class Page {
 
   /** Show what people hold on this page, each with a way back. */
   showHeld() {
-    const chips = this.editor.limits.map((limit) => make("button", { type: "button", class: "chip", "data-kept": limit.name,
+    const chips = this.editor.limits.map((limit) => make("button", { type: "button", class: "chip", "data-held": limit.name,
       "aria-label": `${limitText(limit, this.model)}. ${releaseText(limit)}`, onclick: () => this.release([limit]) }, `${limitText(limit, this.model)} ✕`));
     byId("kept").replaceChildren(...(chips.length ? [make("p", { class: "chips" }, "You hold: ", chips)] : []));
   }
@@ -136,7 +136,7 @@ export class Page {
   /** Hold a feature, and ask again at once. */
   hold(limit) {
     this.editor.hold(limit);
-    byId("kept").querySelector(`[data-kept=${CSS.escape(limit.name)}]`)?.focus();
+    byId("kept").querySelector(`[data-held=${CSS.escape(limit.name)}]`)?.focus();
   }
 
   /** Leave out limits, and ask again at once. */

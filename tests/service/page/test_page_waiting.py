@@ -1,0 +1,87 @@
+"""While the what-if page waits: a skeleton, answers as they come, and the old answer until the new one."""
+
+import pytest
+
+from visiting import Visit
+
+
+class Gate:
+    """Requests for explanations that wait until they are let through."""
+
+    def __init__(self, visit, pattern="**/*:explain"):
+        self.visit, self.waiting = visit, []
+        visit.page.route(pattern, lambda route: self.waiting.append(route))
+
+    def open(self):
+        """Let the next request through, once it is there."""
+        while not self.waiting:
+            self.visit.page.wait_for_timeout(10)
+        route = self.waiting.pop(0)
+        route.continue_()
+        return route.request.post_data_json["parameters"]["k"]
+
+
+@pytest.mark.browser
+def test_answers_come_one_after_the_other_and_the_old_one_stays(browser, service, visit):
+    gate = Gate(visit)
+    old = visit.text("#cards")
+    name = visit.changed("Needed for the decision")[0]
+    visit.page.get_by_role("button", name=f"{name} can't change", exact=True).click()
+    visit.page.wait_for_selector("#cards.outdated[aria-busy=true]")
+    assert visit.text("#cards") == old
+    assert gate.open() == 1
+    visit.page.wait_for_selector("#cards:not(.outdated) .main")
+    assert visit.page.locator(f".main [data-feature={name}]").count() == 0
+    assert visit.text(".others .skeleton") == "Looking for other ways …"
+    assert visit.page.locator(".way-card").count() == 0
+    assert gate.open() == 3
+    visit.wait()
+    assert visit.page.locator(".others .skeleton").count() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_a_skeleton_is_there_until_the_first_answer(browser, service):
+    visit = Visit(browser, service)
+    gate = Gate(visit, "**/*:predict")
+    visit.page.goto(service)
+    visit.page.wait_for_selector("#about:has-text('loans')")
+    assert visit.page.locator("#cards .skeleton .line").count() == 4
+    gate.waiting.pop(0).continue_()
+    visit.wait()
+    assert visit.page.locator("#cards > .skeleton").count() == 0
+    visit.context.close()
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_another_row_leaves_the_old_answer_until_the_new_one(visit, rows, explainer):
+    gate, old = Gate(visit), visit.headline
+    place = next(i for i in range(3, len(rows)) if explainer.predict(rows[i : i + 1]).iloc[0] == "rejected")
+    visit.page.select_option("#rows", str(place))
+    visit.page.wait_for_selector("#cards.outdated")
+    assert visit.headline == old
+    gate.open()
+    visit.page.wait_for_selector("#cards:not(.outdated)")
+    chance = explainer.predict_proba(rows[place : place + 1])["granted"].iloc[0]
+    assert visit.headline.startswith(f"Rejected, {100 * chance:.0f} %")
+
+
+@pytest.mark.browser
+def test_focus_and_what_is_unfolded_or_typed_stay_when_more_answers_come(visit):
+    visit.unfold()
+    gate = Gate(visit)
+    visit.page.click("#ask")
+    assert gate.open() == 1
+    visit.page.wait_for_selector("#cards:not(.outdated) .main")
+    item = visit.page.locator(".main .change", has=visit.page.get_by_role("button", name="Limit of")).first
+    name = item.get_attribute("data-feature")
+    item.get_by_role("button", name=f"Limit of {name}").click()
+    item.get_by_label("at most").fill("12")
+    visit.page.click("summary:has-text('Cost and density')")
+    item.get_by_label("at most").focus()
+    assert gate.open() == 3
+    visit.wait()
+    assert visit.page.evaluate("document.activeElement.dataset.key") == f"most-{name}"
+    assert visit.page.evaluate("document.activeElement.value") == "12"
+    assert visit.page.locator(".density").is_visible()
