@@ -22,7 +22,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from plausiflow.cli import audit, batch, explain, fit, groups, recheck, serve
+from plausiflow.cli import audit, batch, explain, fit, groups, letter, recheck, serve
 from plausiflow.datasets import describe_datasets, describe_tables
 from plausiflow.demo import run as run_demo
 from plausiflow.errors import MissingExtraError, PlausiflowError
@@ -143,6 +143,7 @@ def create_app(plugins: Iterable[EntryPoint]) -> typer.Typer:
     for command, examples in (
         (fit.fit, fit.EXAMPLES),
         (explain.explain, explain.EXAMPLES),
+        (letter.letter, letter.EXAMPLES),
         (groups.groups, groups.EXAMPLES),
         (audit.audit, audit.EXAMPLES),
         (recheck.recheck, recheck.EXAMPLES),

@@ -75,3 +75,16 @@ def _check_parent(option: str, path: Path) -> None:
     parent = next(folder for folder in path.absolute().parents if folder.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise InvalidInputError(f"{option} {path} cannot be written: {parent} is not a writable directory.")
+
+
+def check_folder(option: str, path: Path, *, force: bool) -> None:
+    """Raise unless files can be written to a directory; one with files is only used with ``force``."""
+    _check_parent(option, path)
+    if path.exists() and not path.is_dir():
+        raise InvalidInputError(f"{option} {path} is a file; a directory is expected. Use another name.")
+    if path.is_dir() and any(path.iterdir()) and not force:
+        raise InvalidInputError(
+            f"{option} {path} contains files already. Use another name, or --force to write to it."
+        )
+    if path.is_dir() and not os.access(path, os.W_OK):
+        raise InvalidInputError(f"{option} {path} cannot be written. Use another name.")

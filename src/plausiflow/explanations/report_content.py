@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,13 +17,25 @@ from plausiflow.explanations.json_output import json_value
 from plausiflow.explanations.provenance import describe_provenance
 from plausiflow.explanations.sentences import answer_sentences, row_sentences
 from plausiflow.explanations.summary import summarise
-from plausiflow.report import ReportContent, notebook_table
+from plausiflow.report import ReportContent, notebook_table, render_report
 from plausiflow.tables import FloatArray, IntArray, read_numbers
 
 if TYPE_CHECKING:
     from plausiflow.explanations.result import Explanations
 
 NOTEBOOK_ROWS = 10
+
+
+def write_report(result: Explanations, path: str | Path, title: str | None = None) -> None:
+    """Write a report: one HTML file for a browser, a phone or a printer, without network access.
+
+    Args:
+        result: The explanations.
+        path: Path of the file.
+        title: Title of the page; names the outcome by default.
+    """
+    page = render_report(report_content(result, title))
+    Path(path).write_text(page, encoding="utf-8", errors="backslashreplace", newline="\n")
 
 
 def report_content(result: Explanations, title: str | None) -> ReportContent:

@@ -25,14 +25,14 @@ from plausiflow.explanations.changes import Changes, find_changes, relative_move
 from plausiflow.explanations.explanation import Explanation, extract_row
 from plausiflow.explanations.flat_table import answer_table, nullable_dtype
 from plausiflow.explanations.json_output import json_parts
+from plausiflow.explanations.letter import write_letter
 from plausiflow.explanations.measures import result_metrics
 from plausiflow.explanations.plotting import plot, plot_changes, plot_population
 from plausiflow.explanations.provenance import Provenance
 from plausiflow.explanations.realism import RealismJudge
-from plausiflow.explanations.report_content import notebook_html, report_content
+from plausiflow.explanations.report_content import notebook_html, write_report
 from plausiflow.explanations.sentences import row_sentences
 from plausiflow.explanations.summary import Summary, count_statuses, format_statuses, summarise
-from plausiflow.report import render_report
 from plausiflow.search import Certifier, ChangeRoles
 from plausiflow.tables import Feature, FloatArray, IntArray, Mask, Schema
 
@@ -318,16 +318,8 @@ class Explanations:
             file.writelines(json_parts(self))
         return None
 
-    def to_html(self, path: str | Path, title: str | None = None) -> None:
-        """Write a report: one HTML file for a browser, a phone or a printer, without network access.
-
-        Args:
-            path: Path of the file.
-            title: Title of the page; names the outcome by default.
-        """
-        page = render_report(report_content(self, title))
-        Path(path).write_text(page, encoding="utf-8", errors="backslashreplace", newline="\n")
-
+    to_html = write_report
+    letter = write_letter
     plot, plot_changes, plot_population = plot, plot_changes, plot_population
 
     def __iter__(self) -> Iterator[Explanation]:
