@@ -23,7 +23,7 @@ from plausiflow import __version__
 from plausiflow.explainer import Explainer
 from plausiflow.service import middleware, schemas
 from plausiflow.service.errors import CLIENT_CLOSED, RequestError, format_value
-from plausiflow.service.jobs import Job, explain_jobs, map_jobs, parse_one_target, predict_jobs
+from plausiflow.service.jobs import Job, explain_jobs, letter_jobs, map_jobs, parse_one_target, predict_jobs
 from plausiflow.service.metrics import CONTENT_TYPE
 from plausiflow.service.served_model import ServedModel
 from plausiflow.service.service import Service
@@ -296,6 +296,10 @@ def _add_model(app: FastAPI, service: Service, served: ServedModel, security: li
     async def population(body: types.population) -> Response:  # type: ignore[name-defined]
         target = parse_one_target(served, body.target)
         return _json(await asyncio.to_thread(served.populations.of, target))
+
+    @post(f"{at}:letter", summary="Write a letter about a row", response_model=schemas.LetterResponse)
+    async def letter(body: types.letter, request: Request) -> Response:  # type: ignore[name-defined]
+        return await _answer(service, request, letter_jobs(served, body))
 
     @post(f"{at}:map", summary="Draw a map around a row", response_model=schemas.MapResponse)
     async def draw(body: types.map, request: Request) -> Response:  # type: ignore[name-defined]

@@ -23,6 +23,7 @@ from pydantic import (
 
 from plausiflow.exact import is_installed
 from plausiflow.explanations import json_value
+from plausiflow.letters import FORMATS, LANGUAGES
 from plausiflow.search import MOST_ANSWERS
 from plausiflow.service.errors import RequestError, format_value, format_values, suggest
 from plausiflow.service.served_model import ServedModel
@@ -31,6 +32,8 @@ from plausiflow.validation import to_float
 
 MAX_PROBLEMS = 5
 MAP_SIZE = 40
+MOST_REFERENCE = 100
+"""Characters of the reference of a letter."""
 MOST_PROOF_SECONDS = 10.0
 """Seconds that a request may give to the proof of a row."""
 PAIR = {"type": "array", "items": {"type": ["number", "null"]}, "minItems": 2, "maxItems": 2}
@@ -128,6 +131,17 @@ class ExplainRequest(PredictRequest):
     parameters: ExplainParameters
 
 
+class LetterRequest(Body):
+    """A row for a letter about it, with the options of its explanation."""
+
+    instance: Any
+    target: Any
+    parameters: ExplainParameters
+    language: str = "en"
+    format: str = "text"
+    reference: str = "–"
+
+
 class PopulationRequest(Body):
     """An outcome, for what rows with it are like."""
 
@@ -218,6 +232,7 @@ _Share: Any = Annotated[float, Field(ge=0, le=1)] | None
 _Histogram: Any = _schema("Histogram", shares=List(_Share))
 # A number has `edges`, one more than shares; a category has `levels`.
 _Histogram = create_model("Histogram", __base__=_Histogram, edges=(Any, None), levels=(Any, None))
+LetterResponse = _schema("Letter", letter=str)
 PopulationResponse = _schema("Population", outcome=Any, features=dict[str, _Histogram])
 
 
@@ -229,6 +244,7 @@ class ModelSchemas:
     explain: type[ExplainRequest]
     map: type[MapRequest]
     population: type[PopulationRequest]
+    letter: type[LetterRequest]
     predictions: type[Body]
     examples: type[Body]
 
@@ -245,6 +261,14 @@ def build_schemas(served: ServedModel, settings: ServiceSettings) -> ModelSchema
         "target": (target, "opposite" if labels else ...),
         "parameters": (parameters, Field(default_factory=parameters)),
     }
+    letter: dict[str, Any] = {
+        "instance": (sent, ...),
+        "target": (_target_type(labels), ...),
+        "parameters": explain["parameters"],
+        "language": (one_of(LANGUAGES), LANGUAGES[0]),
+        "format": (one_of(tuple(FORMATS)), "text"),
+        "reference": (Annotated[str, Field(min_length=1, max_length=MOST_REFERENCE)], "–"),
+    }
     drawn: dict[str, Any] = {
         "instance": (sent, ...),
         "target": (_target_type(labels), ...),
@@ -256,6 +280,7 @@ def build_schemas(served: ServedModel, settings: ServiceSettings) -> ModelSchema
         predict=create_model(f"{name}_predict", __base__=PredictRequest, instances=instances),
         explain=create_model(f"{name}_explain", __base__=ExplainRequest, **explain),
         map=create_model(f"{name}_map", __base__=MapRequest, **drawn),
+        letter=create_model(f"{name}_letter", __base__=LetterRequest, **letter),
         population=create_model(
             f"{name}_population", __base__=PopulationRequest, target=(_target_type(labels), ...)
         ),

@@ -16,6 +16,7 @@ from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.exact import is_installed
 from plausiflow.explainer import Explainer
 from plausiflow.explanations import json_column, json_value
+from plausiflow.letters import LANGUAGES
 from plausiflow.models import TableModel
 from plausiflow.service.favourable import Favourable, favourable_outcome
 from plausiflow.service.population import Populations
@@ -130,6 +131,7 @@ class ServedModel:
             "favourable": {"outcome": self.favourable.outcome, "source": self.favourable.source},
             "confidence": self.explainer.confidence,
             "proofs": is_installed(),
+            "languages": list(LANGUAGES),
             "judges": 0 if self.explainer.judges_ is None else self.explainer.judges_.count,
             "model": self.model.description,
             "rules": [str(rule) for rule in rules],
