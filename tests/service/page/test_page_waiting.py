@@ -85,3 +85,22 @@ def test_focus_and_what_is_unfolded_or_typed_stay_when_more_answers_come(visit):
     assert visit.page.evaluate("document.activeElement.dataset.key") == f"most-{name}"
     assert visit.page.evaluate("document.activeElement.value") == "12"
     assert visit.page.locator(".density").is_visible()
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_the_answer_that_is_read_already_stays_when_others_come(browser, service, rows, explainer):
+    """A search for several answers may put another one first; the page must not take away what is read."""
+    status = explainer.explain(rows, "granted").status["status"]
+    found = [i for i in range(len(rows)) if status.iloc[i] == "found"]
+    visit = Visit(browser, service).open()
+    for place in found:
+        visit.page.select_option("#rows", str(place))
+        visit.page.wait_for_selector("#cards.outdated")
+        visit.wait()
+        changes = explainer.explain(rows[place : place + 1], "granted").changes
+        shown = {one.get_attribute("data-feature") for one in visit.page.locator(".main .change").all()}
+        assert shown == set(changes["feature"]), place
+        texts = [visit.page.locator(".main").inner_text(), *visit.page.locator(".way-card").all_inner_texts()]
+        assert len(set(texts)) == len(texts) <= 3
+    visit.context.close()

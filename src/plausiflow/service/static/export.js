@@ -1,33 +1,40 @@
-// The answer as text or on paper; the request and its answers as JSON, and the request as Python code.
+// The answer as text, as a letter or on paper; the request and its answers as JSON, and the request as Python code.
 
-import { make } from "./dom.js";
+import * as api from "./api.js";
+import { byId, make } from "./dom.js";
 
 const SAID = 2000;
+const LANGUAGES = { en: "English", de: "German" };
 
 export class Export {
-  /** `link()` returns the address that restores the page. */
-  constructor(element, link) {
+  /** `link()` returns the address that restores the page, `reference()` what a letter calls the row. */
+  constructor(element, model, link, reference) {
+    Object.assign(this, { model, reference, body: null });
     this.texts = { text: () => "", link, JSON: () => "", Python: () => "" };
     this.shown = make("pre", { tabindex: 0, "aria-label": "Text to copy" });
-    const print = make("button", { type: "button", class: "plain", id: "print", onclick: () => window.print() }, "Print");
+    const print = make("button", { type: "button", class: "plain", id: "print", onclick: () => this.print("") }, "Print page");
+    this.language = make("select", { id: "language", "aria-label": "Language of the letter" },
+      model.languages.map((code) => make("option", { value: code }, LANGUAGES[code] ?? code)));
+    const letter = make("button", { type: "button", class: "primary", id: "print-letter", onclick: () => this.printLetter() }, "Print letter");
     this.state = make("span", { class: "quiet", role: "status" });
     const copies = Object.keys(this.texts).map((name) => make("button", {
       type: "button", class: "plain", id: `copy-${name.toLowerCase()}`, onclick: () => this.copy(name),
     }, name === "link" ? "Copy link" : `Copy as ${name}`));
     const [text, address, ...programs] = copies;
     this.address = make("input", { id: "link-text", readonly: true, "aria-label": "Link to this page as it is", hidden: true });
-    element.replaceChildren(make("p", { class: "under" }, text, address, print, this.state), this.address,
+    element.replaceChildren(make("p", { class: "under" }, letter, this.language, text, address, print, this.state), this.address,
       make("p", { class: "small" }, "The link holds the number of the row, the values that you edited, and what you hold. Browsers do not send this part of "
         + "an address to the service, but everybody who has the link can read it."),
       make("details", { id: "analysts" }, make("summary", null, "For analysts: JSON and Python"),
         make("p", { class: "under" }, programs), this.shown));
-    this.buttons = [...copies, print];
-    this.show(null, null, null);
+    this.buttons = [letter, ...copies, print];
+    this.show(null, null);
   }
 
-  /** Show a request to `model` and its explanation; all are null before the first request. */
-  show(model, body, explanation, head = "", sentence = "") {
-    const none = body === null;
+  /** Show a request and its explanation; both are null before the first request. */
+  show(body, explanation, head = "", sentence = "") {
+    const none = body === null, { model } = this;
+    this.body = body;
     for (const button of this.buttons) button.disabled = none;
     this.shown.hidden = none;
     if (none) return;
@@ -35,6 +42,28 @@ export class Export {
     this.texts.JSON = () => JSON.stringify({ model: model.name, question: body, explanation }, null, 2);
     this.texts.Python = () => python(model, body);
     this.shown.textContent = this.texts.Python();
+  }
+
+  /** Print the letter about the first answer. */
+  async printLetter() {
+    const { instances: [instance], target, parameters } = this.body, { certify, ...rest } = parameters;
+    this.state.textContent = "Writing the letter …";
+    try {
+      const { letter } = await api.letter(this.model.name,
+        { instance, target, parameters: { ...rest, k: 1 }, language: this.language.value, reference: this.reference() });
+      this.state.textContent = "";
+      this.print(letter);
+    } catch (error) {
+      this.state.textContent = error.message;
+    }
+  }
+
+  /** Print a text, or the page if there is none. */
+  print(text) {
+    byId("letter").textContent = text;
+    byId("letter").lang = text ? this.language.value : "en";
+    document.body.classList.toggle("with-letter", text !== "");
+    window.print();
   }
 
   async copy(name) {

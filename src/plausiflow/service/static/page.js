@@ -14,6 +14,7 @@ import { Picker } from "./picker.js";
 import { Prediction, shareOf } from "./prediction.js";
 import { Question } from "./question.js";
 import { fingerprint, toFragment } from "./state.js";
+import { otherWays } from "./ways.js";
 
 const PREDICT_DELAY = 120, DRAW_DELAY = 350;
 
@@ -25,7 +26,7 @@ export class Page {
     this.answers = new Answers(byId("cards"), model, on);
     this.prediction = new Prediction(byId("says"), model);
     this.chart = new Chart(byId("map-choice"), byId("map"), model);
-    this.export = new Export(byId("take"), () => this.link());
+    this.export = new Export(byId("take"), model, () => this.link(), () => this.reference());
     this.question = new Question(byId("question"), model, (what) => this.changed(what), () => this.ask());
     this.predictSoon = debounce(PREDICT_DELAY, () => this.predict());
     this.drawSoon = debounce(DRAW_DELAY, () => this.draw());
@@ -66,6 +67,12 @@ export class Page {
     byId("linked").textContent = problems.join(" ");
     this.edits = Object.fromEntries(known.map((name) => [name, values[name]]));
     await this.open(base ?? this.model.typical, base ? row : null, null, this.edits);
+  }
+
+  /** Return what a letter calls the row. */
+  reference() {
+    const name = this.number === null ? "a typical row" : `row ${this.number + 1}`;
+    return this.editor.isEdited ? `${name}, edited` : name;
   }
 
   /** Return the address of the page as it is now. */
@@ -218,8 +225,8 @@ export class Page {
       this.show(found, body(1), { more, limits: held, ways: blocked ? null : [] });
       this.describe(target);
       if (more) {
-        found = await this.explained(body(question.k), signal);
-        this.show(found, body(question.k), {});
+        const all = await this.explained(body(question.k), signal);
+        this.show(otherWays(found.counterfactuals[0], all, question.k), body(question.k), { response: all });
       } else if (blocked) {
         const ways = await this.waysOut(found, body(1), limits, options, signal);
         this.answers.show(found, body(1), { limits: held, ways });
@@ -269,8 +276,9 @@ export class Page {
     return explanation;
   }
 
-  show(explanation, body, { chosen = 0, ...how }) {
-    this.shown = { explanation, body };
+  /** Show an explanation; `response` is what the service sent, if that is not the same. */
+  show(explanation, body, { chosen = 0, response = explanation, ...how }) {
+    this.shown = { explanation, body, response };
     const found = explanation.counterfactuals, { target } = body, answer = found[chosen];
     const now = { predicted: explanation.predicted, wanted: explanation.probability, value: this.prediction.last?.value };
     const head = headline(this.model, now, target, explanation.status, answer);
@@ -282,14 +290,14 @@ export class Page {
     byId("asked").textContent = askedText(this.model, target);
     this.answers.show(explanation, body, { chosen, ...how });
     this.say(how.more ? "Looking for other ways …" : "");
-    this.export.show(this.model, body, explanation, head, answer ? answer.sentence : explanation.sentence);
+    this.export.show(body, response, head, answer ? answer.sentence : explanation.sentence);
     this.drawn = [body.instances[0], found, target, how.more];
     this.drawAll();
   }
 
   /** Show another answer in full. */
   choose(i) {
-    this.show(this.shown.explanation, this.shown.body, { chosen: i });
+    this.show(this.shown.explanation, this.shown.body, { chosen: i, response: this.shown.response });
     byId("answers").focus();
   }
 
