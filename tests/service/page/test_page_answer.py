@@ -26,6 +26,7 @@ def test_the_page_opens_on_a_rejected_row_and_answers_for_the_favourable_outcome
     assert visit.page.locator(".way-card").count() == len(expected.answers) - 1
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_granted_row_is_not_asked_how_to_be_rejected(visit, explainer, rows):
     visit.page.select_option("#rows", "0")
@@ -53,11 +54,11 @@ def test_a_feature_that_cannot_change_is_kept_at_once_and_released_with_the_keyb
 @pytest.mark.parametrize(
     ("judged", "text", "level"),
     [
-        (1.0, "✓ 3 of 3 checks", "sure"),
+        pytest.param(1.0, "✓ 3 of 3 checks", "sure", marks=pytest.mark.slow),
         (2 / 3, "! 2 of 3 checks", "unsure"),
-        (1 / 3, "! doubtful: 1 of 3 checks", "unsure"),
-        (0.0, "! doubtful: 0 of 3 checks", "unsure"),
-        (None, "– not checked independently", "unknown"),
+        pytest.param(1 / 3, "! doubtful: 1 of 3 checks", "unsure", marks=pytest.mark.slow),
+        pytest.param(0.0, "! doubtful: 0 of 3 checks", "unsure", marks=pytest.mark.slow),
+        pytest.param(None, "– not checked independently", "unknown", marks=pytest.mark.slow),
     ],
 )
 def test_the_badge_says_what_the_independent_checks_say(browser, service, judged, text, level):
@@ -87,6 +88,7 @@ def test_the_badge_says_what_the_independent_checks_say(browser, service, judged
     visit.context.close()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_another_way_is_shown_in_full(visit, explainer, first):
     expected = json.loads(explainer.explain(first, "granted", k=3).to_json())["rows"][0]["counterfactuals"]

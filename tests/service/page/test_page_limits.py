@@ -47,6 +47,7 @@ def test_a_feature_that_cannot_go_up_is_asked_for_at_once_and_stays(visit, expla
     assert bodies[-1]["parameters"]["decreasing"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_limit_beside_a_change_is_asked_for_at_once(visit):
     bodies, name = asked(visit), rising(visit)

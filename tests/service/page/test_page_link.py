@@ -25,6 +25,7 @@ def state(visit):
     return visit.headline, changes, held, visit.field("income").input_value(), visit.text("#asked")
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_link_restores_row_edits_limits_and_answer_and_never_reaches_the_service(
     browser, explainer, rows, tmp_path
@@ -106,3 +107,19 @@ def test_paper_has_the_answer_and_no_controls(visit):
     assert visit.page.locator(".main .change").first.is_visible()
     assert visit.page.locator(".sure-lines").is_visible()
     assert visit.page.locator("button:visible, input:visible, select:visible, summary:visible").count() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_the_link_is_copied_where_there_is_no_clipboard(browser, service):
+    """Browsers offer it only over https and on the same machine."""
+    visit = Visit(browser, service)
+    visit.page.add_init_script("delete Navigator.prototype.clipboard")
+    visit.open()
+    visit.page.get_by_role("button", name="Copy link").click()
+    visit.page.get_by_text("Copied the link.").wait_for()
+    assert visit.page.evaluate("document.activeElement.id") == "copy-link"
+    visit.page.focus("#search")
+    visit.page.keyboard.press("Control+V")
+    assert "#model=loans&row=3" in visit.page.input_value("#search")
+    visit.context.close()

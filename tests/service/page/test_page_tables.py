@@ -131,6 +131,7 @@ def sensors():
     return explainer, frame[explainer.predict(frame) == "fail"][:3]
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_table_of_sixty_columns_shows_what_changes_and_a_page_of_columns(browser, sensors, tmp_path):
     explainer, failing = sensors

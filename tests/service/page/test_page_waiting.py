@@ -1,7 +1,11 @@
 """While the what-if page waits: a skeleton, answers as they come, and the old answer until the new one."""
 
+import json
+
+import numpy as np
 import pytest
 
+from plausiflow.explanations.advantages import find_advantages
 from visiting import Visit
 
 
@@ -67,6 +71,7 @@ def test_another_row_leaves_the_old_answer_until_the_new_one(visit, rows, explai
     assert visit.headline.startswith(f"Rejected, {100 * chance:.0f} %")
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_focus_and_what_is_unfolded_or_typed_stay_when_more_answers_come(visit):
     visit.unfold()
@@ -104,3 +109,44 @@ def test_the_answer_that_is_read_already_stays_when_others_come(browser, service
         texts = [visit.page.locator(".main").inner_text(), *visit.page.locator(".way-card").all_inner_texts()]
         assert len(set(texts)) == len(texts) <= 3
     visit.context.close()
+
+
+def needs(way):
+    """Return the changes that a decision needs and their directions; all changes if none is needed alone."""
+    changes = [one for one in way["changes"] if one["role"] == "needed"] or way["changes"]
+
+    def direction(one):
+        numbers = all(isinstance(one[end], float | int) for end in ("from", "to"))
+        return np.sign(one["to"] - one["from"]) if numbers else one["to"]
+
+    return {(one["feature"], direction(one)) for one in changes}
+
+
+def listed(result):
+    return json.loads(result.to_json())["rows"][0]
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_other_ways_need_other_changes_and_say_what_they_are_best_at(visit, rows, explainer):
+    merge = "async ([one, all]) => (await import('./static/ways.js')).otherWays(one, all, 3)"
+    differ = 0
+    for place in np.flatnonzero(explainer.explain(rows, "granted").status["status"] == "found"):
+        row = rows[place : place + 1]
+        first = listed(explainer.explain(row, "granted"))["counterfactuals"][0]
+        several = explainer.explain(row, "granted", k=3)
+        everything = listed(several)
+        ways = visit.page.evaluate(merge, [first, everything])["counterfactuals"]
+        assert ways[0]["values"] == first["values"]
+        needed = [needs(way) for way in ways]
+        assert needed[0] not in needed[1:]
+        if first["values"] == everything["counterfactuals"][0]["values"]:
+            found = find_advantages(several.of, several.figures)
+            if len(ways) == len(found):
+                assert [way["advantages"] for way in ways] == found
+        else:
+            differ += 1
+            best = min(len(way["changes"]) for way in ways)
+            for way in ways:
+                assert ("fewest changes" not in way["advantages"]) or len(way["changes"]) == best
+    assert differ > 0

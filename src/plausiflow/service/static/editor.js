@@ -36,7 +36,8 @@ export class Editor {
     for (const field of this.fields) field.element.hidden = !shown.has(field);
     byId("page-back").disabled = this.first === 0;
     byId("page-on").disabled = last >= fitting.length;
-    byId("page-state").textContent = fitting.length ? `${this.first + 1} to ${last} of ${fitting.length} columns` : "No column matches.";
+    byId("page-state").textContent = fitting.length > 1 ? `${this.first + 1} to ${last} of ${fitting.length} columns`
+      : ["No column matches.", "1 column"][fitting.length];
   }
 
   /** Turn to the first field that has a problem. */

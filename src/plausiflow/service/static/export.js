@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { byId, make } from "./dom.js";
+import { asToolbar } from "./focus.js";
 
 const SAID = 2000;
 const LANGUAGES = { en: "English", de: "German" };
@@ -13,7 +14,7 @@ export class Export {
     this.texts = { text: () => "", link, JSON: () => "", Python: () => "" };
     this.shown = make("pre", { tabindex: 0, "aria-label": "Text to copy" });
     const print = make("button", { type: "button", class: "plain", id: "print", onclick: () => this.print("") }, "Print page");
-    this.language = make("select", { id: "language", "aria-label": "Language of the letter" },
+    this.language = make("select", { id: "language" },
       model.languages.map((code) => make("option", { value: code }, LANGUAGES[code] ?? code)));
     const letter = make("button", { type: "button", class: "primary", id: "print-letter", onclick: () => this.printLetter() }, "Print letter");
     this.state = make("span", { class: "quiet", role: "status" });
@@ -21,8 +22,9 @@ export class Export {
       type: "button", class: "plain", id: `copy-${name.toLowerCase()}`, onclick: () => this.copy(name),
     }, name === "link" ? "Copy link" : `Copy as ${name}`));
     const [text, address, ...programs] = copies;
-    this.address = make("input", { id: "link-text", readonly: true, "aria-label": "Link to this page as it is", hidden: true });
-    element.replaceChildren(make("p", { class: "under" }, letter, this.language, text, address, print, this.state), this.address,
+    this.field = make("textarea", { id: "to-copy", readonly: true, rows: 3, "aria-label": "Text to copy", hidden: true });
+    element.replaceChildren(make("div", { class: "under" }, asToolbar(make("span", { class: "under", "aria-label": "Keep the answer" }, letter, text, address, print),
+      [letter, text, address, print]), make("label", { for: "language" }, "Letter in"), this.language, this.state), this.field,
       make("p", { class: "small" }, "The link holds the number of the row, the values that you edited, and what you hold. Browsers do not send this part of "
         + "an address to the service, but everybody who has the link can read it."),
       make("details", { id: "analysts" }, make("summary", null, "For analysts: JSON and Python"),
@@ -69,24 +71,25 @@ export class Export {
   async copy(name) {
     const text = this.texts[name]();
     if (name === "JSON" || name === "Python") this.shown.textContent = text;
-    const done = await copyText(text);
-    this.address.hidden = done;
-    if (!done) {
-      this.address.value = text.replaceAll("\n", " ");
-      this.address.select();
-    }
+    const done = await copyText(text, this.field);
     this.state.textContent = done ? `Copied ${name === "link" ? "the link" : `as ${name}`}.` : "Select the text below and copy it.";
     setTimeout(() => { this.state.textContent = ""; }, SAID);
   }
 }
 
-/** Copy a text; without a secure connection there is no clipboard. */
-async function copyText(text) {
+/** Copy a text. Without a secure connection there is no clipboard; then a field is selected, and stays if that fails. */
+async function copyText(text, field) {
   try {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    return false;
+    const before = document.activeElement;
+    field.hidden = false;
+    field.value = text;
+    field.select();
+    field.hidden = document.execCommand("copy");
+    if (field.hidden) before.focus();
+    return field.hidden;
   }
 }
 
