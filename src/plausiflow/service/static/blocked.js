@@ -3,7 +3,7 @@
 import { inShort } from "./changes.js";
 import { make, marked } from "./dom.js";
 import { formatFigure, listed, percent, rounded, wantedText } from "./format.js";
-import { breaks, limitText, releaseText } from "./limits.js";
+import { breaks, releaseText } from "./limits.js";
 
 const MOST_TRIED = 24, MOST_SHOWN = 4, SHORT = 4;
 
@@ -41,7 +41,7 @@ function wayOut(model, request, { left, answer }, release) {
   return make("li", { class: "way-out" },
     make("button", { type: "button", class: "plain", "data-key": `out-${left.map(({ kind, name }) => kind + name).join("-")}`,
       onclick: () => release(left) }, listed(act)),
-    make("span", null, `${listed(left.map((limit) => limitText(limit, model)))} → ${then}: ${inShort(model, answer, SHORT)}`));
+    make("span", null, `→ ${then}: ${inShort(model, answer, SHORT)}`));
 }
 
 /**
