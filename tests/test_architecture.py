@@ -44,6 +44,7 @@ ONLY_IN = {
     "zuko": {"densities/flows.py"},
     "matplotlib": {"plots.py"},
     "ray": {"workers/ray.py"},
+    "narwhals": {"tables/formats.py"},
     "ortools": {"exact/cp_sat.py"},
     "fastapi": {"service/app.py"},
     "uvicorn": {"service/server.py"},

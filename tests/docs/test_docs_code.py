@@ -80,6 +80,13 @@ EXTRAS = {
     "skops",
     "fastapi",
     "uvicorn",
+    "polars",
+    "onnxruntime",
+    "skl2onnx",
+    "duckdb",
+    "dask",
+    "mcp",
+    "mlflow",
 }
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from plausiflow.constraints import Rule
 from plausiflow.core import suitable_threads
 from plausiflow.errors import InvalidInputError
+from plausiflow.explainer.formats import Table, in_format, read_rows_for
 from plausiflow.explainer.results import build_explanations
 from plausiflow.groups import (
     FORMS,
@@ -44,6 +45,7 @@ from plausiflow.search import (
     prepare_request,
     search_rows,
 )
+from plausiflow.tables import read_values
 from plausiflow.validation import is_whole
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ class _Call:
 
 def explain_groups(
     explainer: Explainer,
-    rows: pd.DataFrame,
+    rows: Table,
     target: Target = "opposite",
     *,
     groups: int = 5,
@@ -83,7 +85,7 @@ def explain_groups(
 
     Args:
         explainer: The fitted explainer.
-        rows: Rows of the table.
+        rows: Rows of the table, as for :meth:`explain`.
         target: The wanted outcome, as for :meth:`explain`; "other" is not possible.
         groups: The largest number of actions, over all targets together.
         form: ``"shift"`` adds the same amounts, ``"reach"`` moves numbers to at least or at most a value,
@@ -95,16 +97,20 @@ def explain_groups(
         verbose: Whether to show progress; see :meth:`fit`.
     """
     _check(groups, form)
+    frame, table_format = read_rows_for(explainer, rows)
     call = _Call(
-        target=target, min_probability=min_probability, constraints=constraints, second_opinion=second_opinion
+        target=read_values(target),
+        min_probability=min_probability,
+        constraints=constraints,
+        second_opinion=second_opinion,
     )
     forms = FORMS if form == "auto" else (form,)
-    with suitable_threads(rows), verbosity(verbose):
-        engine, request, _ = _request(explainer, rows, call)
+    with suitable_threads(frame), verbosity(verbose):
+        engine, request, _ = _request(explainer, frame, call)
         needing = _needing(request)
         sample = _sample(needing, SAMPLE, int(explainer.random_state))
         chosen = _choose(explainer, engine, request, sample, forms, groups)
-    return _assign(explainer, call, chosen, None, rows)
+    return in_format(_assign(explainer, call, chosen, None, frame), table_format)
 
 
 def _check(groups: object, form: object) -> None:
@@ -179,9 +185,10 @@ def _choose(
 
 
 def _assign(
-    explainer: Explainer, call: _Call, actions: Actions, membership: MembershipTree | None, rows: pd.DataFrame
+    explainer: Explainer, call: _Call, actions: Actions, membership: MembershipTree | None, rows: Table
 ) -> GroupExplanations:
     """Assign rows to actions; without a known membership, describe it from these rows."""
+    rows, table_format = read_rows_for(explainer, rows)
     with suitable_threads(rows), count_model_calls() as counted:
         engine, request, read = _request(explainer, rows, call)
         encoder, _, _ = explainer._fitted()
@@ -211,7 +218,7 @@ def _assign(
         if membership is None:
             own = needing.numpy()
             membership = describe_membership(encoder, request.encoded.x[needing], action[own] - 1)
-    return GroupExplanations(
+    result = GroupExplanations(
         explanations=explanations,
         shared=actions,
         action=action,
@@ -219,3 +226,4 @@ def _assign(
         encoder=encoder,
         assigner=partial(_assign, explainer, call, actions, membership),
     )
+    return in_format(result, table_format)
