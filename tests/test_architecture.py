@@ -45,6 +45,7 @@ ONLY_IN = {
     "matplotlib": {"plots.py"},
     "ray": {"workers/ray.py"},
     "narwhals": {"tables/formats.py"},
+    "onnxruntime": {"models/onnx_model.py"},
     "ortools": {"exact/cp_sat.py"},
     "fastapi": {"service/app.py"},
     "uvicorn": {"service/server.py"},

@@ -46,7 +46,7 @@ from plausiflow.explainer import Explainer
 from plausiflow.explanations import Audit, Explanation, Explanations
 from plausiflow.groups import GroupExplanations
 from plausiflow.methods import PPCEF, Method
-from plausiflow.models import NODE, LinearClassifier, MLPClassifier, TorchClassifier
+from plausiflow.models import NODE, LinearClassifier, MLPClassifier, OnnxModel, TorchClassifier
 from plausiflow.search import Bank
 from plausiflow.solvers import SQP, PenaltyAdam
 
@@ -57,7 +57,7 @@ __all__ = [
     "ConditionalFlow", "Constraint", "Counterfactuals", "CrossFitEnsemble", "Decreasing", "Density",
     "Equal", "Explainer", "Explanation", "Explanations", "GridStep", "GroupExplanations", "Immutable",
     "Implies", "Increasing", "Judges", "Linear", "LinearClassifier", "MLPClassifier", "MaxChanges",
-    "Method", "PenaltyAdam", "Plausibility", "Price", "Problem", "Range", "Regressor", "Solution", "Solver",
-    "Thresholded", "TorchClassifier", "Training", "WhenChanged", "load_dataset", "load_table", "predict",
-    "predict_proba",
+    "Method", "OnnxModel", "PenaltyAdam", "Plausibility", "Price", "Problem", "Range", "Regressor",
+    "Solution", "Solver", "Thresholded", "TorchClassifier", "Training", "WhenChanged", "load_dataset",
+    "load_table", "predict", "predict_proba",
 ]  # fmt: skip

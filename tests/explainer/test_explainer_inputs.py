@@ -151,7 +151,9 @@ def noted(rows):
 def test_what_is_no_table_of_these_columns_is_an_error(explainer, kind):
     rows = TABLES[kind](ROWS)
     for ask in (explainer.explain, explainer.predict, explainer.predict_proba):
-        with pytest.raises(InvalidInputError, match="The rows cannot be encoded:\n- |`rows` (must be|is an)"):
+        with pytest.raises(
+            InvalidInputError, match=r"The rows cannot be encoded:\n- |`rows` (must be|is an)"
+        ):
             ask(rows)
 
 

@@ -15,6 +15,7 @@ from plausiflow.models.model_calls import ModelCalls, count_model_calls
 from plausiflow.models.model_rows import with_training_dtypes
 from plausiflow.models.networks import LinearClassifier, MLPClassifier, NetworkClassifier
 from plausiflow.models.node import NODE
+from plausiflow.models.onnx_model import OnnxModel
 from plausiflow.models.outcomes import encode_labels, is_continuous, pair_outcomes
 from plausiflow.models.predictor import OutputKind, Predictor, outputs_differ, restore_predictor
 from plausiflow.models.refits import MIN_GUIDES, MIN_JURORS, RefitPlan, Retrain, draw_refits
@@ -57,6 +58,7 @@ __all__ = [
     "ModelCalls",
     "ModelType",
     "NetworkClassifier",
+    "OnnxModel",
     "OutputKind",
     "Predictor",
     "RefitPlan",

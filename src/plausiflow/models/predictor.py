@@ -236,9 +236,11 @@ def make_predictor(
     """
     if isinstance(model, type) or not (_has_methods(model) or callable(model)):
         got = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        onnx = hasattr(model, "get_inputs") or hasattr(model, "SerializeToString")
+        way = "Pass `plausiflow.OnnxModel(model)`" if onnx else "Fit it, or pass `lambda frame: ...`"
         raise InvalidInputError(
             "`model` must be a fitted model with `predict_proba` or `predict`, or a function of the table's "
-            f"rows; got {got}. Fit it, or pass `lambda frame: ...`."
+            f"rows; got {got}. {way}."
         )
     if not len(frame):
         raise InvalidInputError("`frame` must hold training rows to check the model on; it is empty.")
