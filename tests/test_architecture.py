@@ -48,10 +48,22 @@ ONLY_IN = {
     "onnxruntime": {"models/onnx_model.py"},
     "ortools": {"exact/cp_sat.py"},
     "fastapi": {"service/app.py"},
+    "mcp": {"service/mcp_server.py"},
     "uvicorn": {"service/server.py"},
     "typer": {
         f"cli/{name}.py"
-        for name in ("__init__", "options", "fit", "explain", "groups", "audit", "recheck", "batch", "serve")
+        for name in (
+            "__init__",
+            "options",
+            "fit",
+            "explain",
+            "groups",
+            "audit",
+            "recheck",
+            "batch",
+            "serve",
+            "mcp",
+        )
     },
 }
 
