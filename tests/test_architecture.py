@@ -49,6 +49,7 @@ ONLY_IN = {
     "ortools": {"exact/cp_sat.py"},
     "fastapi": {"service/app.py"},
     "mcp": {"service/mcp_server.py"},
+    "mlflow": {"mlflow.py"},
     "uvicorn": {"service/server.py"},
     "typer": {
         f"cli/{name}.py"
@@ -68,7 +69,7 @@ ONLY_IN = {
 }
 
 # A distribution's name and the name it is imported by, where these differ.
-IMPORTED_AS = {"scikit-learn": "sklearn", "xgboost-cpu": "xgboost"}
+IMPORTED_AS = {"scikit-learn": "sklearn", "xgboost-cpu": "xgboost", "mlflow-skinny": "mlflow"}
 
 UNSAFE = {
     *(
