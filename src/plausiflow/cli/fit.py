@@ -99,7 +99,7 @@ def fit(
     ] = 0.5,
     confidence: Annotated[
         str, typer.Option("--confidence", help="Share of answers that a second opinion must accept, or none.")
-    ] = "0.95",
+    ] = "0.98",
     distance: Annotated[
         Distance, typer.Option("--distance", help="How the changes of numbers add up to a cost.")
     ] = "l2",

@@ -131,7 +131,7 @@ class Explainer(SklearnConventions):
     constraints: Sequence[Rule] = ()
     learn_rules: bool = True
     plausibility: float | Plausibility = 0.5
-    confidence: float | None = 0.95
+    confidence: float | None = 0.98
     density: Density | None = None
     solver: Solver = field(default_factory=SQP)
     method: MakeMethod | None = None

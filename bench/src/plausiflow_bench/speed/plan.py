@@ -14,6 +14,7 @@ import torch
 from plausiflow.core import Training
 from plausiflow.densities import ConditionalFlow
 from plausiflow.errors import InvalidInputError
+from plausiflow.explainer import Explainer
 from plausiflow_bench.harness.rows import Row
 from plausiflow_bench.speed.models import CLASSIFIERS, DENSITIES, ModelRecipe
 
@@ -62,7 +63,7 @@ class SpeedPlan:
     single: int = 40
     table: str = "adult"
     table_train: int = 1500
-    confidence: float | None = 0.95
+    confidence: float | None = Explainer.confidence
     judges: int = 3
     product_tables: tuple[str, ...] = ("heloc", "adult", "german_credit", "loans")
     product_train: int = 3000

@@ -36,10 +36,11 @@ def describe() -> dict[str, str]:
     return {"version": plausiflow.__version__, "code": digest.hexdigest()[:CODE_LENGTH]}
 
 
-def explain(task: dict[str, Any], confidence: float = 0.95) -> dict[str, Any]:
-    """Fit an explainer to the training rows of a task, and explain its rows; other settings are the default.
+def explain(task: dict[str, Any], confidence: float | None = None) -> dict[str, Any]:
+    """Fit an explainer to the training rows of a task, and explain its rows.
 
-    There are no judges, because these never guide a search.
+    Settings are the default of the version, but for a ``confidence`` that is given. There are no judges,
+    because these never guide a search.
     """
     difference = float(np.abs(task["model"].predict_proba(task["rows"]) - task["proba"]).max())
     if not difference < 1e-6:
@@ -47,13 +48,14 @@ def explain(task: dict[str, Any], confidence: float = 0.95) -> dict[str, Any]:
             f"The model must give the same probabilities as in the other environment; they differ by "
             f"{difference:.2g}. Install the same version of scikit-learn."
         )
+    given: dict[str, Any] = {} if confidence is None else {"confidence": confidence}
     explainer = plausiflow.Explainer(
         task["model"],
         constraints=[getattr(plausiflow, kind)(*names) for kind, names in task["rules"]],
         orders=task["orders"],
-        confidence=confidence,
         judges=0,
         random_state=task["seed"],
+        **given,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
