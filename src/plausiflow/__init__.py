@@ -50,7 +50,7 @@ from plausiflow.models import NODE, LinearClassifier, MLPClassifier, OnnxModel, 
 from plausiflow.search import Bank
 from plausiflow.solvers import SQP, PenaltyAdam
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "GMM", "KDE", "NODE", "PPCEF", "SQP", "Allowed", "Audit", "Bank", "Classifier", "Computed",
