@@ -3,7 +3,8 @@
     python tools/version_docs.py docs/_build/html docs/_build/site 0.2.0
 
 The pages go to ``SITE/0.2.0``; ``SITE/versions.json`` lists all versions, newest first, and
-``SITE/index.html`` leads to the newest release. Publish the directory ``SITE`` as it is. It needs only the standard library.
+``SITE/index.html`` leads to the newest release. Publish the directory ``SITE`` as it is.
+It needs only the standard library.
 """
 
 from __future__ import annotations
