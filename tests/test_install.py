@@ -50,11 +50,12 @@ CORE = {
     "plausiflow", "numpy", "pandas", "scipy", "scikit-learn", "torch", "zuko", "entmax", "safetensors",
     "jinja2", "filelock", "rich", "typer", "narwhals", "threadpoolctl",
     *("python-dateutil", "six", "tzdata"),  # of pandas
-    "joblib",  # of scikit-learn
+    *("joblib", "cloudpickle"),  # of scikit-learn
     *("fsspec", "markupsafe", "mpmath", "networkx", "setuptools", "sympy", "typing-extensions"),  # of torch
     *("annotated-doc", "click", "markdown-it-py", "mdurl", "pygments", "shellingham"),  # of rich and typer
+    *("annotated-types", "pydantic", "pydantic-core", "typing-inspection"),  # of typer
 }  # fmt: skip
-"""Everything that `pip install plausiflow` installs."""
+"""Everything that `pip install plausiflow` may install; some is not needed by all versions of others."""
 
 
 def test_importing_needs_no_extra_and_no_network():
@@ -106,7 +107,8 @@ def test_a_plain_installation_brings_nothing_heavy_beyond_the_core(packages, tmp
         each["metadata"]["name"].lower().replace("_", "-") for each in json.loads(done.stdout)["install"]
     }
     names = {name for name in names if not name.startswith(("nvidia-", "cuda-", "triton"))}
-    assert names == CORE
+    assert names - CORE == set()
+    assert {"plausiflow", "torch", "pandas", "scikit-learn", "narwhals"} <= names
 
 
 @pytest.mark.slow
