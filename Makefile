@@ -31,7 +31,8 @@ PARALLEL := -n 2 --dist worksteal
 
 PYTHON_FILES := src bench tests tools conftest.py docs/conf.py docs/_ext docs/figures docs/gallery
 
-MINIMUM_TESTS := tests/core tests/tables tests/constraints tests/solvers tests/explainer tests/explanations tests/report
+MINIMUM_TESTS := tests/tables tests/core tests/solvers tests/explanations tests/report \
+	tests/explainer/test_explainer.py tests/explainer/test_explainer_answers.py tests/explainer/test_sklearn_conventions.py
 
 BENCH_DATA := moons,wine
 BENCH := --datasets $(BENCH_DATA) --folds 0 --seed 0
