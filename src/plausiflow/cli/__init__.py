@@ -1,4 +1,4 @@
-"""The command line: ``plausiflow fit``, ``explain``, ``batch``, ``serve`` and others.
+"""The command line: ``plausiflow fit``, ``explain``, ``batch``, ``serve``, ``mcp`` and others.
 
 Other packages add commands through the entry point group ``plausiflow.commands``: ``plausiflow-bench`` adds
 ``benchmark``.
@@ -22,7 +22,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from plausiflow.cli import audit, batch, explain, fit, groups, letter, recheck, serve
+from plausiflow.cli import audit, batch, explain, fit, groups, letter, mcp, recheck, serve
 from plausiflow.cli.output_paths import make_folder
 from plausiflow.datasets import describe_datasets, describe_tables
 from plausiflow.demo import run as run_demo
@@ -154,6 +154,7 @@ def create_app(plugins: Iterable[EntryPoint]) -> typer.Typer:
         (recheck.recheck, recheck.EXAMPLES),
         (batch.batch, batch.EXAMPLES),
         (serve.serve, serve.EXAMPLES),
+        (mcp.mcp, mcp.EXAMPLES),
     ):
         app.command(epilog="\n\n".join(("Examples:", *examples)))(command)
     app.command()(demo)

@@ -75,7 +75,7 @@ def fit(
         Path | None,
         typer.Option(
             "--model",
-            help="The model to explain: .skops, XGBoost's .json or .ubj, LightGBM's .txt, or the "
+            help="The model to explain: .skops, XGBoost's .json or .ubj, LightGBM's .txt, .onnx, or the "
             "directory of another explainer. Never a pickle.",
         ),
     ] = None,

@@ -12,8 +12,10 @@ from plausiflow.models.decision import (
 from plausiflow.models.joint import JointModels
 from plausiflow.models.layers import Layers, read_layers
 from plausiflow.models.model_calls import ModelCalls, count_model_calls
+from plausiflow.models.model_rows import with_training_dtypes
 from plausiflow.models.networks import LinearClassifier, MLPClassifier, NetworkClassifier
 from plausiflow.models.node import NODE
+from plausiflow.models.onnx_model import OnnxModel
 from plausiflow.models.outcomes import encode_labels, is_continuous, pair_outcomes
 from plausiflow.models.predictor import (
     OutputKind,
@@ -62,6 +64,7 @@ __all__ = [
     "ModelCalls",
     "ModelType",
     "NetworkClassifier",
+    "OnnxModel",
     "OutputKind",
     "Predictor",
     "RefitPlan",
@@ -94,4 +97,5 @@ __all__ = [
     "torch_classifier",
     "torch_regressor",
     "train_students",
+    "with_training_dtypes",
 ]  # fmt: skip

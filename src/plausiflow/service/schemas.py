@@ -166,6 +166,15 @@ class MapRequest(Body):
         return self
 
 
+class WhatIfRequest(Body):
+    """A row, values that it would have, and features to keep."""
+
+    instance: Any
+    changes: dict[str, Any] = {}
+    locked: list[str] = []
+    target: Any
+
+
 def _schema(name: str, base: type[BaseModel] = Body, /, **fields: Any) -> Any:  # noqa: ANN401
     """Return the schema of an object whose names are all required."""
     required: dict[str, Any] = {key: (kind, ...) for key, kind in fields.items()}
@@ -245,6 +254,7 @@ class ModelSchemas:
     map: type[MapRequest]
     population: type[PopulationRequest]
     letter: type[LetterRequest]
+    what_if: type[WhatIfRequest]
     predictions: type[Body]
     examples: type[Body]
 
@@ -276,6 +286,12 @@ def build_schemas(served: ServedModel, settings: ServiceSettings) -> ModelSchema
         **dict.fromkeys(("horizontal", "vertical"), (one_of([*names, None]), None)),
         "size": (whole_number(2, settings.max_map), MAP_SIZE),
     }
+    what_if: dict[str, Any] = {
+        "instance": (sent, ...),
+        "changes": (_changes_type(served), Field({}, description="New values of some features.")),
+        "locked": (List(one_of(served.schema.names)), Field([], description="Features to keep.")),
+        "target": explain["target"],
+    }
     return ModelSchemas(
         predict=create_model(f"{name}_predict", __base__=PredictRequest, instances=instances),
         explain=create_model(f"{name}_explain", __base__=ExplainRequest, **explain),
@@ -284,6 +300,7 @@ def build_schemas(served: ServedModel, settings: ServiceSettings) -> ModelSchema
         population=create_model(
             f"{name}_population", __base__=PopulationRequest, target=(_target_type(labels), ...)
         ),
+        what_if=create_model(f"{name}_what_if", __base__=WhatIfRequest, **what_if),
         predictions=_schema(f"{name}_predictions", predictions=List(_Class if labels else _Value)),
         examples=_schema(f"{name}_rows", rows=List(row)),
     )
@@ -300,6 +317,17 @@ def _row_schema(served: ServedModel) -> type[Body]:
             text += "".join(f" or {value:g}" for value in feature["special"])
         fields[f"feature_{i}"] = (Cell, Field(alias=name, description=text, examples=[typical[name]]))
     return create_model(f"{served.name}_row", __base__=Body, **fields)  # type: ignore[call-overload, no-any-return]
+
+
+def _changes_type(served: ServedModel) -> Any:  # noqa: ANN401
+    """Return the type of new values of some features."""
+    names = list(served.schema.names)
+    schema = {
+        "type": "object",
+        "properties": {name: {"type": ["string", "number", "boolean", "null"]} for name in names},
+        "additionalProperties": False,
+    }
+    return Annotated[dict.__class_getitem__((one_of(names), Cell)), WithJsonSchema(schema)]
 
 
 def _target_type(outcomes: Sequence[Any]) -> Any:  # noqa: ANN401
