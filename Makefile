@@ -31,11 +31,14 @@ PARALLEL := -n 2 --dist worksteal
 
 PYTHON_FILES := src bench tests tools conftest.py docs/conf.py docs/_ext docs/figures docs/gallery
 
+MINIMUM_TESTS := tests/tables tests/core tests/solvers tests/explanations tests/report \
+	tests/explainer/test_explainer.py tests/explainer/test_explainer_answers.py tests/explainer/test_sklearn_conventions.py
+
 BENCH_DATA := moons,wine
 BENCH := --datasets $(BENCH_DATA) --folds 0 --seed 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo browser test test-slow lint types docs bench soak clean distclean
+.PHONY: help setup demo browser test test-slow test-minimum lint types docs docs-version dist bench soak clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +83,23 @@ types: $(READY)  ## mypy, strict
 docs: $(READY)  ## the documentation, in docs/_build/html; warnings are errors
 	OMP_NUM_THREADS=1 MPLBACKEND=agg $(BIN)/python -m sphinx -b html -W --keep-going -n docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
+
+docs-version: docs  ## put the documentation beside those of other versions, in docs/_build/site
+	$(BIN)/python tools/version_docs.py docs/_build/html docs/_build/site \
+		$$($(BIN)/python -c "import plausiflow; print(plausiflow.__version__)")
+
+dist: $(READY)  ## wheels and source distributions of both packages, in dist/
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m build --outdir dist bench
+
+# The lowest versions that pyproject.toml allows, in an environment of their own.
+MINIMUM := .venv-minimum
+test-minimum:  ## fast tests with the lowest allowed version of each dependency
+	$(PYTHON) tools/minimum_versions.py > $(MINIMUM).txt
+	test -x $(MINIMUM)/bin/python || $(PYTHON) -m venv $(MINIMUM)
+	PIP_CONSTRAINT=$(abspath $(MINIMUM).txt) $(MINIMUM)/bin/python -m pip install -qq . pytest hypothesis pytest-xdist
+	OMP_NUM_THREADS=1 $(MINIMUM)/bin/python -m pytest $(PARALLEL) -m "not slow" $(MINIMUM_TESTS)
 
 bench: $(READY)  ## the benchmarks on two small data sets, results in out/
 	@mkdir -p out

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,10 @@ settings.register_profile("plausiflow", deadline=None, derandomize=True)
 settings.load_profile("plausiflow")
 
 ROOT = Path(__file__).resolve().parent
+
+OPTIONAL = {"mlflow": "src/plausiflow/mlflow.py", "mcp": "src/plausiflow/service/mcp_server.py"}
+"""Modules that cannot be imported for their doctests without an extra."""
+collect_ignore = [path for package, path in OPTIONAL.items() if find_spec(package) is None]
 
 
 def pytest_addoption(parser):
@@ -33,6 +38,11 @@ def pytest_addoption(parser):
         "--rewrite-pages",
         action="store_true",
         help="write what the code of pages prints into them, instead of comparing it",
+    )
+    parser.addoption(
+        "--rewrite-pictures",
+        action="store_true",
+        help="record the pictures of plots, instead of comparing them with recorded ones",
     )
 
 

@@ -44,17 +44,24 @@ ONLY_IN = {
     "zuko": {"densities/flows.py"},
     "matplotlib": {"plots.py"},
     "ray": {"workers/ray.py"},
+    "narwhals": {"tables/formats.py"},
+    "onnxruntime": {"models/onnx_model.py"},
     "ortools": {"exact/cp_sat.py"},
     "fastapi": {"service/app.py"},
+    "mcp": {"service/mcp_server.py"},
+    "mlflow": {"mlflow.py"},
     "uvicorn": {"service/server.py"},
     "typer": {
         f"cli/{name}.py"
-        for name in ("__init__", "options", "fit", "explain", "groups", "audit", "recheck", "batch", "serve")
+        for name in (
+            *("__init__", "options", "fit", "suggestions", "explain", "letter"),
+            *("groups", "audit", "recheck", "batch", "serve", "mcp"),
+        )
     },
 }
 
 # A distribution's name and the name it is imported by, where these differ.
-IMPORTED_AS = {"scikit-learn": "sklearn", "xgboost-cpu": "xgboost"}
+IMPORTED_AS = {"scikit-learn": "sklearn", "xgboost-cpu": "xgboost", "mlflow-skinny": "mlflow"}
 
 UNSAFE = {
     *(
@@ -187,9 +194,16 @@ def test_a_module_imports_from_other_packages_only_what_they_export(path):
 
 
 def test_a_package_exports_what_is_there():
+    extras = set()
     for package in sorted(path.parent.name for path in SOURCE.glob("*/__init__.py")):
         module = __import__(f"plausiflow.{package}", fromlist=["__all__"])
-        assert [name for name in module.__all__ if not hasattr(module, name)] == []
+        for name in module.__all__:
+            try:
+                assert hasattr(module, name), f"{package}.{name}"
+            except ModuleNotFoundError as error:
+                extras.add(error.name)
+    if extras:
+        pytest.skip(f"not all exports were looked at: {', '.join(extras)} is not installed")
 
 
 def test_a_class_name_is_defined_once():

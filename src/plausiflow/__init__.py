@@ -46,18 +46,19 @@ from plausiflow.explainer import Explainer
 from plausiflow.explanations import Audit, Explanation, Explanations
 from plausiflow.groups import GroupExplanations
 from plausiflow.methods import PPCEF, Method
-from plausiflow.models import NODE, LinearClassifier, MLPClassifier, TorchClassifier
+from plausiflow.models import NODE, LinearClassifier, MLPClassifier, OnnxModel, TorchClassifier
 from plausiflow.search import Bank
 from plausiflow.solvers import SQP, PenaltyAdam
+from plausiflow.suggestions import SuggestedRules, suggest_rules
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "GMM", "KDE", "NODE", "PPCEF", "SQP", "Allowed", "Audit", "Bank", "Classifier", "Computed",
     "ConditionalFlow", "Constraint", "Counterfactuals", "CrossFitEnsemble", "Decreasing", "Density",
     "Equal", "Explainer", "Explanation", "Explanations", "GridStep", "GroupExplanations", "Immutable",
     "Implies", "Increasing", "Judges", "Linear", "LinearClassifier", "MLPClassifier", "MaxChanges",
-    "Method", "PenaltyAdam", "Plausibility", "Price", "Problem", "Range", "Regressor", "Solution", "Solver",
-    "Thresholded", "TorchClassifier", "Training", "WhenChanged", "load_dataset", "load_table", "predict",
-    "predict_proba",
+    "Method", "OnnxModel", "PenaltyAdam", "Plausibility", "Price", "Problem", "Range", "Regressor",
+    "Solution", "Solver", "SuggestedRules", "Thresholded", "TorchClassifier", "Training", "WhenChanged",
+    "load_dataset", "load_table", "predict", "predict_proba", "suggest_rules",
 ]  # fmt: skip

@@ -108,6 +108,17 @@ def test_audit_prints_groups_and_writes_json(folder, explainer, tmp_path):
     assert "not its cause" in json.loads(document.read_text())["note"]
 
 
+def test_audit_writes_a_report_with_a_section_about_groups(folder, explainer, tmp_path):
+    page = tmp_path / "audit.html"
+    done(
+        "audit", explainer, folder / "rows.csv", "--by", "education", "--target", "granted", "--report", page
+    )
+    assert "Audit: groups of rows compared" in page.read_text()
+    assert "--report writes a file that ends in" in refused(
+        "audit", explainer, folder / "rows.csv", "--by", "education", "--report", tmp_path / "a.txt"
+    )
+
+
 def test_audit_takes_several_files_and_says_nothing_about_unused_columns(folder, explainer):
     one, two = (
         done("audit", explainer, *[folder / "rows.csv"] * count, "--by", "education", "--target", "granted")

@@ -36,7 +36,8 @@ def test_a_pickle_is_never_read_whatever_it_is_called(folder, tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("name", "content", "remedy"),
     [
-        ("model.onnx", b"x", "is not a model that can be read here"),
+        ("model.pmml", b"x", "is not a model that can be read here"),
+        ("model.onnx", b"x", "must be an ONNX model that onnxruntime"),
         ("model.skops", b"no zip", "BadZipFile"),
         ("model.json", b"{}", "KeyError: 'learner'"),
         ("model.json", b"[1", "JSONDecodeError"),

@@ -54,11 +54,15 @@ SETUP = {
     "docs/saving.md": TABLE + NUMBERS + FITTED,
     "docs/batch.md": TABLE + SAVED + PORTFOLIO,
     "docs/service.md": TABLE + SAVED,
+    "docs/guide/engines.md": TABLE + SAVED + PORTFOLIO,
 }
 """Code that runs before the first block of a page, for pages that show calls and not whole programs."""
 PLACEHOLDERS = {"docs/plausibility.md": {"plausibility=...": "plausibility=plausibility"}}
 """Placeholders on a page, and what replaces them."""
 LONG = (
+    "docs/index.md",
+    "docs/guide/auditor.md",
+    "docs/guide/suggest.md",
     "README.md",
     "docs/models.md",
     "docs/report.md",
@@ -80,6 +84,13 @@ EXTRAS = {
     "skops",
     "fastapi",
     "uvicorn",
+    "polars",
+    "onnxruntime",
+    "skl2onnx",
+    "duckdb",
+    "dask",
+    "mcp",
+    "mlflow",
 }
 
 
@@ -142,8 +153,15 @@ def stop_services_at_once(monkeypatch) -> None:
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
 
 
+def ignore_warnings_of_mlflow(monkeypatch) -> None:
+    """MLflow warns of its own types when it is imported."""
+    warnings.simplefilter("ignore", UserWarning)
+
+
 PATCHES = {
+    "docs/guide/mlflow.md": ignore_warnings_of_mlflow,
     "docs/batch.md": run_tasks_here,
+    "docs/guide/engines.md": run_tasks_here,
     "docs/service.md": stop_services_at_once,
 }
 

@@ -115,7 +115,7 @@ TABLES = {
     "no columns": lambda rows: rows[[]],
     "an empty table": lambda rows: pd.DataFrame(),
     "turned around": lambda rows: rows.T,
-    "one row as a series": lambda rows: rows.iloc[0],
+    "a series of other columns": lambda rows: rows.iloc[0].drop("age"),
     "records": lambda rows: rows.to_dict("records"),
     "an array": lambda rows: rows.to_numpy(),
     "a dictionary": lambda rows: rows.to_dict(),
@@ -151,7 +151,9 @@ def noted(rows):
 def test_what_is_no_table_of_these_columns_is_an_error(explainer, kind):
     rows = TABLES[kind](ROWS)
     for ask in (explainer.explain, explainer.predict, explainer.predict_proba):
-        with pytest.raises(InvalidInputError, match="The rows cannot be encoded:\n- "):
+        with pytest.raises(
+            InvalidInputError, match=r"The rows cannot be encoded:\n- |`rows` (must be|is an)"
+        ):
             ask(rows)
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.linear_model import LogisticRegression
@@ -10,7 +11,18 @@ from sklearn.model_selection import KFold, ParameterGrid
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from plausiflow import Explainer, Immutable, LinearClassifier, load_table
+from plausiflow import (
+    GMM,
+    KDE,
+    NODE,
+    ConditionalFlow,
+    Explainer,
+    Immutable,
+    LinearClassifier,
+    MLPClassifier,
+    Thresholded,
+    load_table,
+)
 from plausiflow.errors import InvalidInputError, NotFittedError
 
 NAMES = ["age", "income", "debt_ratio", "credit_score"]
@@ -113,3 +125,46 @@ def test_the_tags_are_those_of_a_table_with_categories_and_missing_values():
     assert tags.input_tags.categorical
     assert tags.input_tags.allow_nan
     assert not tags.target_tags.required
+
+
+@pytest.mark.parametrize(
+    "fitted",
+    [
+        LinearClassifier(random_state=3),
+        MLPClassifier(hidden=(4,)),
+        NODE(n_trees=4),
+        KDE(bandwidth=0.3),
+        GMM(components=2),
+        ConditionalFlow(hidden=(8,), transforms=1),
+        Thresholded(density=KDE(bandwidth=0.3)),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_classifiers_and_densities_are_cloned_with_their_settings(fitted):
+    copied = clone(fitted)
+    assert type(copied) is type(fitted)
+    assert copied is not fitted
+    names = fitted.get_params(deep=False)
+    assert type(fitted)(**names).get_params(deep=False).keys() == names.keys()
+    assert repr(copied) == repr(fitted)
+    with pytest.raises(InvalidInputError, match=rf"takes settings of {type(fitted).__name__}; got colour"):
+        copied.set_params(colour="red")
+
+
+def test_a_clone_of_a_fitted_density_is_not_fitted_and_learns_the_same():
+    x = torch.rand(80, 2)
+    y = (x[:, 0] > 0.5).long()
+    density = GMM(components=2, random_state=1).fit(x, y)
+    copied = clone(density)
+    with pytest.raises(NotFittedError):
+        copied.log_prob(x, y)
+    torch.testing.assert_close(copied.fit(x, y).log_prob(x, y), density.log_prob(x, y))
+
+
+def test_a_search_over_the_settings_of_a_density_inside_another():
+    base = Thresholded(density=KDE(bandwidth=0.3))
+    assert base.get_params()["density__bandwidth"] == 0.3
+    for params in ParameterGrid({"density__bandwidth": [0.1, 0.5]}):
+        changed = clone(base).set_params(**params)
+        assert changed.density.bandwidth == params["density__bandwidth"]
+    assert base.density.bandwidth == 0.3

@@ -191,7 +191,7 @@ def test_blocks_do_not_change_who_takes_which(explainer, frame, monkeypatch):
 def test_the_figure_has_a_bar_for_each_action_and_for_rows_without_one(explainer, frame):
     pytest.importorskip("matplotlib")
     groups = explainer.explain_groups(declined(explainer, frame).iloc[:8], "yes", groups=2)
-    (axes,) = groups.plot().axes
+    axes = groups.plot()
     counts = [round(bar.get_width()) for bar in axes.patches]
     assert counts == [*groups.actions["members"], len(groups.uncovered)]
     assert axes.get_yticklabels()[-1].get_text() == "no action"

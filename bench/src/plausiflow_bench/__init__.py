@@ -8,6 +8,6 @@ from plausiflow_bench.published.maf import PublishedMAF
 from plausiflow_bench.published.runs import PublishedRun, published_metrics
 from plausiflow_bench.true_density import true_density
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["PublishedMAF", "PublishedRun", "published_metrics", "true_density"]

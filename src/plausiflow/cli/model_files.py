@@ -1,4 +1,4 @@
-"""Models in files: skops for scikit-learn, the own formats of XGBoost and LightGBM; never a pickle.
+"""Models in files: skops for scikit-learn, the own formats of XGBoost and LightGBM, ONNX; never a pickle.
 
 The content is checked like the model of a saved explainer: :mod:`plausiflow.persistence.estimators`.
 """
@@ -17,6 +17,7 @@ import numpy as np
 
 from plausiflow.errors import InvalidInputError, MissingExtraError, PlausiflowError
 from plausiflow.explainer import Explainer
+from plausiflow.models import OnnxModel
 from plausiflow.persistence import (
     StoredEstimator,
     restore_estimator,
@@ -31,7 +32,10 @@ _READ_ERRORS = (
     MemoryError, OSError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 """Errors that libraries raise for files with other content than their name says."""
-_FORMS = "a .skops file, XGBoost's .json or .ubj, LightGBM's .txt, or the directory of a saved explainer"
+_FORMS = (
+    "a .skops file, XGBoost's .json or .ubj, LightGBM's .txt, an .onnx file, or the directory of a saved "
+    "explainer"
+)
 _XGBOOST_CLASSIFIERS = ("binary:logistic", "multi:softprob")
 _XGBOOST_REGRESSORS = ("reg:", "count:poisson")
 _LIGHTGBM_CLASSIFIERS = ("binary", "multiclass", "multiclassova")
@@ -53,6 +57,7 @@ def read_model(path: Path, labels: Sequence[Any]) -> Any:  # noqa: ANN401  (what
         ".skops": lambda content: restore_estimator(StoredEstimator(file="model.skops", content=content)),
         ".json": lambda content: _read_xgboost(content, path.name),
         ".ubj": lambda content: _read_xgboost(content, path.name),
+        ".onnx": OnnxModel,
         ".txt": lambda content: _read_lightgbm(content.decode(), labels),
     }
     with path.open("rb") as file:

@@ -100,9 +100,9 @@ def serve(
         max_connections=max_connections,
         allow_remote=allow_remote,
     )
-    dialect, token = Dialect(separator=separator, encoding=encoding), _read_token(token_file)
+    dialect, token = Dialect(separator=separator, encoding=encoding), read_token(token_file)
     check_address(host, token, settings)
-    names = _service_names(explainers)
+    names = service_names(explainers)
     models, tables = _values_by_name("--model", model, names), _values_by_name("--rows", rows, names)
     targets = _values_by_name("--target", target, names)
     folders = dict(zip(names, explainers, strict=True))
@@ -113,7 +113,7 @@ def serve(
         port=port,
         token=token,
         settings=settings,
-        targets={name: _parse_favourable(text, loaded[name]) for name, text in targets.items()},
+        targets={name: parse_favourable(text, loaded[name]) for name, text in targets.items()},
         rows={name: _read_rows(path, dialect, loaded[name]) for name, path in tables.items()},
         ready=lambda address: typer.echo(f"Serving {', '.join(names)} at {address} (Ctrl+C ends it)"),
     )
@@ -131,7 +131,8 @@ def _import_server() -> tuple[Callable[..., None], Callable[[str, str | None, Se
     return run, check_address
 
 
-def _read_token(path: Path | None) -> str | None:
+def read_token(path: Path | None) -> str | None:
+    """Return the token in a file; None without a file."""
     if path is None:
         return None
     if not path.is_file():
@@ -142,7 +143,7 @@ def _read_token(path: Path | None) -> str | None:
     return path.read_text(encoding="utf-8", errors="replace").strip()
 
 
-def _service_names(folders: Sequence[Path]) -> list[str]:
+def service_names(folders: Sequence[Path]) -> list[str]:
     """Return the names of the directories."""
     names = [Path(os.path.abspath(folder)).name for folder in folders]
     duplicates = sorted({name for name in names if names.count(name) > 1})
@@ -164,13 +165,12 @@ def _values_by_name(option: str, values: Sequence[Value] | None, names: Sequence
     return dict(zip(names, values or (), strict=False))
 
 
-def _parse_favourable(text: str, explainer: Explainer) -> object:
+def parse_favourable(text: str, explainer: Explainer) -> object:
+    """Return the favourable outcome that the user named."""
     assert explainer.model_ is not None
     target = parse_target(text, explainer.model_.labels)
     if isinstance(target, str) and target in POLICIES and target not in explainer.model_.labels:
-        raise InvalidInputError(
-            f"--target of `serve` must name an outcome; got {text!r}. The page asks for it for every row."
-        )
+        raise InvalidInputError(f"--target must name an outcome; got {text!r}. It is asked for every row.")
     return target
 
 

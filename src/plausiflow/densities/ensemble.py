@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from plausiflow.core import (
     Frozen,
     MovingColumns,
+    Parameters,
     RowFunction,
     RowValueAndGrad,
     check_classes,
@@ -45,7 +46,7 @@ IMPRECISION = 0.1
 
 
 @dataclass(kw_only=True, eq=False)
-class CrossFitEnsemble:
+class CrossFitEnsemble(Parameters):
     """Conditional flows of different parts of the rows; both a density and a plausibility.
 
     Attributes:

@@ -34,6 +34,7 @@ from zuko.nn import MaskedLinear
 
 from plausiflow.core import (
     Frozen,
+    Parameters,
     Training,
     check_query,
     check_rows,
@@ -50,7 +51,7 @@ ARCHITECTURES: tuple[Architecture, ...] = ("maf", "nsf", "realnvp", "nice")
 
 
 @dataclass(kw_only=True, eq=False)
-class ConditionalFlow:
+class ConditionalFlow(Parameters):
     r"""A normalizing flow :math:`p(x | y)`. [PPCEF Eq. 10]
 
     Attributes:

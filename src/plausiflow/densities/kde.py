@@ -14,12 +14,12 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from plausiflow.core import check_query, check_rows
+from plausiflow.core import Parameters, check_query, check_rows
 from plausiflow.errors import InvalidInputError, NotFittedError
 
 
 @dataclass(kw_only=True, eq=False)
-class KDE:
+class KDE(Parameters):
     """Gaussian kernel density per class.
 
     Attributes:

@@ -19,12 +19,12 @@ import torch
 from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
-from plausiflow.core import check_query, check_rows
+from plausiflow.core import Parameters, check_query, check_rows
 from plausiflow.errors import InvalidInputError, NotFittedError
 
 
 @dataclass(kw_only=True, eq=False)
-class GMM:
+class GMM(Parameters):
     """One Gaussian mixture per class.
 
     Attributes:

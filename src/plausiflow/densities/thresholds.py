@@ -13,6 +13,7 @@ from torch import Tensor
 from plausiflow.core import (
     Density,
     MovingColumns,
+    Parameters,
     RowFunction,
     RowValueAndGrad,
     blocks,
@@ -28,7 +29,7 @@ FEW_ROWS = 30
 
 
 @dataclass(kw_only=True, eq=False)
-class Thresholded:
+class Thresholded(Parameters):
     r"""A density and the threshold below which a row counts as implausible. [PPCEF Eq. 3c]
 
     Attributes:

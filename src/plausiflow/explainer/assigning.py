@@ -15,6 +15,7 @@ from torch import Tensor
 from plausiflow.constraints import Rule, rules_from_dicts
 from plausiflow.core import suitable_threads
 from plausiflow.errors import InvalidInputError
+from plausiflow.explainer.formats import Table, in_format, read_rows_for
 from plausiflow.explainer.identity import explainer_identity
 from plausiflow.explainer.results import build_explanations
 from plausiflow.groups import (
@@ -28,7 +29,7 @@ from plausiflow.groups import (
 )
 from plausiflow.models import count_model_calls
 from plausiflow.search import Engine, ReadRows, SearchRequest, SearchResult, Target, prepare_request
-from plausiflow.tables import Layout, to_python
+from plausiflow.tables import Layout, read_values, to_python
 
 if TYPE_CHECKING:
     from plausiflow.explainer.explainer import Explainer
@@ -132,10 +133,11 @@ class RowAssigner:
     call: GroupCall
     fixed: FixedActions
 
-    def __call__(self, rows: pd.DataFrame, target: Target | None = None) -> GroupExplanations:
+    def __call__(self, rows: Table, target: Target | None = None) -> GroupExplanations:
         """Return the result for other rows; without a target, that of the call."""
-        call = self.call if target is None else replace(self.call, target=target)
-        return assign(self.explainer, call, self.fixed, rows)
+        frame, table_format = read_rows_for(self.explainer, rows)
+        call = self.call if target is None else replace(self.call, target=read_values(target))
+        return in_format(assign(self.explainer, call, self.fixed, frame), table_format)
 
     def describe(self) -> dict[str, Any]:
         """Return the call, what is fixed, and what the explainer is known by, as JSON values."""

@@ -22,6 +22,7 @@ from plausiflow.densities import Judges
 from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.explainer.conventions import SklearnConventions
 from plausiflow.explainer.fitting import fit_explainer
+from plausiflow.explainer.formats import Table, in_format, read_rows_for
 from plausiflow.explainer.grouping import explain_groups
 from plausiflow.explainer.rechecking import recheck
 from plausiflow.explainer.results import build_explanations
@@ -62,7 +63,7 @@ from plausiflow.search import (
     search_targets,
 )
 from plausiflow.solvers import SQP
-from plausiflow.tables import Encoder, Kind, Schema
+from plausiflow.tables import Encoder, Kind, Schema, read_any_table, read_table, read_values
 
 
 @dataclass(kw_only=True, eq=False)
@@ -113,6 +114,7 @@ class Explainer(SklearnConventions):
         retrain: How the model is retrained, if it is not a scikit-learn model or one of our networks: a
             function ``(x, y, seed)`` that trains and returns a model, or a list of models that are there.
         random_state: Seed of everything that is learned.
+        feature_names: Names of the columns if tables are NumPy arrays.
 
     Example:
         >>> from plausiflow import LinearClassifier
@@ -149,6 +151,7 @@ class Explainer(SklearnConventions):
     refits: int = 15
     retrain: Retrain | Sequence[object] | None = None
     random_state: int = 0
+    feature_names: Sequence[str] | None = None
 
     encoder_: Encoder | None = field(init=False, default=None, repr=False)
     model_: TableModel | None = field(init=False, default=None, repr=False)
@@ -164,13 +167,16 @@ class Explainer(SklearnConventions):
     __repr__ = explainer_text
     _repr_html_ = explainer_table
 
-    def infer_schema(self, x: pd.DataFrame) -> Schema:
+    def infer_schema(self, x: Table) -> Schema:
         """Return what the columns of a table are, with the settings of this explainer."""
-        return Schema.infer(x, kinds=self.kinds, orders=self.orders, special=self.special, steps=self.steps)
+        frame, _ = read_table(x, self.feature_names, what="`x`", one_row=False)
+        return Schema.infer(
+            frame, kinds=self.kinds, orders=self.orders, special=self.special, steps=self.steps
+        )
 
     def fit(
         self,
-        x: pd.DataFrame,
+        x: Table,
         y: Sequence[Any] | pd.Series | None = None,
         *,
         effort: EffortName = "standard",
@@ -179,7 +185,8 @@ class Explainer(SklearnConventions):
         """Learn from a table and the outcomes of its rows.
 
         Args:
-            x: Training rows.
+            x: Training rows: a table of pandas, Polars, PyArrow or another library that narwhals knows, or
+                an array with ``feature_names``. A model that is a function gets this kind of table, too.
             y: Their outcomes; only ``labels="given"`` needs one for every row. A Series is paired with the
                 rows by its index, anything else by position.
             effort: ``"quick"`` takes about half of the time, ``"thorough"`` about three times as long.
@@ -194,7 +201,7 @@ class Explainer(SklearnConventions):
 
     def explain(
         self,
-        rows: pd.DataFrame,
+        rows: Table,
         target: Target = "opposite",
         *,
         min_probability: float | None = None,
@@ -213,7 +220,9 @@ class Explainer(SklearnConventions):
         """Return a verdict for every row, and its counterfactuals.
 
         Args:
-            rows: Rows of the table; their columns may be in any order.
+            rows: Rows of the table, of any kind that ``fit`` takes; their columns may be in any order. A
+                Series is one row. The tables of the result are of the same kind; see
+                :class:`~plausiflow.explainer.formats.FormattedResult`.
             target: The wanted outcome: ``"opposite"`` (of two), ``"runner_up"`` (the most probable other
                 one), ``"other"`` (whichever other one is cheapest), a label, or one label for each row. For
                 a predicted number: the smallest and the largest wanted, ``None`` for no bound, or such a pair
@@ -237,16 +246,17 @@ class Explainer(SklearnConventions):
         if certify is not None:
             check_seconds(certify)
         encoder, model, engine = self._fitted()
-        with suitable_threads(rows), count_model_calls() as counted, verbosity(verbose):
+        frame, table_format = read_rows_for(self, rows)
+        with suitable_threads(frame), count_model_calls() as counted, verbosity(verbose):
             request, choices, read = prepare_request(
                 encoder,
                 model,
                 self.criterion_,
-                rows,
-                target,
+                frame,
+                read_values(read_any_table(target)),
                 min_probability=min_probability,
                 k=k,
-                locked=locked,
+                locked=read_any_table(locked),
                 time_limit=time_limit,
                 relaxed=relaxed,
                 second_opinion=second_opinion,
@@ -261,37 +271,42 @@ class Explainer(SklearnConventions):
             found = finish_answers(engine, encoder, request, found)
             rules = [*self.constraints, *constraints]
             result = build_explanations(self, engine, request, found, read, counted, rules)
-            return result if certify is None else result.certify(certify)
+            result = result if certify is None else result.certify(certify)
+        return in_format(result, table_format)
 
     switch_off, switch_on = switch_off, switch_on
     explain_groups, load_groups, recheck = explain_groups, load_groups, recheck
 
-    def predict_proba(self, rows: pd.DataFrame) -> pd.DataFrame:
+    def predict_proba(self, rows: Table) -> Table:
         """Return the model's probabilities, one column per label; NaN for a row that cannot be read."""
         encoder, model, _ = self._fitted()
         if not model.labels:
             raise InvalidInputError("No model with probabilities; this one predicts a number. Use `predict`.")
-        read = read_rows(encoder, model, rows)
+        frame, table_format = read_rows_for(self, rows)
+        read = read_rows(encoder, model, frame)
         values = read.shown.exp().numpy()
         values[~read.encoded.usable] = np.nan
-        return pd.DataFrame(values, index=rows.index, columns=list(model.labels))
+        return table_format.write(pd.DataFrame(values, index=frame.index, columns=list(model.labels)))
 
-    def predict(self, rows: pd.DataFrame) -> pd.Series:
+    def predict(self, rows: Table) -> Any:  # noqa: ANN401
         """Return what the model predicts, an outcome or a number; missing for a row that cannot be read.
 
         It is ``model.predict``, if the model has it, else by ``decision_threshold`` or largest probability.
         """
         encoder, model, _ = self._fitted()
-        return pd.Series(predict_rows(encoder, model, rows), index=rows.index, name=self.outcome_)
+        frame, table_format = read_rows_for(self, rows)
+        predicted = predict_rows(encoder, model, frame)
+        return table_format.write_values(pd.Series(predicted, index=frame.index, name=self.outcome_))
 
-    def score(self, rows: pd.DataFrame, target: Target) -> npt.NDArray[Any]:
+    def score(self, rows: Table, target: Target) -> npt.NDArray[Any]:
         """Return the plausibility score of rows for their target outcomes, shape ``(n,)``.
 
         A row is plausible if its score, log-density minus threshold, is at least zero; NaN if it cannot be
         read. The margin that answers keep for a second opinion does not count.
         """
         encoder, model, engine = self._fitted()
-        read = read_rows(encoder, model, rows)
+        read = read_rows(encoder, model, read_rows_for(self, rows)[0])
+        target = read_values(target)
         choices = parse_target(target, read.outputs, self.criterion_, model.labels, decided=read.decided)
         return plausibility_scores(engine, read.encoded, choices)
 

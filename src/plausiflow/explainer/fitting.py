@@ -40,17 +40,17 @@ from plausiflow.search import (
     make_criterion,
     outcome_names,
 )
-from plausiflow.tables import Encoder
+from plausiflow.tables import Encoder, read_table, read_values
 
 if TYPE_CHECKING:
     from plausiflow.explainer.explainer import Explainer
+    from plausiflow.explainer.formats import Table
 
 
-def fit_explainer(
-    explainer: Explainer, x: pd.DataFrame, y: Sequence[Any] | pd.Series | None, effort: EffortName
-) -> None:
+def fit_explainer(explainer: Explainer, table: Table, y: Any, effort: EffortName) -> None:  # noqa: ANN401
     """Fit an explainer, in place; the arguments are those of :meth:`Explainer.fit`."""
     own = with_checked_settings(explainer)
+    x, table_format = read_table(table, own.feature_names, what="`x`", one_row=False)
     schema = own.infer_schema(x)
     encoder = Encoder(schema, own.missing)
     rules = CompiledRules(own.constraints, schema, encoder.layout)
@@ -71,8 +71,8 @@ def fit_explainer(
         deviations=absolute_deviations(encoder.layout, encoded),
         prices=rules.prices,
     )
-    y = pair_outcomes(x.index, y)
-    chosen = (own.labels, own.random_state, own.decision_threshold)
+    y = pair_outcomes(x.index, read_values(y))
+    chosen = (own.labels, own.random_state, own.decision_threshold, table_format)
     model, outcomes = resolve_model(own.model, own.model_type, encoder, x, encoded, y, *chosen)
     criterion, classes = make_criterion(model, outcomes, own.margin)
     rows = TrainingRows(
@@ -145,7 +145,7 @@ def _durability(
         (rows.x, rows.frame),
         decided,
         level=explainer.durability,
-        confidence=explainer.confidence or type(explainer).confidence,
+        confidence=0.95 if explainer.confidence is None else explainer.confidence,
         jurors=JURORS if len(models) >= JURORS + MIN_GUIDES else MIN_JURORS,
         seed=explainer.random_state,
         names=outcome_names(model.labels, criterion),

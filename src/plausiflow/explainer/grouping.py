@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -18,6 +17,7 @@ from plausiflow.constraints import Rule
 from plausiflow.core import suitable_threads
 from plausiflow.errors import InvalidInputError
 from plausiflow.explainer.assigning import FixedActions, GroupCall, assign, group_request, rows_in_need
+from plausiflow.explainer.formats import Table, in_format, read_rows_for
 from plausiflow.groups import (
     FORMS,
     Actions,
@@ -31,6 +31,7 @@ from plausiflow.groups import (
 )
 from plausiflow.progress import verbosity
 from plausiflow.search import Engine, SearchRequest, Target, finish_answers, search_rows
+from plausiflow.tables import read_values
 from plausiflow.validation import is_whole, to_float
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ SAMPLE, DONORS = 500, 250
 
 def explain_groups(
     explainer: Explainer,
-    rows: pd.DataFrame,
+    rows: Table,
     target: Target = "opposite",
     *,
     groups: int = 5,
@@ -62,7 +63,7 @@ def explain_groups(
 
     Args:
         explainer: The fitted explainer.
-        rows: Rows of the table.
+        rows: Rows of the table, as for :meth:`explain`.
         target: The wanted outcome, as for :meth:`explain`; "other" is not possible.
         groups: The largest number of actions, over all targets together.
         form: ``"shift"`` adds the same amounts, ``"reach"`` moves numbers to at least or at most a value,
@@ -78,18 +79,22 @@ def explain_groups(
         verbose: Whether to show progress; see :meth:`fit`.
     """
     _check(groups, form, max_cost, mean_cost)
+    frame, table_format = read_rows_for(explainer, rows)
     call = GroupCall(
-        target=target, min_probability=min_probability, constraints=constraints, second_opinion=second_opinion
+        target=read_values(target),
+        min_probability=min_probability,
+        constraints=constraints,
+        second_opinion=second_opinion,
     )
     forms = FORMS if form == "auto" else (form,)
-    with suitable_threads(rows), verbosity(verbose):
-        engine, request, _ = group_request(explainer, rows, call)
+    with suitable_threads(frame), verbosity(verbose):
+        engine, request, _ = group_request(explainer, frame, call)
         needing = rows_in_need(request)
         sample = _sample(needing, SAMPLE, int(explainer.random_state))
         budget = Budget(most=math.inf if max_cost is None else float(max_cost), mean=mean_cost)
         actions, most = _choose(explainer, engine, request, sample, forms, groups, budget)
     fixed = FixedActions(actions=actions, most=most, mean=mean_cost)
-    return assign(explainer, call, fixed, rows)
+    return in_format(assign(explainer, call, fixed, frame), table_format)
 
 
 def _check(groups: object, form: object, max_cost: object, mean_cost: object) -> None:

@@ -17,6 +17,7 @@ from scipy.stats import binomtest
 from plausiflow.core import Targets, suitable_threads
 from plausiflow.densities import row_scores
 from plausiflow.errors import InvalidInputError
+from plausiflow.explainer.formats import Table, read_rows_for
 from plausiflow.explanations import json_value
 from plausiflow.search import TABLE_POLICIES, Engine, Target, parse_target, plausibility_scores, read_rows
 from plausiflow.tables import Encoded, FloatArray, Mask
@@ -79,10 +80,10 @@ class Recheck:
 
 def recheck(
     explainer: Explainer,
-    counterfactuals: pd.DataFrame,
+    counterfactuals: Table,
     target: Target,
     *,
-    before: pd.DataFrame | None = None,
+    before: Table | None = None,
     issued: Sequence[Any] | pd.Series | None = None,
     today: object = None,
 ) -> Recheck:
@@ -90,7 +91,7 @@ def recheck(
 
     Args:
         explainer: The new explainer.
-        counterfactuals: Rows of the table that were given out.
+        counterfactuals: Rows of the table that were given out, of any kind that ``fit`` takes.
         target: The outcome that was promised: a label or an interval, or one for each row.
         before: The rows before the change, in the same order. Rules are checked only with them, and
             plausibility by their thresholds; without them by the thresholds of the counterfactuals.
@@ -98,6 +99,8 @@ def recheck(
         today: The date that ages are counted to; default the current day.
     """
     encoder, model, engine = explainer._fitted()
+    counterfactuals = read_rows_for(explainer, counterfactuals, "`counterfactuals`")[0]
+    before = None if before is None else read_rows_for(explainer, before, "`before`")[0]
     n = len(counterfactuals)
     for name, values in (("before", before), ("issued", issued)):
         if values is not None and len(values) != n:

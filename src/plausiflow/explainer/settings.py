@@ -66,6 +66,7 @@ def with_checked_settings(explainer: AnyExplainer) -> AnyExplainer:
     """
     check_settings(current_settings(explainer))
     own = copy.copy(explainer)
+    own.feature_names = None if own.feature_names is None else list(map(str, own.feature_names))
     own.random_state = int(own.random_state)
     if isinstance(own.plausibility, Real):
         own.plausibility = float(own.plausibility)

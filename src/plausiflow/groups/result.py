@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, overload
@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 
 from plausiflow import plots
-from plausiflow.explanations import Audit, Explanations, answer_table, json_column, json_value, report_content
+from plausiflow.explanations import Audit, Explanations, answer_table, json_column, json_value
 from plausiflow.groups.actions import FORMS, Actions
 from plausiflow.groups.tree import MembershipTree, map_uncovered
 from plausiflow.groups.words import describe_action
 from plausiflow.persistence import store_rows, write_json_file
-from plausiflow.report import ReportTable, Share, render_report
+from plausiflow.report import ReportTable, Share
 from plausiflow.search import Target
 from plausiflow.tables import Encoder, IntArray
 
@@ -259,29 +259,28 @@ class GroupExplanations:
         table.insert(2, name, action.mask(action == 0))  # after the label and the rank
         return table
 
-    def to_html(self, path: str | Path, title: str | None = None) -> None:
+    def to_html(self, path: str | Path, title: str | None = None, *, audit: Audit | None = None) -> None:
         """Write a report with a section about the actions; see :meth:`Explanations.to_html`."""
-        content = replace(report_content(self.explanations, title), groups=self._report_tables())
-        page = render_report(content)
-        Path(path).write_text(page, encoding="utf-8", errors="backslashreplace", newline="\n")
+        self.explanations.to_html(path, title, audit=audit, groups=self)
 
-    def plot(self) -> Any:  # noqa: ANN401
-        """Plot how many rows each action helps, and how many have none, as a matplotlib figure.
+    def plot(self, *, axes: Any = None) -> Any:  # noqa: ANN401
+        """Plot how many rows each action helps, and how many have none, and return the axes.
 
         Raises:
             MissingExtraError: matplotlib is not installed.
         """
         lines = [(f"{number}. {line['what']}", line["members"]) for number, line in self.actions.iterrows()]
-        figure = plots.new_figure(8, 1.2 + 0.5 * (len(lines) + 1))
+        axes = plots.new_axes(8, 1.2 + 0.5 * (len(lines) + 1)) if axes is None else axes
         plots.draw_counts(
-            figure.subplots(),
+            axes,
             names=[*(name for name, _ in lines), "no action"],
             counts=[*(members for _, members in lines), len(self.uncovered)],
             title=f"{self._count} for {int(self.explanations.is_needed.sum()):,} rows",
         )
-        return figure
+        return axes
 
-    def _report_tables(self) -> tuple[ReportTable, ...]:
+    def report_tables(self) -> tuple[ReportTable, ...]:
+        """Return the tables of a report's section about the actions."""
         columns = {
             "Action": "",
             "What": "words",

@@ -12,10 +12,18 @@ from plausiflow.models.decision import (
 from plausiflow.models.joint import JointModels
 from plausiflow.models.layers import Layers, read_layers
 from plausiflow.models.model_calls import ModelCalls, count_model_calls
+from plausiflow.models.model_rows import with_training_dtypes
 from plausiflow.models.networks import LinearClassifier, MLPClassifier, NetworkClassifier
 from plausiflow.models.node import NODE
+from plausiflow.models.onnx_model import OnnxModel
 from plausiflow.models.outcomes import encode_labels, is_continuous, pair_outcomes
-from plausiflow.models.predictor import OutputKind, Predictor, outputs_differ, restore_predictor
+from plausiflow.models.predictor import (
+    OutputKind,
+    Predictor,
+    make_predictor,
+    outputs_differ,
+    restore_predictor,
+)
 from plausiflow.models.refits import MIN_GUIDES, MIN_JURORS, RefitPlan, Retrain, draw_refits
 from plausiflow.models.resolve import LabelSource, ModelType, resolve_model, resolve_refit
 from plausiflow.models.sklearn.columns import Fitted, InputFormat, UnsupportedModelError
@@ -56,6 +64,7 @@ __all__ = [
     "ModelCalls",
     "ModelType",
     "NetworkClassifier",
+    "OnnxModel",
     "OutputKind",
     "Predictor",
     "RefitPlan",
@@ -73,6 +82,7 @@ __all__ = [
     "encode_labels",
     "is_continuous",
     "is_decision_threshold",
+    "make_predictor",
     "outputs_differ",
     "pair_outcomes",
     "parse_cutoffs",
@@ -87,4 +97,5 @@ __all__ = [
     "torch_classifier",
     "torch_regressor",
     "train_students",
+    "with_training_dtypes",
 ]  # fmt: skip

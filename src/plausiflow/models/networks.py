@@ -13,7 +13,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from plausiflow.core import Frozen, Pullback, Training, check_rows, cross_entropy, local_seed, train
+from plausiflow.core import (
+    Frozen,
+    Parameters,
+    Pullback,
+    Training,
+    check_rows,
+    cross_entropy,
+    local_seed,
+    train,
+)
 from plausiflow.errors import InvalidInputError, NotFittedError, ShapeError
 
 Weights = Tensor | np.ndarray
@@ -32,7 +41,7 @@ def check_columns(x: Tensor, n_features: int, expected: str) -> None:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class NetworkClassifier(ABC):
+class NetworkClassifier(Parameters, ABC):
     """A neural network that plausiflow trains. Its fields are its settings.
 
     Attributes:
@@ -60,7 +69,7 @@ class NetworkClassifier(ABC):
     def _sizes(self, state: Mapping[str, Tensor]) -> tuple[int, int]:
         """Return the numbers of features and classes of a module with this state."""
 
-    def _prepare(self, module: nn.Module, x: Tensor) -> None:  # noqa: B027  (optional)
+    def _prepare(self, module: nn.Module, x: Tensor) -> None:
         """Initialise weights from the training rows."""
 
     def _training(self, n_rows: int) -> Training:

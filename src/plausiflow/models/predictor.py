@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, RegressorMixin, is_regressor
@@ -26,9 +25,10 @@ from torch import Tensor
 
 from plausiflow.errors import InvalidInputError, ModelError
 from plausiflow.models.model_calls import add_model_call
+from plausiflow.models.model_results import as_columns, label_codes
 from plausiflow.models.outcomes import reorder_classes
 from plausiflow.models.sklearn.columns import Array, Fitted, InputFormat, UnsupportedModelError
-from plausiflow.tables import to_python
+from plausiflow.tables import PANDAS, TableFormat, to_python
 
 _CHECKED_ROWS = 256
 _SINGLE_ROWS = 4
@@ -142,7 +142,7 @@ class Predictor:
 
     def _numbers(self, result: object, n: int) -> Array:
         """Return the model's result as numbers ``(n, k)``, or ``(n, 1)`` if it has one number per row."""
-        columns, k = _as_columns(result, n, self.labels), len(self.labels)
+        columns, k = as_columns(result, n, self.labels), len(self.labels)
         widths = {"probabilities": {k, 1 if k == 2 else k}, "scores": {1 if k == 2 else k}}.get(
             self.output_kind, {1}
         )
@@ -157,7 +157,7 @@ class Predictor:
             )
         # Labels 0 and 1 are also the probability of 1, which stays right for rows with a value between.
         if self.output_kind == "labels" and self.labels != (0, 1):
-            return np.vstack([np.eye(k), np.full(k, np.nan)])[_label_codes(columns, self.labels)]
+            return np.vstack([np.eye(k), np.full(k, np.nan)])[label_codes(columns, self.labels)]
         numbers = pd.to_numeric(pd.Series(columns.ravel()), errors="coerce")
         return numbers.to_numpy(np.float64, na_value=np.nan, copy=True).reshape(columns.shape)
 
@@ -214,12 +214,15 @@ class Predictor:
             )
 
 
-def make_predictor(model: object, frame: pd.DataFrame, labels: tuple[Any, ...] | None) -> Predictor:
+def make_predictor(
+    model: object, frame: pd.DataFrame, labels: tuple[Any, ...] | None, table: TableFormat = PANDAS
+) -> Predictor:
     """Return a model as a :class:`Predictor`, checked on training rows.
 
     A function returns probabilities (in the order of the labels, or in columns named by them), the
     probability of the second of two labels, labels, or the values of a regression. ``labels`` are the sorted
-    labels of ``y``, which is the order of a model without ``classes_``; None for a regression.
+    labels of ``y``, which is the order of a model without ``classes_``; None for a regression. ``table`` is
+    what ``fit`` was given, and a function gets; a model with methods gets it if nothing else works.
 
     Example:
         >>> frame = pd.DataFrame({"age": [31, 54, 47, 25]})
@@ -233,13 +236,15 @@ def make_predictor(model: object, frame: pd.DataFrame, labels: tuple[Any, ...] |
     """
     if isinstance(model, type) or not (_has_methods(model) or callable(model)):
         got = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        onnx = hasattr(model, "get_inputs") or hasattr(model, "SerializeToString")
+        way = "Pass `plausiflow.OnnxModel(model)`" if onnx else "Fit it, or pass `lambda frame: ...`"
         raise InvalidInputError(
             "`model` must be a fitted model with `predict_proba` or `predict`, or a function of the table's "
-            f"rows; got {got}. Fit it, or pass `lambda frame: ...`."
+            f"rows; got {got}. {way}."
         )
     if not len(frame):
         raise InvalidInputError("`frame` must hold training rows to check the model on; it is empty.")
-    predictor = _find_output_kind(model, _checked_rows(frame), _model_labels(model, labels))
+    predictor = _find_output_kind(model, _checked_rows(frame), _model_labels(model, labels), table)
     return check_predictor(predictor, frame)
 
 
@@ -272,22 +277,24 @@ def outputs_differ(first: Tensor, second: Tensor, *, tolerance: float = _TOLERAN
     return ~same.reshape(len(same), -1).all(dim=1) if len(same) else same.new_zeros(0)
 
 
-def _find_output_kind(model: Fitted, rows: pd.DataFrame, labels: tuple[Any, ...]) -> Predictor:
+def _find_output_kind(
+    model: Fitted, rows: pd.DataFrame, labels: tuple[Any, ...], table: TableFormat
+) -> Predictor:
     """Return the predictor with the most informative output; its results tell labels from numbers."""
     method = "predict" if _has_methods(model) else ""
     if _name(model) == "xgboost.Booster":
         method = "inplace_predict"
     elif labels and hasattr(model, "predict_proba"):
-        return _find_input_format(model, "predict_proba", rows, labels)
-    predictor = _find_input_format(model, method, rows, labels)
-    columns = _as_columns(predictor._call(rows), len(rows), labels) if labels else None
+        return _find_input_format(model, "predict_proba", rows, labels, table)
+    predictor = _find_input_format(model, method, rows, labels, table)
+    columns = as_columns(predictor._call(rows), len(rows), labels) if labels else None
     if columns is None or columns.shape[1] != 1:
         return predictor
     is_text = any(isinstance(cell, str) for cell in columns[:, 0].tolist())
-    if is_text or (_label_codes(columns, labels) >= 0).all():
+    if is_text or (label_codes(columns, labels) >= 0).all():
         predictor.output_kind = "labels"
         if len(labels) == 2 and method and hasattr(model, "decision_function"):
-            scoring = _find_input_format(model, "decision_function", rows, labels)
+            scoring = _find_input_format(model, "decision_function", rows, labels, table)
             scoring.output_kind = "scores"
             with suppress(ModelError):  # scores of another shape
                 scores, decisions = scoring.outputs(rows)[:, 1], predictor.outputs(rows)[:, 1]
@@ -296,10 +303,15 @@ def _find_output_kind(model: Fitted, rows: pd.DataFrame, labels: tuple[Any, ...]
     return predictor
 
 
-def _find_input_format(model: Fitted, method: str, rows: pd.DataFrame, labels: tuple[Any, ...]) -> Predictor:
+def _find_input_format(
+    model: Fitted, method: str, rows: pd.DataFrame, labels: tuple[Any, ...], table: TableFormat
+) -> Predictor:
     """Return a predictor that passes the columns in the first form that the model accepts."""
     names = tuple(rows.columns)
     formats = _possible_formats(model, names) if method else [InputFormat(names, as_array=False)]
+    if not table.is_pandas:
+        own = InputFormat(names, as_array=table.library == "numpy", table=table)
+        formats = [*formats, own] if method else [own, *formats]
     kind: OutputKind = "probabilities" if labels else "values"
     predictors = [restore_predictor(model, method, input_format, kind, labels) for input_format in formats]
     for predictor in predictors:
@@ -371,30 +383,3 @@ def _name(model: object) -> str:
         return f"a function `{getattr(model, '__name__', kind.__name__)}`"
     package = kind.__module__.partition(".")[0]
     return f"{package}.{kind.__name__}" if kind.__name__ == "Booster" else kind.__name__
-
-
-def _as_columns(result: object, n: int, labels: tuple[Any, ...]) -> npt.NDArray[Any] | None:
-    """Return a result for n rows as a 2-D array, columns in the order of the labels; None if it cannot be."""
-    if isinstance(result, Tensor):
-        result = (result.double() if result.is_floating_point() else result).detach().cpu().numpy()
-    if isinstance(result, pd.DataFrame):
-        names = list(map(to_python, result.columns))
-        if set(names) == set(labels) and len(names) == len(labels):
-            result = result.iloc[:, [names.index(label) for label in labels]]
-        elif len(names) > 1 and names != list(range(len(names))):
-            return None
-    try:
-        columns = np.asarray(result)
-    except (TypeError, ValueError):
-        return None
-    if columns.ndim < 2:
-        columns = columns.reshape(1, -1) if n == 1 else columns.reshape(-1, 1)
-    return columns if columns.ndim == 2 else None
-
-
-def _label_codes(columns: npt.NDArray[Any], labels: tuple[Any, ...]) -> npt.NDArray[np.int64]:
-    """Return the class number of each cell of the first column; -1 for an unknown label."""
-    number: dict[Any, int] = {str(label): i for i, label in enumerate(labels)}  # CatBoost writes 'True'
-    number |= {label: i for i, label in enumerate(labels)}
-    codes = [number.get(cell, -1) if isinstance(cell, Hashable) else -1 for cell in columns[:, 0].tolist()]
-    return np.array(codes, dtype=np.int64)

@@ -46,7 +46,7 @@ from plausiflow.models.sklearn.conversion import (
 )
 from plausiflow.models.table_model import TableModel, encoded_classifier, encoded_regressor
 from plausiflow.models.torch_module import torch_classifier, torch_regressor
-from plausiflow.tables import Encoder, to_python
+from plausiflow.tables import PANDAS, Encoder, TableFormat, to_python
 
 ModelType: TypeAlias = Literal["auto", "logits", "probabilities", "exact", "trees", "surrogate"]
 """``auto``: the first that fits. ``logits`` or ``probabilities``: what a torch module returns. ``exact``: an
@@ -67,18 +67,20 @@ def resolve_model(
     labels: LabelSource,
     random_state: int,
     decision_threshold: DecisionThreshold | None = None,
+    table: TableFormat = PANDAS,
 ) -> tuple[TableModel, Tensor]:
     """Return a user's model as a model of the table, and the outcomes of the training rows.
 
     ``x`` is ``frame``, encoded. ``y`` has their outcomes; if ``labels`` is not ``"given"``, the model tells
     the outcomes, and ``y`` may miss some or all. The outcomes are class numbers (long) or, for a regressor,
-    values (double), shape ``(n,)``. ``decision_threshold`` states the cut-off of a model without ``predict``.
+    values (double), shape ``(n,)``. ``decision_threshold`` states the cut-off of a model without ``predict``;
+    ``table`` is the library of the training table.
     """
     if model_type not in get_args(ModelType):
         raise InvalidInputError(
             f"`model_type` must be one of {', '.join(get_args(ModelType))}; got {model_type!r}."
         )
-    resolver = _Resolver(model, model_type, encoder, frame, x, random_state, decision_threshold)
+    resolver = _Resolver(model, model_type, encoder, frame, x, random_state, decision_threshold, table)
     if _is_regressor(model, y):
         if decision_threshold is not None:
             raise InvalidInputError(
@@ -124,7 +126,9 @@ def resolve_refit(
                 else resolver._black_box(like.labels, UnsupportedModelError("it is a refit"))
             )
         except (UnsupportedModelError, InvalidInputError):
-            predictor = make_predictor(refit, frame, like.labels or None)
+            taken = like.predictor.input_format
+            table = PANDAS if taken is None else taken.table
+            predictor = make_predictor(refit, frame, like.labels or None, table)
             predictor, decision = find_decision(refit, predictor, frame)
             surrogate = replace(like.surrogate, own_trees=None)
             resolved = BlackBox(predictor, surrogate, encoder, frame.iloc[:1], decision=decision)
@@ -194,6 +198,7 @@ class _Resolver:
     x: Tensor
     random_state: int
     decision_threshold: DecisionThreshold | None
+    table: TableFormat = PANDAS
 
     def classifier(
         self, labels: tuple[Any, ...], classes: Tensor, known: Tensor
@@ -274,7 +279,7 @@ class _Resolver:
                 f"`model_type` 'exact' needs a model that can be converted exactly; {name} cannot: {error}. "
                 "Leave `model_type` out to explain it without gradients."
             ) from error
-        predictor = make_predictor(self.model, self.frame, labels)
+        predictor = make_predictor(self.model, self.frame, labels, self.table)
         predictor, decision = find_decision(self.model, predictor, self.frame)
         if predictor.output_kind == "labels" and not decision.description:
             decision = replace(decision, description="it returns labels, which are the decision")

@@ -1,4 +1,4 @@
-"""Models of scikit-learn, XGBoost and LightGBM as bytes, without pickle.
+"""Models of scikit-learn, XGBoost, LightGBM and ONNX files as bytes, without pickle.
 
 scikit-learn models are written by skops, which builds only objects of types that it knows to be safe and of
 the types in ``TRUSTED``. XGBoost and LightGBM write their own formats; the few other attributes of their
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from plausiflow.errors import InvalidInputError, MissingExtraError
-from plausiflow.models import Fitted
+from plausiflow.models import Fitted, OnnxModel
 from plausiflow.persistence.limits import check_archive, check_json
 from plausiflow.persistence.tree_checks import (
     check_lightgbm,
@@ -27,6 +27,7 @@ from plausiflow.persistence.tree_checks import (
 )
 from plausiflow.persistence.trial_load import try_in_child
 from plausiflow.persistence.xgboost_files import read_xgboost, to_xgboost
+from plausiflow.tables import to_python
 
 TRUSTED = frozenset(
     {
@@ -67,6 +68,8 @@ def store_estimator(model: Fitted) -> StoredEstimator:
     library, kind = type(model).__module__.partition(".")[0], type(model).__name__
     if library == "sklearn":
         return _store_sklearn(model)
+    if isinstance(model, OnnxModel):
+        return _store_onnx(model)
     if kind not in _ESTIMATORS.get(library, ()):
         raise NotStorableError(f"models of the class {library}.{kind} are not stored")
     return _store_xgboost(model, kind) if library == "xgboost" else _store_lightgbm(model, kind)
@@ -80,6 +83,8 @@ def restore_estimator(stored: StoredEstimator, *, known: bool = False) -> Fitted
     """
     if stored.file == "model.skops":
         return _restore_sklearn(stored.content)
+    if stored.file == "model.onnx":
+        return _restore_onnx(stored)
     restore = _restore_xgboost if stored.file == "model.json" else _restore_lightgbm
     return restore(stored, known=known)
 
@@ -111,6 +116,22 @@ def _restore_sklearn(content: bytes) -> Fitted:
     model = skops.loads(content, trusted=sorted(TRUSTED))
     check_sklearn_trees(model)
     return model
+
+
+def _store_onnx(model: OnnxModel) -> StoredEstimator:
+    if model.content is None:
+        raise NotStorableError("its file is not known, only a session")
+    classes = None if model.classes is None else list(map(to_python, model.classes))
+    return StoredEstimator(
+        file="model.onnx",
+        content=model.content,
+        attributes={"classes": classes, "logits": bool(model.logits)},
+    )
+
+
+def _restore_onnx(stored: StoredEstimator) -> OnnxModel:
+    classes, logits = stored.attributes["classes"], stored.attributes["logits"] is True
+    return OnnxModel(stored.content, classes=classes, logits=logits)
 
 
 def _store_xgboost(model: Fitted, kind: str) -> StoredEstimator:

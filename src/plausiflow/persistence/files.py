@@ -42,8 +42,8 @@ KIND = "plausiflow explainer"
 DOCUMENT = "explainer.json"
 TENSORS = ("plausibility", "judges", "bank", "surrogate", "synthetic_rows", "network", "training", "refits")
 """Names of files with the suffix ``.safetensors``."""
-MODELS = ("model.skops", "model.json", "model.txt")
-REFITS = re.compile(r"refit-\d{2,3}\.(skops|json|txt)")
+MODELS = ("model.skops", "model.json", "model.txt", "model.onnx")
+REFITS = re.compile(r"refit-\d{2,3}\.(skops|json|txt|onnx)")
 """Names of the files of retrained models."""
 NAMES = (*(f"{name}.safetensors" for name in TENSORS), *MODELS)
 MAX_DOCUMENT_BYTES, MAX_FILE_BYTES = 32 << 20, 8 << 30

@@ -53,6 +53,7 @@ from plausiflow.persistence.synthetic_rows import (
     differing_rows,
     require_same_outputs,
 )
+from plausiflow.tables import PANDAS, TableFormat
 from plausiflow.validation import to_float
 
 METHODS = ("", "predict", "predict_proba", "decision_function", "inplace_predict")
@@ -146,7 +147,7 @@ def _describe(
         assert input_format is not None
         imitation = isinstance(model.surrogate.cells, nn.Identity)
         document |= {"model_type": "predictor", "method": predictor.method, "output": predictor.output_kind}
-        document |= {"columns": list(input_format.names), "as_array": input_format.as_array}
+        document |= _describe_input(input_format)
         document |= {"surrogate": "imitation" if imitation else "trees"}
         document |= {"surrogate_rows": model.n_surrogate_rows, "reason": model.reason}
         return document, {"surrogate": dict(model.surrogate.learned)}
@@ -172,8 +173,14 @@ def _describe_decision(decision: Decision) -> dict[str, Any]:
         else:
             assert own.input_format is not None
             document[name] = {"method": own.method, "output": own.output_kind}
-            document[name] |= {"columns": list(own.input_format.names), "as_array": own.input_format.as_array}
+            document[name] |= _describe_input(own.input_format)
     return document
+
+
+def _describe_input(taken: InputFormat) -> dict[str, Any]:
+    """Return the columns that a model takes, as JSON values."""
+    document: dict[str, Any] = {"columns": list(taken.names), "as_array": taken.as_array}
+    return document if taken.table.is_pandas else document | {"table": taken.table.to_dict()}
 
 
 def _restore_decision(document: Mapping[str, Any], model: object, rows: SyntheticRows) -> Decision:
@@ -265,7 +272,9 @@ def _restore_predictor(
             f"{f'the method `{method}`' if method else 'a call'}; got a {type(model).__name__} without it. "
             "Pass that model."
         )
-    return restore_predictor(model, method, InputFormat(names, bool(document["as_array"])), output, labels)
+    table = TableFormat.from_dict(document["table"]) if "table" in document else PANDAS
+    inputs = InputFormat(names, bool(document["as_array"]), table)
+    return restore_predictor(model, method, inputs, output, labels)
 
 
 def _restore_surrogate(

@@ -156,6 +156,7 @@ def check_settings(given: Mapping[str, Any]) -> None:
             given["density"] is None
             or (hasattr(given["density"], "fit") and hasattr(given["density"], "log_prob")),
         ),
+        "feature_names": ("a list of different names, or None", _are_names(given["feature_names"])),
         "solver": ("an object with `solve(problem, starts)`", hasattr(given["solver"], "solve")),
         "method": (
             "None, a Method class, or a function of `classifier` and `plausibility` that returns a Method",
@@ -166,6 +167,16 @@ def check_settings(given: Mapping[str, Any]) -> None:
         for name in ("weights", "kinds", "orders", "special", "steps")
     }
     raise_unless(fine, {name: given[name] for name in fine})
+
+
+def _are_names(names: Any) -> bool:  # noqa: ANN401
+    """Return whether a setting lists names, each once, or is None."""
+    if names is None:
+        return True
+    listed = isinstance(names, list | tuple | np.ndarray | pd.Index) and all(
+        isinstance(n, str) for n in names
+    )
+    return listed and len(set(names)) == len(names)
 
 
 def _check_arguments(

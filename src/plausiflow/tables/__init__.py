@@ -33,6 +33,7 @@ from plausiflow.tables.features import (
     dtype_to_json,
     to_python,
 )
+from plausiflow.tables.formats import PANDAS, TableFormat, read_any_table, read_table, read_values
 from plausiflow.tables.grids import MAX_DECIMALS, FloatArray, float_dtype, round_to_grid
 from plausiflow.tables.layout import Block, Layout, Scale, decode_log
 from plausiflow.tables.level_index import LevelIndex
@@ -47,6 +48,7 @@ __all__ = [
     "KINDS",
     "MAX_DECIMALS",
     "MISSING",
+    "PANDAS",
     "SELDOM",
     "UNKNOWN",
     "Block",
@@ -66,6 +68,7 @@ __all__ = [
     "Scale",
     "Schema",
     "SchemaWarning",
+    "TableFormat",
     "column_from_values",
     "decode_log",
     "dtype_from_json",
@@ -77,8 +80,11 @@ __all__ = [
     "level_key",
     "parse_column",
     "parse_column_as",
+    "read_any_table",
     "read_level_codes",
     "read_numbers",
+    "read_table",
+    "read_values",
     "replace_cells",
     "round_to_grid",
     "rows_to_read",

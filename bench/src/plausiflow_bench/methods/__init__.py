@@ -1,4 +1,4 @@
-"""Methods of other papers that the studies compare with: CEM, CEGP, CBCE, ARTELT, Diffeomorphic, CeFlow."""
+"""Methods of other papers to compare with: CEM, CEGP, CBCE, ARTELT, Diffeomorphic, CeFlow, LiCE."""
 
 from plausiflow.methods import METHODS as PLAUSIFLOW_METHODS
 from plausiflow.methods import Method
@@ -7,6 +7,7 @@ from plausiflow_bench.methods.cbce import CBCE
 from plausiflow_bench.methods.cegp import CEGP
 from plausiflow_bench.methods.cem import CEM
 from plausiflow_bench.methods.latent import CeFlow, Diffeomorphic
+from plausiflow_bench.methods.likely_milp import LikelyMilp
 
 METHODS: dict[str, type[Method]] = PLAUSIFLOW_METHODS | {
     "cem": CEM,
@@ -18,4 +19,4 @@ METHODS: dict[str, type[Method]] = PLAUSIFLOW_METHODS | {
 }
 """Every method by the name that studies and the command line use."""
 
-__all__ = ["CBCE", "CEGP", "CEM", "METHODS", "Artelt", "CeFlow", "Diffeomorphic"]
+__all__ = ["CBCE", "CEGP", "CEM", "METHODS", "Artelt", "CeFlow", "Diffeomorphic", "LikelyMilp"]

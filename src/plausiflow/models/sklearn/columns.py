@@ -20,7 +20,18 @@ import torch
 from torch import Tensor, nn
 
 from plausiflow.core import Pullback
-from plausiflow.tables import Block, Dtype, Encoder, Feature, Layout, Scale, decode_log, is_missing
+from plausiflow.tables import (
+    PANDAS,
+    Block,
+    Dtype,
+    Encoder,
+    Feature,
+    Layout,
+    Scale,
+    TableFormat,
+    decode_log,
+    is_missing,
+)
 
 ONE = 0
 """Element of the basis that is always one."""
@@ -51,6 +62,7 @@ class InputFormat:
 
     names: tuple[str, ...]  # Names of the columns, in the model's order.
     as_array: bool  # Whether the model was fitted on an array, without names.
+    table: TableFormat = PANDAS  # The library of the table that it takes.
 
     @classmethod
     def from_model(cls, model: Fitted, names: Sequence[str]) -> InputFormat:
@@ -74,7 +86,7 @@ class InputFormat:
     def select(self, frame: pd.DataFrame) -> Any:  # noqa: ANN401
         """Return the rows of a table as the model takes them."""
         chosen = frame[list(self.names)]
-        return chosen.to_numpy() if self.as_array else chosen
+        return chosen.to_numpy() if self.as_array else self.table.write(chosen)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
