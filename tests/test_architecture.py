@@ -49,18 +49,10 @@ ONLY_IN = {
     "uvicorn": {"service/server.py"},
     "typer": {
         f"cli/{name}.py"
-        for name in [
-            "__init__",
-            "options",
-            "fit",
-            "explain",
-            "letter",
-            "groups",
-            "audit",
-            "recheck",
-            "batch",
-            "serve",
-        ]
+        for name in (
+            *("__init__", "options", "fit", "suggestions", "explain", "letter"),
+            *("groups", "audit", "recheck", "batch", "serve"),
+        )
     },
 }
 

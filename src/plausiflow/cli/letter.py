@@ -21,7 +21,7 @@ from plausiflow.cli.options import (
     print_note,
     warnings_as_notes,
 )
-from plausiflow.cli.output_paths import check_folder
+from plausiflow.cli.output_paths import make_folder
 from plausiflow.cli.table_files import Dialect, read_table
 from plausiflow.explanations import Explanations
 from plausiflow.letters import FORMATS, LANGUAGES, check_template, read_catalogue
@@ -64,10 +64,10 @@ def letter(
 
     A letter is a suggestion. It is not legal advice and does not take the place of a required notice.
     """
-    check_folder("--out", out, force=force)
     read_catalogue(language)
     check_template(template, format)
     loaded = load_explainer(explainer, model)
+    make_folder("--out", out, force=force)
     assert loaded.encoder_ is not None
     assert loaded.model_ is not None
     schema = loaded.encoder_.schema
@@ -76,7 +76,6 @@ def letter(
     frame, _ = split_columns(table, rows, schema, loaded.outcome_, key, use="")
     with warnings_as_notes():
         result = loaded.explain(frame, parsed_target, locked=parse_names(locked, schema.names) or None)
-    out.mkdir(parents=True, exist_ok=True)
     for i, name in enumerate(_file_names(result, FORMATS[format])):
         with atomic_path(out / name) as temporary:
             text = result.letter(i, template, language, format)

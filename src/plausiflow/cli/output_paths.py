@@ -77,8 +77,8 @@ def _check_parent(option: str, path: Path) -> None:
         raise InvalidInputError(f"{option} {path} cannot be written: {parent} is not a writable directory.")
 
 
-def check_folder(option: str, path: Path, *, force: bool) -> None:
-    """Raise unless files can be written to a directory; one with files is only used with ``force``."""
+def make_folder(option: str, path: Path, *, force: bool) -> None:
+    """Make a directory for files, or raise; one that has files is only used with ``force``."""
     _check_parent(option, path)
     if path.exists() and not path.is_dir():
         raise InvalidInputError(f"{option} {path} is a file; a directory is expected. Use another name.")
@@ -86,5 +86,25 @@ def check_folder(option: str, path: Path, *, force: bool) -> None:
         raise InvalidInputError(
             f"{option} {path} contains files already. Use another name, or --force to write to it."
         )
-    if path.is_dir() and not os.access(path, os.W_OK):
-        raise InvalidInputError(f"{option} {path} cannot be written. Use another name.")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInputError(
+            f"{option} {path} cannot be made: {error.strerror or error}. Use another name."
+        ) from error
+    if not os.access(path, os.W_OK):
+        raise InvalidInputError(f"{option} {path} cannot be written to. Use another name.")
+
+
+def free_path(path: Path) -> Path:
+    """Return a path that does not exist: this one, or one with a number.
+
+    Example:
+        >>> free_path(Path("no_such_file.csv"))
+        PosixPath('no_such_file.csv')
+    """
+    number, free = 1, path
+    while free.exists():
+        number += 1
+        free = path.with_stem(f"{path.stem}-{number}")
+    return free

@@ -22,15 +22,17 @@ from plausiflow.explanations.audit import audit_result
 from plausiflow.explanations.certificates import BOUNDS, certified
 from plausiflow.explanations.change_roles import role_table
 from plausiflow.explanations.changes import Changes, find_changes, relative_moves
+from plausiflow.explanations.decision_plane import plot_map
 from plausiflow.explanations.explanation import Explanation, extract_row
 from plausiflow.explanations.flat_table import answer_table, nullable_dtype
 from plausiflow.explanations.json_output import json_parts
 from plausiflow.explanations.letter import write_letter
 from plausiflow.explanations.measures import result_metrics
-from plausiflow.explanations.plotting import plot, plot_changes, plot_population
+from plausiflow.explanations.plotting import plot, plot_changes, plot_groups, plot_population, plot_tradeoff
 from plausiflow.explanations.provenance import Provenance
 from plausiflow.explanations.realism import RealismJudge
 from plausiflow.explanations.report_content import notebook_html, write_report
+from plausiflow.explanations.row_view import row_html
 from plausiflow.explanations.sentences import row_sentences
 from plausiflow.explanations.summary import Summary, count_statuses, format_statuses, summarise
 from plausiflow.search import Certifier, ChangeRoles
@@ -321,6 +323,7 @@ class Explanations:
     to_html = write_report
     letter = write_letter
     plot, plot_changes, plot_population = plot, plot_changes, plot_population
+    plot_tradeoff, plot_map, plot_groups = plot_tradeoff, plot_map, plot_groups
 
     def __iter__(self) -> Iterator[Explanation]:
         return (self[i] for i in range(len(self)))
@@ -350,6 +353,7 @@ class Explanations:
             **{name: verdict[name] for name in BOUNDS if name in verdict},
             prove=lambda seconds: certified(self, seconds, 1, [i])[i],
             moves=relative_moves(self.changed.select(answers), self.features),
+            draw=partial(row_html, self, i),
             find_references=None if self.certifier is None else partial(self.certifier.references.of, i),
         )
 

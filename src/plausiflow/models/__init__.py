@@ -15,7 +15,13 @@ from plausiflow.models.model_calls import ModelCalls, count_model_calls
 from plausiflow.models.networks import LinearClassifier, MLPClassifier, NetworkClassifier
 from plausiflow.models.node import NODE
 from plausiflow.models.outcomes import encode_labels, is_continuous, pair_outcomes
-from plausiflow.models.predictor import OutputKind, Predictor, outputs_differ, restore_predictor
+from plausiflow.models.predictor import (
+    OutputKind,
+    Predictor,
+    make_predictor,
+    outputs_differ,
+    restore_predictor,
+)
 from plausiflow.models.refits import MIN_GUIDES, MIN_JURORS, RefitPlan, Retrain, draw_refits
 from plausiflow.models.resolve import LabelSource, ModelType, resolve_model, resolve_refit
 from plausiflow.models.sklearn.columns import Fitted, InputFormat, UnsupportedModelError
@@ -73,6 +79,7 @@ __all__ = [
     "encode_labels",
     "is_continuous",
     "is_decision_threshold",
+    "make_predictor",
     "outputs_differ",
     "pair_outcomes",
     "parse_cutoffs",
