@@ -39,6 +39,11 @@ def pytest_addoption(parser):
         action="store_true",
         help="write what the code of pages prints into them, instead of comparing it",
     )
+    parser.addoption(
+        "--rewrite-pictures",
+        action="store_true",
+        help="record the pictures of plots, instead of comparing them with recorded ones",
+    )
 
 
 def pytest_collection_modifyitems(items):

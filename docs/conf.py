@@ -5,6 +5,7 @@ no pages of other projects are used.
 """
 
 import sys
+import tomllib
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -43,9 +44,17 @@ suppress_warnings = ["myst.header"]  # the generated tables begin with headings 
 html_math_renderer = "mathml"
 
 html_theme = "furo"
+# The address of the repository is that of the package; every page then links to its source.
+urls = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"].get("urls", {})
+html_theme_options = (
+    {"source_repository": urls["Repository"], "source_branch": "main", "source_directory": "docs/"}
+    if "Repository" in urls
+    else {}
+)
 html_title = f"plausiflow {release}"
 html_static_path = ["_static"]
 html_css_files = ["plausiflow.css"]
+html_js_files = ["copy.js"]
 html_copy_source = False
 html_show_sourcelink = False
 

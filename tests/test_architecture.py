@@ -54,16 +54,8 @@ ONLY_IN = {
     "typer": {
         f"cli/{name}.py"
         for name in (
-            "__init__",
-            "options",
-            "fit",
-            "explain",
-            "groups",
-            "audit",
-            "recheck",
-            "batch",
-            "serve",
-            "mcp",
+            *("__init__", "options", "fit", "suggestions", "explain", "letter"),
+            *("groups", "audit", "recheck", "batch", "serve", "mcp"),
         )
     },
 }

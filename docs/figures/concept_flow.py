@@ -4,12 +4,12 @@ import math
 
 import matplotlib.pyplot as plt
 import torch
-from concept_moons import ROWS, WANTED, bare, draw_rows, moons, of_class
+from concept_rows import AXES, ROWS, WANTED, applications, bare, draw_rows, of_class
 
 import plausiflow as pf
 from plausiflow.plots import ACCENT, QUIET
 
-x, y, _, _ = moons()
+x, y, _, _ = applications()
 flow = pf.ConditionalFlow().fit(x, y)
 own = x[y == WANTED].double()
 angles = torch.linspace(0, 2 * math.pi, 400, dtype=torch.float64)
@@ -27,8 +27,8 @@ right.scatter(*latent.T, s=4, color=ROWS, alpha=0.5, linewidths=0)
 for share, radius in radii.items():
     right.plot(*(radius * circle).T, color=ACCENT, linewidth=1.2)
     right.annotate(f"{share:.0%}", (0, radius), ha="center", va="bottom", fontsize=8, color=ACCENT)
-bare(left, "Rows, and where the circles come from")
-right.set(title="Orange rows after the flow, and circles", xlim=(-4, 4), ylim=(-4, 4), xticks=[], yticks=[])
+bare(left, "Applications, and where the circles come from", AXES)
+right.set(title="Granted applications after the flow", xlim=(-4, 4), ylim=(-4, 4), xticks=[], yticks=[])
 right.set_aspect("equal")
 right.title.set_size(10)
 right.spines[:].set_color(QUIET)

@@ -1,10 +1,10 @@
-"""Blobs: answers of a search with one flow, and with several flows and a margin, checked by three judges."""
+"""Loan applications: answers of a search with one flow, and of one with a margin, checked by three judges."""
 
 import warnings
 
 import matplotlib.pyplot as plt
 import torch
-from concept_moons import WANTED, bare, draw_rows, of_class, plane
+from concept_rows import AXES, WANTED, applications, bare, draw_rows, of_class, plane
 
 import plausiflow as pf
 from plausiflow.densities import PlausibilityWarning
@@ -12,11 +12,11 @@ from plausiflow.plots import ACCENT, QUIET
 
 # With few rows, the margin may not reach the confidence of 0.95; it then has its maximum.
 warnings.simplefilter("ignore", PlausibilityWarning)
-fold = pf.load_dataset("blobs").fold(0)
-x, y = fold.x_train[:500], fold.y_train[:500]
+x, y, x_test, _ = applications()
+x, y = x[:500], y[:500]
 model = pf.LinearClassifier().fit(x, y)
 judges = pf.Judges(count=3).fit(x, y)
-rows = fold.x_test[pf.predict(model, fold.x_test) != WANTED][:80].double()
+rows = x_test[pf.predict(model, x_test) != WANTED][:80].double()
 methods = {
     "One flow": pf.PPCEF(classifier=model, density="maf"),
     "Four flows and a margin": pf.PPCEF(classifier=model, density=pf.CrossFitEnsemble(members=4)),
@@ -42,5 +42,5 @@ for axes, (name, method) in zip(panels, methods.items(), strict=True):
     axes.scatter(*answers.x_cf[everyone].T, s=12, color=ACCENT, label="all judges accept")
     axes.scatter(*answers.x_cf[~everyone].T, s=14, color="#dc2626", marker="x", label="some do not")
     axes.legend(frameon=False, fontsize=8, loc="lower left")
-    bare(axes, f"{name}: {passed.double().mean():.0%} of the judges' votes")
+    bare(axes, f"{name}: {passed.double().mean():.0%} of the judges' votes", AXES)
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))

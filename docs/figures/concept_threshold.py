@@ -2,12 +2,12 @@
 
 import matplotlib.pyplot as plt
 import torch
-from concept_moons import ROWS, WANTED, bare, draw_rows, moons, of_class, plane
+from concept_rows import AXES, ROWS, WANTED, applications, bare, draw_rows, of_class, plane
 
 import plausiflow as pf
 from plausiflow.plots import ACCENT, QUIET
 
-x, y, x_test, y_test = moons()
+x, y, x_test, y_test = applications()
 flow = pf.ConditionalFlow().fit(x, y)
 real = x_test[y_test == WANTED].double()
 first, second, points = plane()
@@ -23,11 +23,11 @@ for q, at in thresholds.items():
     left.annotate(
         f"{q:g}", (at, 1.01), xycoords=("data", "axes fraction"), ha="center", color=ACCENT, fontsize=8
     )
-left.set(xlabel="log-density of held-out rows (nats)", ylabel="rows of the target class")
-left.set_title("Half of the real rows are right of the thick line", size=10, pad=16)
+left.set(xlabel="log-density of held-out applications (nats)", ylabel="granted applications")
+left.set_title("Half of the granted ones are right of the thick line", size=10, pad=16)
 left.spines[["top", "right"]].set_visible(False)
 draw_rows(right, x, y)
 widths = [2.2 if q == 0.5 else 1.0 for q in thresholds]
 right.contour(first, second, log_prob, levels=sorted(thresholds.values()), colors=ACCENT, linewidths=widths)
-bare(right, "Plausible is inside the line")
+bare(right, "Plausible is inside the line", AXES)
 right.spines[:].set_color(QUIET)

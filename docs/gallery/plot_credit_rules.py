@@ -58,7 +58,8 @@ for label, sentence in result.sentences.iloc[:6].items():
 # compared. (In a notebook, ``result.plot(0)`` alone shows it.)
 
 positions = [i for i in range(len(result)) if result[i].status == "found"]
-figure = plt.figure(result.plot(positions[0]))
+_, axes = plt.subplots(figsize=(7, 3), layout="constrained")
+axes = result.plot(positions[0], axes=axes)
 
 # %%
 # What each change does to the probability, one after the other. The dashed line is the probability now.

@@ -49,6 +49,7 @@ from plausiflow.methods import PPCEF, Method
 from plausiflow.models import NODE, LinearClassifier, MLPClassifier, OnnxModel, TorchClassifier
 from plausiflow.search import Bank
 from plausiflow.solvers import SQP, PenaltyAdam
+from plausiflow.suggestions import SuggestedRules, suggest_rules
 
 __version__ = "0.2.0"
 
@@ -58,6 +59,6 @@ __all__ = [
     "Equal", "Explainer", "Explanation", "Explanations", "GridStep", "GroupExplanations", "Immutable",
     "Implies", "Increasing", "Judges", "Linear", "LinearClassifier", "MLPClassifier", "MaxChanges",
     "Method", "OnnxModel", "PenaltyAdam", "Plausibility", "Price", "Problem", "Range", "Regressor",
-    "Solution", "Solver", "Thresholded", "TorchClassifier", "Training", "WhenChanged", "load_dataset",
-    "load_table", "predict", "predict_proba",
+    "Solution", "Solver", "SuggestedRules", "Thresholded", "TorchClassifier", "Training", "WhenChanged",
+    "load_dataset", "load_table", "predict", "predict_proba", "suggest_rules",
 ]  # fmt: skip

@@ -9,13 +9,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Column, Table
 
-from plausiflow.constraints import Immutable, Increasing, Linear, Rule
+from plausiflow.constraints import Linear
 from plausiflow.datasets import loans_table
 from plausiflow.densities import PlausibilityWarning
 from plausiflow.errors import MissingExtraError
 from plausiflow.explainer import Explainer
 from plausiflow.explanations import Explanations
 from plausiflow.models import MLPClassifier
+from plausiflow.suggestions import suggest_rules
 
 ROWS, TEST_ROWS, SHOWN = 1500, 200, 3
 
@@ -33,18 +34,17 @@ def run(
     """
     console = console or Console()
     train, test = loans_table(ROWS + 5 * TEST_ROWS).split(ROWS, 5 * TEST_ROWS)
-    rules: list[Rule] = [
-        Immutable("age", "sex"),
-        Increasing("education"),
-        Increasing("years_employed"),
-        Linear("loan_amount <= 0.6 * income"),
-    ]
     console.print(f"[bold]loans[/]: {ROWS} training applications, {train.x.shape[1]} features")
-    for rule in rules:
-        console.print(f"Rule: {rule}", markup=False)
+    suggested = suggest_rules(train.x)
+    for suggestion in suggested:
+        console.print(f"Proposed rule: {suggestion}", markup=False, soft_wrap=True)
+    own = Linear("loan_amount <= 0.6 * income")
+    console.print(f"A rule of our own: {own}", markup=False)
     explainer = Explainer(
         MLPClassifier(hidden=(64, 64), random_state=random_state),
-        constraints=rules,
+        constraints=[*suggested.constraints, own],
+        steps=suggested.steps,
+        special=suggested.special,
         random_state=random_state,
     )
     with warnings.catch_warnings(record=True) as caught:
@@ -69,7 +69,7 @@ def _write(console: Console, out: Path, result: Explanations, explainer: Explain
     result.to_json(out / "demo.json")
     console.print(f"\nEvery change of every row: {out / 'demo.csv'} and {out / 'demo.json'}", markup=False)
     for what, name, write in (
-        ("picture", "demo.png", lambda path: result.plot(0).savefig(path)),
+        ("picture", "demo.png", lambda path: result.plot(0).figure.savefig(path)),
         ("report", "demo.html", result.to_html),
     ):
         try:

@@ -62,7 +62,7 @@ def progress_form() -> Form:
         return "none"
     if sys.stderr.isatty():
         return "bar"
-    if _in_notebook():
+    if in_notebook():
         return "line"
     return "lines" if _verbose.get() else "none"
 
@@ -158,6 +158,6 @@ class _ProgressText:
         self.width = len(line)
 
 
-def _in_notebook() -> bool:
+def in_notebook() -> bool:
     """Return whether a notebook shows what is written."""
     return "ipykernel" in sys.modules and "IPython" in sys.modules

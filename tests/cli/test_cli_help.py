@@ -29,7 +29,7 @@ def test_the_examples_of_the_help_texts_can_be_run(folder, tmp_path, brief, monk
     Path("token.txt").write_text("a" * 20 + "\n")
     served = recorded(monkeypatch)
     shown = {command: examples(command) for command in ("fit", "explain", "serve")}
-    assert [len(lines) for lines in shown.values()] == [3, 2, 2]
+    assert [len(lines) for lines in shown.values()] == [4, 2, 2]
     *others, quick = shown["fit"]
     assert "--confidence none" in quick
     for line in others:
@@ -86,7 +86,7 @@ def test_a_place_that_cannot_be_written_is_one_line(folder, explainer, tmp_path,
 
 def test_every_option_that_the_documentation_names_exists(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    names = ("fit", "explain", "batch", "serve", "groups", "audit", "recheck")
+    names = ("fit", "explain", "letter", "batch", "serve", "groups", "audit", "recheck")
     commands = ((), *((name,) for name in names), ("benchmark", "batch"))
     helps = "".join(done(*command, "--help").stdout for command in commands)
     named = {

@@ -1,6 +1,7 @@
 """Rules in a file: read as documented, all problems reported at once."""
 
 import re
+import shlex
 
 import pandas as pd
 
@@ -110,3 +111,23 @@ def test_moves_by_own_level_are_written_as_tables_or_as_pairs(tmp_path):
     )
     rules = read_rules(tmp_path / "rules.toml", ["grade", "rooms"]).constraints
     assert [rule.transitions for rule in rules] == [(("C", ("B",)),), ((1, (2,)), (2, (3, 4)))]
+
+
+def test_proposed_rules_are_written_and_the_printed_command_uses_them(folder, tmp_path, brief, monkeypatch):
+    rules, out = tmp_path / "my rules.toml", tmp_path / "credit"
+    words = ["fit", str(folder / "loans.csv"), "--target", "loan", "--train", "logistic", *QUICK,
+             "--suggest-rules", str(rules), "--out", str(out)]  # fmt: skip
+    monkeypatch.setattr("sys.argv", ["plausiflow", *words])
+    finished = done(*words)
+    assert "Proposed: age never changes (age is a protected attribute" in finished.stdout
+    assert not out.exists()
+    (line,) = [line for line in finished.stdout.splitlines() if line.startswith("Next: plausiflow ")]
+    done(*shlex.split(line.removeprefix("Next: plausiflow ")))
+    assert Explainer.load(out).constraints == (Immutable("age"),)
+
+
+def test_proposed_rules_are_checked_before_the_table_is_read(folder, tmp_path):
+    words = ("fit", "nowhere.csv", "--target", "loan", "--out", tmp_path / "credit", "--suggest-rules")
+    assert "ends in .toml" in refused(*words, tmp_path / "rules.txt")
+    (tmp_path / "rules.toml").write_text("")
+    assert "exists already" in refused(*words, tmp_path / "rules.toml")

@@ -60,6 +60,9 @@ SETUP = {
 PLACEHOLDERS = {"docs/plausibility.md": {"plausibility=...": "plausibility=plausibility"}}
 """Placeholders on a page, and what replaces them."""
 LONG = (
+    "docs/index.md",
+    "docs/guide/auditor.md",
+    "docs/guide/suggest.md",
     "README.md",
     "docs/models.md",
     "docs/report.md",

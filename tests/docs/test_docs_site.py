@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -107,7 +108,10 @@ def test_a_page_is_in_plain_english(page):
 
 
 EXPLAINED = re.compile(r"\bnats?\b|\bjudges\b", re.IGNORECASE)
-FOR_EVERYONE = ["README.md", "docs/index.md", "docs/quickstart.md", "docs/report.md"]
+FOR_EVERYONE = [
+    *("README.md", "docs/index.md", "docs/quickstart.md", "docs/report.md", "docs/guide/letters.md"),
+    *("docs/guide/loan-officer.md", "docs/guide/auditor.md", "docs/guide/suggest.md"),
+]
 """Pages that people read before docs/concepts.md, or without it."""
 
 
@@ -122,6 +126,35 @@ def test_a_page_that_uses_a_term_links_to_the_concepts(page):
         assert "concepts.md" in prose(page)
 
 
+WIDER = """() => [...document.querySelectorAll("article pre, article p, article li, article td, article th")]
+  .filter((part) => part.clientWidth && part.scrollWidth > part.clientWidth + 1)
+  .map((part) => `${part.tagName}: ${part.textContent.slice(0, 60)}`)"""
+"""The parts of a page with a line that is wider than their box."""
+LOOKED_AT = [
+    *("index", "quickstart", "report", "comparison", "cli", "rules", "concepts", "guide/letters"),
+    *("guide/suggest", "guide/loan-officer", "guide/auditor", "guide/audit", "guide/groups"),
+]
+
+
+def check_widths_and_buttons(html: Path) -> None:
+    """No line is wider than its box, on a screen and on a phone, and code has a button that copies it."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        return
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        for width in (1280, 390):
+            page = browser.new_page(viewport={"width": width, "height": 900})
+            for name in LOOKED_AT:
+                page.goto((html / f"{name}.html").as_uri())
+                assert page.evaluate(WIDER) == [], (name, width)
+                assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
+                blocks = page.locator("div.highlight pre").count()
+                assert page.locator("button.copy").count() == blocks, name
+        browser.close()
+
+
 @pytest.mark.slow
 def test_the_documentation_builds_without_a_warning_and_without_the_network(tmp_path):
     for package in ("sphinx", "furo", "myst_parser", "sphinx_gallery", "matplotlib"):
@@ -134,3 +167,4 @@ def test_the_documentation_builds_without_a_warning_and_without_the_network(tmp_
     loads = re.compile(r"<(?:script|img|iframe|link)\b[^>]*?(?:src|href)=\"(?:https?:)?//[^>]*>")
     remote = {page.name: loads.findall(page.read_text()) for page in (tmp_path / "html").rglob("*.html")}
     assert {name: found for name, found in remote.items() if found} == {}
+    check_widths_and_buttons(tmp_path / "html")

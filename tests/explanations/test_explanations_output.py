@@ -115,9 +115,8 @@ def test_a_notebook_shows_the_first_rows_escaped():
 def test_a_plot_labels_what_changes():
     parts = loans()
     parts["answers"].loc[0, "job"] = "$5 or $6"
-    figure = build(**parts, outcome="loan", target="granted").plot(0)
-    (axes,) = figure.axes
-    figure.canvas.draw()
+    axes = build(**parts, outcome="loan", target="granted").plot(0)
+    axes.figure.canvas.draw()
     assert axes.get_title() == "loan is 0, would be granted with these changes"
     assert [label.get_text() for label in axes.get_yticklabels()] == ["income", "open_lines", "job"]
     assert [text.get_text() for text in axes.texts][:2] == ["31,000 → 38,500", "4 → 3"]

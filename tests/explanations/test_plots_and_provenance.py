@@ -8,8 +8,9 @@ import pytest
 
 import plausiflow as pf
 from plausiflow.errors import InvalidInputError
-from plausiflow.explanations.provenance import describe_provenance, rule_in_words
+from plausiflow.explanations.provenance import describe_provenance
 from plausiflow.explanations.report_content import report_content
+from plausiflow.explanations.rule_words import rule_in_words
 from plausiflow.report.overview import build_overview
 
 
@@ -35,7 +36,7 @@ def row(result) -> int:
 
 
 def test_the_title_of_a_plot_says_what_the_row_is_and_what_it_would_be(result, row):
-    (axes,) = result.plot(row).axes
+    axes = result.plot(row)
     assert axes.get_title() == f"{result.outcome} is rejected, would be granted with these changes"
 
 
@@ -133,6 +134,19 @@ def test_a_report_starts_with_three_numbers_and_shows_shares_in_per_cent(result)
         (pf.Range("income", None, 50000), "income is at most 50,000"),
         (pf.MaxChanges(3), "at most 3 features change"),
         (pf.Linear("a <= b"), "a <= b"),
+        (pf.MaxChanges(1), "at most 1 feature changes"),
+        (pf.Increasing("years", by=2), "years may only rise, and at least by 2 if it changes"),
+        (pf.Allowed("job", ["clerk", "nurse", "cook"]), "job is clerk, nurse or cook"),
+        (
+            pf.Allowed("job", {"none": ["clerk"], "clerk": []}),
+            "job changes only from none to clerk; clerk stays",
+        ),
+        (pf.Implies("job == 'none'", "income == 0"), "if job == 'none', then income == 0"),
+        (pf.Equal("total", "net + tax"), "total is always net + tax"),
+        (pf.Computed("bmi", "weight / height ** 2"), "bmi is always weight / height ** 2"),
+        (pf.GridStep("rent", 50), "rent changes in steps of 50"),
+        (pf.WhenChanged("job", pf.Range("income", 1200)), "if job changes: income is at least 1,200"),
+        (pf.Price("job", {("none", "clerk"): 2}), "job: none → clerk costs 2"),
     ],
 )
 def test_rules_are_said_in_words(rule, words):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-PATIENCE = 60_000
+PATIENCE = 20_000
 
 
 class Visit:

@@ -25,9 +25,11 @@ class Element {
 }
 let focused = null;
 const places = {};
-for (const id of ["cards", "pages", "shown", "controls", "rows", "search", "verdict", "order"]) {
-  places[id] = new Element("div");
-}
+const ids = ["cards", "pages", "shown", "controls", "rows", "search", "verdict", "order", "main"];
+for (const id of [...ids, "one-controls", "print"]) places[id] = new Element("div");
+const events = {};
+globalThis.location = { hash: "" };
+globalThis.addEventListener = (name, act) => { events[name] = act; };
 places.data = { textContent: fs.readFileSync(process.argv[2], "utf8") };
 globalThis.document = {
   getElementById: (id) => places[id],
@@ -36,11 +38,14 @@ globalThis.document = {
 };
 (0, eval)(fs.readFileSync(process.argv[3], "utf8"));
 const seen = [];
-const see = () => seen.push({ shown: places.shown.textContent, cards: places.cards.children });
+const see = () => seen.push({ shown: places.shown.textContent, cards: places.cards.children,
+  view: places.main.attributes.class, alone: !places["one-controls"].hidden });
 const set = (id, value) => { places[id].listeners.input({ target: { value } }); see(); };
 see();
 for (const [id, value] of JSON.parse(process.argv[4])) {
-  if (id === "next") { places.pages.children[1].listeners.click(); see(); } else { set(id, value); }
+  if (id === "go") { location.hash = value; events.hashchange(); see(); }
+  else if (id === "beforeprint" || id === "afterprint") { events[id](); see(); }
+  else if (id === "next") { places.pages.children[1].listeners.click(); see(); } else { set(id, value); }
 }
 console.log(JSON.stringify(seen));
 """
@@ -54,6 +59,13 @@ def node_of(tree, tag):
 
 def text_of(tree):
     return "".join(child if isinstance(child, str) else text_of(child) for child in tree["children"])
+
+
+def title_of(card):
+    """The heading of a card without its link."""
+    (heading,) = node_of(card, "h3")
+    (link,) = node_of(heading, "a")
+    return text_of(heading).removesuffix(text_of(link)).rstrip(" ")
 
 
 def run_script(page, folder, steps):
@@ -82,13 +94,13 @@ def test_the_script_shows_filters_orders_and_pages_cards(many, page, tmp_path):
     first, second, found, dear, some, none = run_script(page, tmp_path, steps)
     assert first["shown"] == "Cards 1 to 20 of 90, page 1 of 5"
     assert second["shown"] == "Cards 21 to 40 of 90, page 2 of 5"
-    labels = [text_of(node_of(card, "h3")[0]) for card in first["cards"] + second["cards"]]
+    labels = [title_of(card) for card in first["cards"] + second["cards"]]
     assert [int(re.match(r"Row (\d+)", text)[1]) for text in labels] == many.rows.index[:40].tolist()
     count = (many.verdicts["status"] == "found").sum()
     assert found["shown"] == f"Cards 1 to 20 of {count}, page 1 of {-(-count // 20)}"
     best = many.figures["cost"].groupby(many.of).first().sort_values(ascending=False)
     expected = [f"Row {label}✓\u00a0found" for label in many.rows.index[best.index[:20]]]
-    assert [text_of(node_of(card, "h3")[0]) for card in dear["cards"]] == expected
+    assert [title_of(card) for card in dear["cards"]] == expected
     assert 0 < len(some["cards"]) < count
     assert (none["shown"], none["cards"]) == ("No row matches.", [])
 
@@ -122,12 +134,59 @@ def test_the_script_runs_on_any_result(name, tmp_path):
     assert "NaN" not in json.dumps(first)
 
 
+def test_the_address_of_a_row_shows_its_page_alone(many, page, tmp_path):
+    steps = [("go", "#row-70"), ("go", "#rows"), ("go", "#row-90"), ("go", "#row-x"), ("search", "nurse")]
+    first, one, back, unknown, odd, _ = run_script(page, tmp_path, steps)
+    (card,) = one["cards"]
+    assert title_of(card).startswith(f"Row {many.rows.index[70]}")
+    assert (one["view"], one["alone"]) == ("one", True)
+    for step in (first, back, unknown, odd):
+        assert (step["view"], step["alone"], len(step["cards"])) == ("", False, 20)
+    links = [link["attributes"]["href"] for card in first["cards"] for link in node_of(card, "a")]
+    assert links == [f"#row-{i}" for i in range(20)]
+
+
+def test_all_rows_that_match_are_printed_and_a_row_alone_is_printed_alone(many, page, tmp_path):
+    steps = [
+        ("verdict", "found"),
+        ("beforeprint", ""),
+        ("afterprint", ""),
+        ("go", "#row-2"),
+        ("beforeprint", ""),
+    ]
+    _, _, paper, screen, _, alone = run_script(page, tmp_path, steps)
+    assert len(paper["cards"]) == (many.verdicts["status"] == "found").sum() > 20
+    assert len(screen["cards"]) == 20
+    assert len(alone["cards"]) == 1
+
+
 def test_many_answers_are_folded(tmp_path):
     rows = pd.DataFrame({"a": ["x"]})
     page = page_of(build(rows, pd.DataFrame({"a": list("abcdefgh")}), [0] * 8), tmp_path)
     ((card,),) = [step["cards"] for step in run_script(page, tmp_path, [])]
     assert len(node_of(card, "li")) == 5
     assert text_of(node_of(card, "summary")[0]) == "2 more answers"
+
+
+@pytest.mark.browser
+def test_on_paper_each_row_has_a_page_and_a_row_alone_has_one(many, tmp_path):
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("needs Chromium, to print the report")
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, to print the report")
+    many.to_html(tmp_path / "report.html")
+
+    def pages(address) -> int:
+        page = browser.new_page()
+        page.goto(address)
+        return len(re.findall(rb"/Type\s*/Page\b", page.pdf()))
+
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        address = (tmp_path / "report.html").as_uri()
+        assert pages(f"{address}#row-3") == 1
+        assert len(many) < pages(address) < len(many) + 10
+        browser.close()
 
 
 @pytest.mark.browser

@@ -75,7 +75,7 @@ def test_text_that_is_no_utf_8_can_be_written(tmp_path):
 
 def test_every_template_escapes_by_default():
     names = environment().list_templates(extensions=["j2"])
-    assert len(names) == 6
+    assert len(names) == 8
     assert environment().autoescape is True
     sources = {name: environment().loader.get_source(environment(), name)[0] for name in names}
     assert {name: re.findall(r"\w+(?=\|safe)", text) for name, text in sources.items() if "safe" in text} == {

@@ -55,3 +55,9 @@ def test_every_imported_module_exists():
     names = {path.name for path in FILES}
     for path in FILES:
         assert set(re.findall(r'from "\./([\w.]+)"', path.read_text(encoding="utf-8"))) <= names
+
+
+def test_all_modules_are_fetched_at_once():
+    text = (STATIC / "index.html").read_text(encoding="utf-8")
+    listed = re.findall(r'rel="modulepreload" href="static/([\w.]+)"', text)
+    assert listed == [path.name for path in FILES if path.suffix == ".js" and path.name != "main.js"]

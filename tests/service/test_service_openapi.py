@@ -23,6 +23,8 @@ def test_the_document_has_every_address_for_programs_and_no_other(client):
         f"{AT}/rows": ["get"],
         f"{AT}:predict": ["post"],
         f"{AT}:explain": ["post"],
+        f"{AT}:population": ["post"],
+        f"{AT}:letter": ["post"],
         f"{AT}:map": ["post"],
         "/v2": ["get"],
         "/v2/health/live": ["get"],

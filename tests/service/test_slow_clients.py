@@ -14,6 +14,7 @@ import pytest
 
 from plausiflow.errors import InvalidInputError
 from plausiflow.service import ServiceSettings, connections, jobs, logs
+from plausiflow.service import server as server_module
 from plausiflow.service.connections import RESERVED, SPARE_FILES, ConnectionLimiter, allowed_requests
 from plausiflow.service.logs import log, logging_to
 from processes import wait_for
@@ -318,3 +319,11 @@ def test_a_warning_is_logged_as_json_without_its_message():
     line = json.loads(stream.getvalue())
     assert (line["level"], line["event"], line["warning"]) == ("warning", "warning", "UserWarning")
     assert "123456" not in stream.getvalue()
+
+
+def test_a_body_does_not_wait_until_its_headers_are_confirmed():
+    with server_module._listening("127.0.0.1", 0) as listener:
+        client = socket.create_connection(listener.getsockname())
+        accepted, _ = listener.accept()
+        with client, accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -22,7 +22,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from plausiflow.cli import audit, batch, explain, fit, groups, mcp, recheck, serve
+from plausiflow.cli import audit, batch, explain, fit, groups, letter, mcp, recheck, serve
+from plausiflow.cli.output_paths import make_folder
 from plausiflow.datasets import describe_datasets, describe_tables
 from plausiflow.demo import run as run_demo
 from plausiflow.errors import MissingExtraError, PlausiflowError
@@ -51,10 +52,13 @@ def _errors_in_one_line(debug: bool = False) -> Iterator[None]:
         _exit("stopped; every file is complete or absent.", 130, interrupt)
     except _UsageError as error:
         text = error.format_message()
-        if "\n" in text:  # the whole help, because the command is missing
-            raise
+        if not text.strip() or "\n" in text:  # the whole help, because the command is missing
+            if text.strip():
+                typer.echo(text)
+            raise typer.Exit from error
         path = getattr(error.ctx, "command_path", "plausiflow")
-        _exit(f"{text.rstrip('.')}. See: {path} --help", 2, error)
+        end = "" if text.endswith(("?", "!")) else "."
+        _exit(f"{text.rstrip('.')}{end} See: {path} --help", 2, error)
     except Exception as error:
         if debug:
             raise
@@ -105,6 +109,7 @@ def demo(
     Train a model on loan applications, find a counterfactual for every rejected one, print the changes,
     write a report, and save the explainer for the what-if page.
     """
+    make_folder("--out", out, force=True)
     called = shutil.which("plausiflow") is None and Path(sys.argv[0]).name == "plausiflow"
     run_demo(out, random_state=seed, program=sys.argv[0] if called else "plausiflow")
 
@@ -143,6 +148,7 @@ def create_app(plugins: Iterable[EntryPoint]) -> typer.Typer:
     for command, examples in (
         (fit.fit, fit.EXAMPLES),
         (explain.explain, explain.EXAMPLES),
+        (letter.letter, letter.EXAMPLES),
         (groups.groups, groups.EXAMPLES),
         (audit.audit, audit.EXAMPLES),
         (recheck.recheck, recheck.EXAMPLES),

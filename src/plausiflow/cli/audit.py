@@ -37,6 +37,9 @@ def audit(
         str, typer.Option("--target", help="The wanted outcome: a label, opposite, runner_up, or lo:hi.")
     ] = "opposite",
     min_size: Annotated[int, typer.Option("--min-size", help="Smallest group that is tested.")] = 30,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Write a report with the comparison as one HTML file.")
+    ] = None,
     json: Annotated[Path | None, typer.Option("--json", help="Write all tables as JSON.")] = None,
     model: ModelFile = None,
     separator: Separator = ",",
@@ -48,7 +51,7 @@ def audit(
     With several columns, their intersections are compared, too. A difference is an association, not a cause.
     """
     inputs: dict[str, Path | None] = {f"the file {path}": path for path in rows}
-    check_files({"--json": json}, inputs=inputs | {"the model": model}, force=force)
+    check_files({"--report": report, "--json": json}, inputs=inputs | {"the model": model}, force=force)
     if min_size < 2:
         raise InvalidInputError(
             f"--min-size must be a whole number, 2 or more; got {min_size}. Leave it out for 30."
@@ -65,6 +68,10 @@ def audit(
         result = loaded.explain(frame, parse_target(target, loaded.model_.labels), diagnose=False)
     found = result.audit({name: table[name].tolist() for name in names}, min_size=min_size)
     typer.echo(str(found))
+    if report is not None:
+        with atomic_path(report) as temporary:
+            result.to_html(temporary, audit=found)
+        typer.echo(f"Written: {report}")
     if json is not None:
         with atomic_path(json) as temporary:
             temporary.write_text(found.to_json(), encoding="utf-8", errors="backslashreplace")

@@ -127,6 +127,12 @@ def explain(
 
 def load_explainer(folder: Path, model: Path | None) -> Explainer:
     """Load an explainer, with the model of a file if one is given."""
+    if not folder.is_dir():
+        got = "is a file" if folder.exists() else "does not exist"
+        raise InvalidInputError(
+            f"{folder} {got}; the directory of a saved explainer is expected. Make one: plausiflow fit TABLE "
+            "--target COLUMN --out DIRECTORY"
+        )
     if model is None:
         try:
             return Explainer.load(folder)

@@ -25,8 +25,9 @@ from plausiflow.cli.options import (
     print_note,
     warnings_as_notes,
 )
-from plausiflow.cli.output_paths import check_directory
+from plausiflow.cli.output_paths import check_directory, free_path
 from plausiflow.cli.rules_file import RulesFile, read_rules
+from plausiflow.cli.suggestions import check_suggestions, load_model, write_suggestions
 from plausiflow.cli.table_files import Dialect, read_table, require_columns
 from plausiflow.cli.training import (
     Train,
@@ -49,6 +50,7 @@ MAX_RULES = 5
 EXAMPLES = (
     "plausiflow fit loans.csv --target loan --train gbm --out credit",
     "plausiflow fit loans.csv --target loan --model model.skops --rules rules.toml --out credit",
+    "plausiflow fit loans.csv --target loan --suggest-rules rules.toml --out credit",
     "plausiflow fit loans.csv --target loan --drop id,date --confidence none --judges 0 --out quick",
 )
 
@@ -83,6 +85,14 @@ def fit(
     ] = None,
     rules: Annotated[
         Path | None, typer.Option("--rules", help="TOML file with the rules of what may change.")
+    ] = None,
+    suggest: Annotated[
+        Path | None,
+        typer.Option(
+            "--suggest-rules",
+            help="Write proposed rules, each with its reason, to this TOML file for you to confirm, and fit "
+            "nothing.",
+        ),
     ] = None,
     learn_rules: Annotated[
         bool,
@@ -156,8 +166,13 @@ def fit(
         raise InvalidInputError("--switch-off and --no-learn-rules exclude each other. Use one of them.")
     if not 0 <= hold_out <= 0.9:
         raise InvalidInputError(f"--hold-out must be a share from 0 to 0.9, such as 0.2; got {hold_out}.")
+    if suggest is not None:
+        check_suggestions(suggest, {"the table": data, "the model": model, "--rules": rules}, force=force)
     frame = read_table(data, Dialect(separator=separator, encoding=encoding))
     x, y = _split_target(frame, data, target, drop, rows, seed)
+    if suggest is not None:
+        write_suggestions(suggest, x, None if model is None else load_model(model, _outcomes(y)), data)
+        return
     _check_outcomes(y, labels)
     file = RulesFile() if rules is None else read_rules(rules, list(x.columns))
     explainer = Explainer(
@@ -200,9 +215,23 @@ def fit(
     _print_learned_rules(explainer.learned_rules)
     megabytes = sum(path.stat().st_size for path in out.iterdir()) / 1e6
     typer.echo(f"Saved: {out} ({megabytes:.1f} MB), after {time.monotonic() - start:.0f} seconds")
-    choice = "opposite" if explainer.model_ is not None and len(explainer.model_.labels) == 2 else "..."
-    command = ["plausiflow", "explain", str(out), str(data), "--target", choice, "--out", "answers.csv"]
-    typer.echo(f"Next: {shlex.join(command)} --report report.html")
+    _print_next(explainer, y, [str(out), str(data)], separator, encoding)
+
+
+def _print_next(
+    explainer: Explainer, y: pd.Series, paths: Sequence[str], separator: str, encoding: str
+) -> None:
+    """Print a command that explains the rows of the table, as it is."""
+    assert explainer.model_ is not None
+    outcomes = len(explainer.model_.labels)
+    # The least predicted number that a quarter of the rows have, written as an interval.
+    target = f"{y.quantile(0.75):g}:" if not outcomes else "opposite" if outcomes == 2 else "runner_up"
+    command = ["plausiflow", "explain", *paths, "--target", target]
+    command += [] if separator == "," else ["--separator", separator]
+    command += [] if encoding == "utf-8" else ["--encoding", encoding]
+    for option, name in (("--out", "answers.csv"), ("--report", "report.html")):
+        command += [option, str(free_path(Path(name)))]
+    typer.echo(f"Next: {shlex.join(command)}")
 
 
 def _split_target(
@@ -277,7 +306,7 @@ def _load_model(x: pd.DataFrame, y: pd.Series, path: Path, explainer: Explainer)
             )
         model = saved.model
     else:
-        model = read_model(path, [] if is_number(y) else sorted(map(to_python, y.dropna().unique())))
+        model = read_model(path, _outcomes(y))
         _check_labels(model, path, y)
     return _FitInputs(
         x=x,
@@ -287,6 +316,11 @@ def _load_model(x: pd.DataFrame, y: pd.Series, path: Path, explainer: Explainer)
         test=(x, y),
         test_text="the table, which it may have been trained on",
     )
+
+
+def _outcomes(y: pd.Series) -> list[Any]:
+    """Return the outcomes, sorted; nothing for a number to predict."""
+    return [] if is_number(y) else sorted(map(to_python, y.dropna().unique()))
 
 
 def _check_labels(model: Any, path: Path, y: pd.Series) -> None:  # noqa: ANN401

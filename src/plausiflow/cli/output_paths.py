@@ -75,3 +75,36 @@ def _check_parent(option: str, path: Path) -> None:
     parent = next(folder for folder in path.absolute().parents if folder.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise InvalidInputError(f"{option} {path} cannot be written: {parent} is not a writable directory.")
+
+
+def make_folder(option: str, path: Path, *, force: bool) -> None:
+    """Make a directory for files, or raise; one that has files is only used with ``force``."""
+    _check_parent(option, path)
+    if path.exists() and not path.is_dir():
+        raise InvalidInputError(f"{option} {path} is a file; a directory is expected. Use another name.")
+    if path.is_dir() and any(path.iterdir()) and not force:
+        raise InvalidInputError(
+            f"{option} {path} contains files already. Use another name, or --force to write to it."
+        )
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInputError(
+            f"{option} {path} cannot be made: {error.strerror or error}. Use another name."
+        ) from error
+    if not os.access(path, os.W_OK):
+        raise InvalidInputError(f"{option} {path} cannot be written to. Use another name.")
+
+
+def free_path(path: Path) -> Path:
+    """Return a path that does not exist: this one, or one with a number.
+
+    Example:
+        >>> free_path(Path("no_such_file.csv"))
+        PosixPath('no_such_file.csv')
+    """
+    number, free = 1, path
+    while free.exists():
+        number += 1
+        free = path.with_stem(f"{path.stem}-{number}")
+    return free

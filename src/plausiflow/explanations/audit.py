@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from plausiflow.explanations.result import Explanations
 
 FIGURES = {"cost": "cost", "changes": "n_changes", "plausibility": "score", "lasting": "lasting"}
+MEASURE_NAMES = {
+    "found": "share with an answer", "cost": "cost of the changes", "changes": "number of changes",
+    "plausibility": "plausibility score", "lasting": "share of retrained models that decide so",
+}  # fmt: skip
 MOST_LEVELS = 20
 MISSING = "missing"
 NOTE = (
@@ -155,10 +159,8 @@ def audit_result(
         matched=matched,
         random_state=random_state,
     )
-    columns = _columns(by, result.rows)
-    members = _members(columns)
-    needed = result.is_needed & (result.verdicts["status"] != "invalid_input").to_numpy()
-    measures = _measures(result, needed)
+    columns, needed = _columns(by, result.rows), _needed(result)
+    members, measures = _members(columns), _measures(result, needed)
     tested = {
         name: mask
         for name, mask in members.items()
@@ -171,6 +173,18 @@ def audit_result(
         matched=_matched_table(tested, columns, result, settings, rng),
         settings=settings,
     )
+
+
+def group_values(
+    result: Explanations, by: str | Sequence[str] | Mapping[str, Sequence[Any]]
+) -> tuple[dict[str, Mask], dict[str, FloatArray]]:
+    """Return the members of each group, and the value of each row for each measure."""
+    return _members(_columns(by, result.rows)), _measures(result, _needed(result))
+
+
+def _needed(result: Explanations) -> Mask:
+    """Return which rows need an answer and could be read."""
+    return result.is_needed & (result.verdicts["status"] != "invalid_input").to_numpy()
 
 
 def _columns(by: object, rows: pd.DataFrame) -> dict[str, pd.Series]:

@@ -38,6 +38,7 @@ class Explanation:
         proof: What is proven, in words.
         prove: Returns the explanation with its proof, given the seconds that it may take.
         moves: How far each changed cell moves, as a share of its range; NaN without a length.
+        draw: Returns the row and its answers side by side, for notebooks.
         find_references: Returns what sets the row apart from training rows that are decided as wanted.
     """
 
@@ -70,10 +71,14 @@ class Explanation:
 
     moves: FloatArray | None = None
     find_references: Callable[[], NeededDifferences | None] | None = None
+    draw: Callable[[], str] | None = None
     reasons = principal_reasons
 
     def __repr__(self) -> str:
         return f"Explanation(row {self.row!r}, {self.status}: {self.sentence})"
+
+    def _repr_html_(self) -> str | None:
+        return None if self.draw is None else self.draw()
 
 
 def extract_row(frame: pd.DataFrame, position: int, label: object) -> pd.Series:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from plausiflow.constraints import Decreasing, Immutable, Increasing, Linear, MaxChanges, Range, Rule
-from plausiflow.explanations.formatting import join_words
+from plausiflow.constraints import Rule
+from plausiflow.explanations.rule_words import rule_in_words
 
 if TYPE_CHECKING:
     from plausiflow.explanations.result import Explanations
@@ -72,36 +72,6 @@ def describe_provenance(result: Explanations) -> tuple[tuple[str, tuple[str, ...
         hashes.append(f"{_fingerprint(result.context.x_train, result.context.y_train)} (training rows)")
     facts["Fingerprint"] = tuple(hashes)
     return tuple((name, texts) for name, texts in facts.items() if texts)
-
-
-def rule_in_words(rule: Rule) -> str:
-    """Return a rule as people say it; the code of a rule that has no such words.
-
-    Example:
-        >>> rule_in_words(Immutable("age", "sex"))
-        'age and sex stay as they are'
-        >>> rule_in_words(Range("income", 0, None))
-        'income is at least 0'
-    """
-    match rule:
-        case Immutable():
-            one = len(rule.features) == 1
-            return f"{join_words(rule.features)} {'stays as it is' if one else 'stay as they are'}"
-        case Increasing():
-            return f"{rule.feature} may only rise"
-        case Decreasing():
-            return f"{rule.feature} may only fall"
-        case MaxChanges():
-            return f"at most {rule.limit} features change"
-        case Linear():
-            return rule.text
-        case Range():
-            low, high = (None if bound is None else f"{bound:,.12g}" for bound in (rule.lo, rule.hi))
-            if high is None:
-                return f"{rule.feature} is at least {low}"
-            bounds = f"at most {high}" if low is None else f"{low} to {high}"
-            return f"{rule.feature} is {bounds}"
-    return str(rule)
 
 
 def _fingerprint(*parts: Tensor) -> str:

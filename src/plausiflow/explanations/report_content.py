@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pandas as pd
 
 from plausiflow.constraints import LearnedRules
+from plausiflow.explanations.audit import NOTE, Audit
+from plausiflow.explanations.audit_tables import audit_tables
 from plausiflow.explanations.change_roles import UNFAVOURABLE, purpose, role_table
 from plausiflow.explanations.changes import Changes, find_changes, relative_moves
 from plausiflow.explanations.formatting import FeatureFormatter, format_value, is_missing_value
@@ -16,13 +20,50 @@ from plausiflow.explanations.json_output import json_value
 from plausiflow.explanations.provenance import describe_provenance
 from plausiflow.explanations.sentences import answer_sentences, row_sentences
 from plausiflow.explanations.summary import summarise
-from plausiflow.report import ReportContent, notebook_table
+from plausiflow.report import ReportContent, ReportTable, notebook_table, render_report
 from plausiflow.tables import FloatArray, IntArray, read_numbers
 
 if TYPE_CHECKING:
     from plausiflow.explanations.result import Explanations
 
 NOTEBOOK_ROWS = 10
+
+
+class ReportSection(Protocol):
+    """Something that adds tables to a report, such as ``GroupExplanations``."""
+
+    def report_tables(self) -> tuple[ReportTable, ...]:
+        """Return the tables."""
+        ...
+
+
+def write_report(
+    result: Explanations,
+    path: str | Path,
+    title: str | None = None,
+    *,
+    audit: Audit | None = None,
+    groups: ReportSection | None = None,
+) -> None:
+    """Write a report: one HTML file for a browser, a phone or a printer, without network access.
+
+    Printed, each row has a page of its own; the address ``report.html#row-3`` shows the page of the row at
+    position 3 alone.
+
+    Args:
+        result: The explanations.
+        path: Path of the file.
+        title: Title of the page; names the outcome by default.
+        audit: What :meth:`audit` returned; adds a section that compares groups.
+        groups: What :meth:`Explainer.explain_groups` returned; adds a section about few actions.
+    """
+    content = report_content(result, title)
+    if audit is not None:
+        content = replace(content, audit=audit_tables(audit), audit_note=NOTE)
+    if groups is not None:
+        content = replace(content, groups=groups.report_tables())
+    page = render_report(content)
+    Path(path).write_text(page, encoding="utf-8", errors="backslashreplace", newline="\n")
 
 
 def report_content(result: Explanations, title: str | None) -> ReportContent:

@@ -22,17 +22,19 @@ from plausiflow.explanations.audit import audit_result
 from plausiflow.explanations.certificates import BOUNDS, certified
 from plausiflow.explanations.change_roles import role_table
 from plausiflow.explanations.changes import Changes, find_changes, relative_moves
+from plausiflow.explanations.decision_plane import plot_map
 from plausiflow.explanations.explanation import Explanation, extract_row
 from plausiflow.explanations.flat_table import answer_table, nullable_dtype
 from plausiflow.explanations.json_output import json_parts
+from plausiflow.explanations.letter import write_letter
 from plausiflow.explanations.measures import result_metrics
-from plausiflow.explanations.plotting import plot, plot_changes, plot_population
+from plausiflow.explanations.plotting import plot, plot_changes, plot_groups, plot_population, plot_tradeoff
 from plausiflow.explanations.provenance import Provenance
 from plausiflow.explanations.realism import RealismJudge
-from plausiflow.explanations.report_content import notebook_html, report_content
+from plausiflow.explanations.report_content import notebook_html, write_report
+from plausiflow.explanations.row_view import row_html
 from plausiflow.explanations.sentences import row_sentences
 from plausiflow.explanations.summary import Summary, count_statuses, format_statuses, summarise
-from plausiflow.report import render_report
 from plausiflow.search import Certifier, ChangeRoles
 from plausiflow.tables import Feature, FloatArray, IntArray, Mask, Schema
 
@@ -318,17 +320,10 @@ class Explanations:
             file.writelines(json_parts(self))
         return None
 
-    def to_html(self, path: str | Path, title: str | None = None) -> None:
-        """Write a report: one HTML file for a browser, a phone or a printer, without network access.
-
-        Args:
-            path: Path of the file.
-            title: Title of the page; names the outcome by default.
-        """
-        page = render_report(report_content(self, title))
-        Path(path).write_text(page, encoding="utf-8", errors="backslashreplace", newline="\n")
-
+    to_html = write_report
+    letter = write_letter
     plot, plot_changes, plot_population = plot, plot_changes, plot_population
+    plot_tradeoff, plot_map, plot_groups = plot_tradeoff, plot_map, plot_groups
 
     def __iter__(self) -> Iterator[Explanation]:
         return (self[i] for i in range(len(self)))
@@ -358,6 +353,7 @@ class Explanations:
             **{name: verdict[name] for name in BOUNDS if name in verdict},
             prove=lambda seconds: certified(self, seconds, 1, [i])[i],
             moves=relative_moves(self.changed.select(answers), self.features),
+            draw=partial(row_html, self, i),
             find_references=None if self.certifier is None else partial(self.certifier.references.of, i),
         )
 

@@ -17,7 +17,13 @@ from plausiflow.models.networks import LinearClassifier, MLPClassifier, NetworkC
 from plausiflow.models.node import NODE
 from plausiflow.models.onnx_model import OnnxModel
 from plausiflow.models.outcomes import encode_labels, is_continuous, pair_outcomes
-from plausiflow.models.predictor import OutputKind, Predictor, outputs_differ, restore_predictor
+from plausiflow.models.predictor import (
+    OutputKind,
+    Predictor,
+    make_predictor,
+    outputs_differ,
+    restore_predictor,
+)
 from plausiflow.models.refits import MIN_GUIDES, MIN_JURORS, RefitPlan, Retrain, draw_refits
 from plausiflow.models.resolve import LabelSource, ModelType, resolve_model, resolve_refit
 from plausiflow.models.sklearn.columns import Fitted, InputFormat, UnsupportedModelError
@@ -76,6 +82,7 @@ __all__ = [
     "encode_labels",
     "is_continuous",
     "is_decision_threshold",
+    "make_predictor",
     "outputs_differ",
     "pair_outcomes",
     "parse_cutoffs",

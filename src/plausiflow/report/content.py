@@ -40,6 +40,8 @@ class ReportContent:
         curves: For each curve the outcome, and the percentiles of the plausibility scores of held-out rows
             with that outcome, ascending, shape ``(101,)``.
         groups: Tables about few actions for many rows, if there are any.
+        audit: Tables that compare groups of rows, if there are any.
+        audit_note: What such a comparison does not say.
         provenance: Names and texts of what is known about the origin of the result.
     """
 
@@ -57,4 +59,6 @@ class ReportContent:
     learned_rules: pd.DataFrame
     curves: list[tuple[str, FloatArray]]
     groups: tuple[ReportTable, ...] = ()
+    audit: tuple[ReportTable, ...] = ()
+    audit_note: str = ""
     provenance: tuple[tuple[str, tuple[str, ...]], ...] = ()

@@ -66,12 +66,14 @@ def format_share(part: float, whole: float = 1.0) -> str:
     """Format a share in per cent; a dash if it is undefined.
 
     Example:
-        >>> format_share(1, 3), format_share(2, 0), format_share(0.9996)
-        ('33.3 %', '–', 'almost 100 %')
+        >>> format_share(1, 3), format_share(2, 0), format_share(0.9996), format_share(0.0002)
+        ('33.3 %', '–', 'almost 100 %', 'under 0.1 %')
     """
     share = part / whole if whole else math.nan
     if not math.isfinite(share):
         return "–"
+    if 0 < share < 0.0005:
+        return "under 0.1 %"
     if share < 1 and f"{share:.1%}" == "100.0%":
         return "almost 100 %"
     return f"{share:.1%}".removesuffix("%").removesuffix(".0") + " %"

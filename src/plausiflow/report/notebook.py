@@ -27,6 +27,42 @@ def notebook_table(
     return render("notebook_rows.html.j2", title=title, lines=lines, verdicts=VERDICTS, hidden=hidden)
 
 
+def notebook_row(
+    *,
+    title: str,
+    outcome: str,
+    predicted: str,
+    target: str,
+    status: str,
+    sentence: str,
+    lines: Sequence[tuple[str, str, list[str], str]],
+    figures: Sequence[tuple[str, str, list[str]]],
+    n_answers: int,
+    n_kept: int,
+    n_hidden: int,
+) -> str:
+    """Return a row and its answers side by side, with the features that change, as HTML.
+
+    ``lines`` have the name of a feature, its value, those of the answers (empty where it stays) and what the
+    change is for; ``figures`` the name of a measure and its values; ``n_kept`` is the number of features.
+    """
+    return render(
+        "notebook_row.html.j2",
+        title=title,
+        outcome=outcome,
+        predicted=predicted,
+        target=target,
+        verdict=VERDICTS[status],
+        sentence=sentence,
+        lines=lines,
+        figures=figures,
+        n_answers=n_answers,
+        purposes=any(line[3] for line in lines),
+        kept=format_count(n_kept - len(lines), "feature"),
+        hidden=format_count(n_hidden, "more answer") if n_hidden else "",
+    )
+
+
 def explainer_text(explainer: Any) -> str:  # noqa: ANN401
     """Return the model of an ``Explainer``, how it was resolved, and the number of learned rules."""
     name, model, learned = type(explainer.model).__name__, explainer.model_, explainer.learned_rules

@@ -12,6 +12,7 @@ import pandas as pd
 
 from plausiflow.report.charts import histogram
 from plausiflow.report.content import ReportContent
+from plausiflow.report.directions import direction_chart
 from plausiflow.report.labels import (
     SHARES,
     VERDICTS,
@@ -33,6 +34,7 @@ def build_overview(content: ReportContent) -> dict[str, Any]:
     best, status = content.answers.drop_duplicates("of"), content.rows["status"]
     return {
         "headline": _headline(status),
+        "directions": direction_chart(content.features, int((status == "found").sum())),
         "numbers": _numbers(content.rows, best),
         "verdicts": _verdicts(status),
         "outcomes": _outcomes(content),

@@ -16,7 +16,6 @@ import pandas as pd
 from fastapi import FastAPI, Request, Response, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.trustedhost import TrustedHostMiddleware
-from fastapi.responses import FileResponse
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
@@ -24,7 +23,7 @@ from plausiflow import __version__
 from plausiflow.explainer import Explainer
 from plausiflow.service import middleware, schemas
 from plausiflow.service.errors import CLIENT_CLOSED, RequestError, format_value
-from plausiflow.service.jobs import Job, explain_jobs, map_jobs, predict_jobs
+from plausiflow.service.jobs import Job, explain_jobs, letter_jobs, map_jobs, parse_one_target, predict_jobs
 from plausiflow.service.metrics import CONTENT_TYPE
 from plausiflow.service.served_model import ServedModel
 from plausiflow.service.service import Service
@@ -175,13 +174,19 @@ async def _receive(request: Request, limit: int) -> tuple[bytes, bool]:
 
 def _add_pages(app: FastAPI, service: Service) -> None:
     """Add the what-if page, health and metrics."""
-    files = {path.name: path for path in STATIC.iterdir() if path.suffix in MEDIA_TYPES}
+    # Two dozen small files: sent from memory, they arrive before the first paint.
+    files = {
+        path.name: (path.read_bytes(), MEDIA_TYPES[path.suffix])
+        for path in STATIC.iterdir()
+        if path.suffix in MEDIA_TYPES
+    }
 
     @app.get("/static/{name:path}", include_in_schema=False)
     async def static(name: str) -> Response:
         if name not in files:
             raise RequestError(404, "There is no such page.")
-        return FileResponse(files[name], media_type=MEDIA_TYPES[files[name].suffix])
+        content, media_type = files[name]
+        return Response(content, media_type=media_type)
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
@@ -286,6 +291,15 @@ def _add_model(app: FastAPI, service: Service, served: ServedModel, security: li
     async def explain(body: types.explain, request: Request) -> Response:  # type: ignore[name-defined]
         schemas.check_counterfactuals(body, service.settings.max_counterfactuals)
         return await _answer(service, request, explain_jobs(served, body), "explanations")
+
+    @post(f"{at}:population", summary="Histograms of an outcome", response_model=schemas.PopulationResponse)
+    async def population(body: types.population) -> Response:  # type: ignore[name-defined]
+        target = parse_one_target(served, body.target)
+        return _json(await asyncio.to_thread(served.populations.of, target))
+
+    @post(f"{at}:letter", summary="Write a letter about a row", response_model=schemas.LetterResponse)
+    async def letter(body: types.letter, request: Request) -> Response:  # type: ignore[name-defined]
+        return await _answer(service, request, letter_jobs(served, body))
 
     @post(f"{at}:map", summary="Draw a map around a row", response_model=schemas.MapResponse)
     async def draw(body: types.map, request: Request) -> Response:  # type: ignore[name-defined]

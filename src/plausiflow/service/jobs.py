@@ -15,12 +15,19 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-from plausiflow.constraints import Range
+from plausiflow.constraints import Decreasing, Increasing, Range, Rule
 from plausiflow.explanations import Explanations, json_parts, json_value
 from plausiflow.service.decision_map import draw_map
 from plausiflow.service.errors import RequestError, format_value, format_values
 from plausiflow.service.rows import JsonRow
-from plausiflow.service.schemas import ExplainRequest, MapRequest, PredictRequest, parse_bounds
+from plausiflow.service.schemas import (
+    ExplainParameters,
+    ExplainRequest,
+    LetterRequest,
+    MapRequest,
+    PredictRequest,
+    parse_bounds,
+)
 from plausiflow.service.served_model import ServedModel
 
 RunJobs: TypeAlias = "Callable[[Sequence[Job], float], list[JobResult]]"
@@ -80,10 +87,23 @@ def late_job(job: Job) -> Job:
 
 def map_jobs(served: ServedModel, request: MapRequest) -> list[Job]:
     """Return the job of ``:map``, which runs alone."""
-    targets = _parse_targets(served, request.target, 1)
+    targets = (parse_one_target(served, request.target),)
+    return [Job(run=run_map, key=id(request), served=served, request=request, targets=targets)]
+
+
+def letter_jobs(served: ServedModel, request: LetterRequest) -> list[Job]:
+    """Return the job of ``:letter``, which runs alone."""
+    targets, rows = (parse_one_target(served, request.target),), served.reader.read([request.instance])
+    key = id(request)
+    return [Job(run=run_letter, key=key, served=served, request=request, rows=tuple(rows), targets=targets)]
+
+
+def parse_one_target(served: ServedModel, target: object) -> Any:  # noqa: ANN401
+    """Return a label of the model or an interval; not the name of a policy."""
+    targets = _parse_targets(served, target, 1)
     if isinstance(targets, str):
         raise _target_error(served, targets)
-    return [Job(run=run_map, key=id(request), served=served, request=request, targets=targets)]
+    return targets[0]
 
 
 def _split_rows(
@@ -191,28 +211,52 @@ def run_unreached(jobs: Sequence[Job], seconds: float) -> list[JobResult]:
     return _explain(jobs, 0.0)
 
 
+def run_letter(jobs: Sequence[Job], seconds: float) -> list[JobResult]:
+    """Return the letter about the only job's row, as JSON."""
+    (job,) = jobs
+    request, frame = job.request, _make_frame(jobs)
+    result = _search(jobs, frame.set_axis([request.reference], axis=0), seconds)
+    letter = result.letter(0, language=request.language, format=request.format)
+    return [JobResult([json.dumps({"letter": letter})], [], 1)]
+
+
 def _explain(jobs: Sequence[Job], seconds: float) -> list[JobResult]:
-    start, parameters, policy = time.monotonic(), jobs[0].request.parameters, jobs[0].targets
-    ranges = sorted(parameters.ranges.items())
-    locked = [sorted(set(job.request.parameters.locked)) for job in jobs for _ in job.rows]
-    result = jobs[0].served.explainer.explain(
-        _make_frame(jobs),
-        policy if isinstance(policy, str) else [target for job in jobs for target in job.targets],
-        min_probability=parameters.min_probability,
-        k=parameters.k,
-        locked=locked if any(locked) else None,
-        time_limit=seconds,
-        relaxed=parameters.relaxed,
-        constraints=[Range(name, *bounds) for name, bounds in ranges if bounds != (None, None)],
-        second_opinion=parameters.confidence is not None,
-        diagnose=parameters.diagnose,
-    )
+    start, parameters = time.monotonic(), jobs[0].request.parameters
+    result = _search(jobs, _make_frame(jobs), seconds)
     if parameters.certify is not None and seconds > 0:
         result = _proven(result, parameters.certify, seconds - (time.monotonic() - start))
     _, *rows, _ = json_parts(result)
     statuses = result.verdicts["status"].tolist()
     evaluated = any(status != "invalid_input" for status in statuses)
     return _share(jobs, [row.removeprefix(", ") for row in rows], statuses, evaluated)
+
+
+def _search(jobs: Sequence[Job], frame: pd.DataFrame, seconds: float) -> Explanations:
+    """Explain the rows of all jobs."""
+    parameters, policy = jobs[0].request.parameters, jobs[0].targets
+    locked = [sorted(set(job.request.parameters.locked)) for job in jobs for _ in job.rows]
+    return jobs[0].served.explainer.explain(
+        frame,
+        policy if isinstance(policy, str) else [target for job in jobs for target in job.targets],
+        min_probability=parameters.min_probability,
+        k=parameters.k,
+        locked=locked if any(locked) else None,
+        time_limit=seconds,
+        relaxed=parameters.relaxed,
+        constraints=_rules(parameters),
+        second_opinion=parameters.confidence is not None,
+        diagnose=parameters.diagnose,
+    )
+
+
+def _rules(parameters: ExplainParameters) -> list[Rule]:
+    """Return the rules that a request adds."""
+    ranges = [(name, bounds) for name, bounds in sorted(parameters.ranges.items()) if bounds != (None, None)]
+    return [
+        *(Range(name, *bounds) for name, bounds in ranges),
+        *(Increasing(name) for name in sorted(set(parameters.increasing))),
+        *(Decreasing(name) for name in sorted(set(parameters.decreasing))),
+    ]
 
 
 def _proven(result: Explanations, seconds: float, left: float) -> Explanations:

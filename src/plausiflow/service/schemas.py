@@ -23,6 +23,7 @@ from pydantic import (
 
 from plausiflow.exact import is_installed
 from plausiflow.explanations import json_value
+from plausiflow.letters import FORMATS, LANGUAGES
 from plausiflow.search import MOST_ANSWERS
 from plausiflow.service.errors import RequestError, format_value, format_values, suggest
 from plausiflow.service.served_model import ServedModel
@@ -31,6 +32,8 @@ from plausiflow.validation import to_float
 
 MAX_PROBLEMS = 5
 MAP_SIZE = 40
+MOST_REFERENCE = 100
+"""Characters of the reference of a letter."""
 MOST_PROOF_SECONDS = 10.0
 """Seconds that a request may give to the proof of a row."""
 PAIR = {"type": "array", "items": {"type": ["number", "null"]}, "minItems": 2, "maxItems": 2}
@@ -111,6 +114,8 @@ class ExplainParameters(Body):
 
     locked: list[str] = []
     ranges: dict[str, Any] = {}
+    increasing: list[str] = []
+    decreasing: list[str] = []
     k: int = 1
     confidence: float | None = None
     relaxed: bool = False
@@ -124,6 +129,23 @@ class ExplainRequest(PredictRequest):
 
     target: Any
     parameters: ExplainParameters
+
+
+class LetterRequest(Body):
+    """A row for a letter about it, with the options of its explanation."""
+
+    instance: Any
+    target: Any
+    parameters: ExplainParameters
+    language: str = "en"
+    format: str = "text"
+    reference: str = "–"
+
+
+class PopulationRequest(Body):
+    """An outcome, for what rows with it are like."""
+
+    target: Any
 
 
 class MapRequest(Body):
@@ -215,6 +237,12 @@ ExplainResponse = _schema("Explanations", explanations=List(_Explanation))
 # A map also has the grid `lead`, and `probability` or `prediction`.
 _Kind, _Axis = Literal["features", "projection"], dict[str, Any]
 MapResponse = _schema("Map", BaseModel, kind=_Kind, horizontal=_Axis, vertical=_Axis, score=Grid, points=Grid)
+_Share: Any = Annotated[float, Field(ge=0, le=1)] | None
+_Histogram: Any = _schema("Histogram", shares=List(_Share))
+# A number has `edges`, one more than shares; a category has `levels`.
+_Histogram = create_model("Histogram", __base__=_Histogram, edges=(Any, None), levels=(Any, None))
+LetterResponse = _schema("Letter", letter=str)
+PopulationResponse = _schema("Population", outcome=Any, features=dict[str, _Histogram])
 
 
 @dataclass(frozen=True)
@@ -225,6 +253,8 @@ class ModelSchemas:
     explain: type[ExplainRequest]
     map: type[MapRequest]
     what_if: type[WhatIfRequest]
+    population: type[PopulationRequest]
+    letter: type[LetterRequest]
     predictions: type[Body]
     examples: type[Body]
 
@@ -240,6 +270,14 @@ def build_schemas(served: ServedModel, settings: ServiceSettings) -> ModelSchema
         "instances": instances,
         "target": (target, "opposite" if labels else ...),
         "parameters": (parameters, Field(default_factory=parameters)),
+    }
+    letter: dict[str, Any] = {
+        "instance": (sent, ...),
+        "target": (_target_type(labels), ...),
+        "parameters": explain["parameters"],
+        "language": (one_of(LANGUAGES), LANGUAGES[0]),
+        "format": (one_of(tuple(FORMATS)), "text"),
+        "reference": (Annotated[str, Field(min_length=1, max_length=MOST_REFERENCE)], "–"),
     }
     drawn: dict[str, Any] = {
         "instance": (sent, ...),
@@ -259,6 +297,10 @@ def build_schemas(served: ServedModel, settings: ServiceSettings) -> ModelSchema
         explain=create_model(f"{name}_explain", __base__=ExplainRequest, **explain),
         map=create_model(f"{name}_map", __base__=MapRequest, **drawn),
         what_if=create_model(f"{name}_what_if", __base__=WhatIfRequest, **what_if),
+        letter=create_model(f"{name}_letter", __base__=LetterRequest, **letter),
+        population=create_model(
+            f"{name}_population", __base__=PopulationRequest, target=(_target_type(labels), ...)
+        ),
         predictions=_schema(f"{name}_predictions", predictions=List(_Class if labels else _Value)),
         examples=_schema(f"{name}_rows", rows=List(row)),
     )
@@ -304,10 +346,13 @@ def _parameter_schema(served: ServedModel) -> type[ExplainParameters]:
     confidence, bounds = served.explainer.confidence, Annotated[Any, AfterValidator(parse_bounds)]
     numbers = [feature.name for feature in served.schema.features if feature.is_number]
     ranges = {"type": "object", "properties": dict.fromkeys(numbers, PAIR), "additionalProperties": False}
+    ordered = [f.name for f in served.schema.features if f.is_number or f.kind in ("ordered", "boolean")]
     probability = Annotated[float, Field(gt=0, lt=1)] | None if served.labels else one_of([None])
     fields: dict[str, Any] = {
         "locked": (List(one_of(served.schema.names)), Field([], description="Features to keep.")),
         "ranges": (Annotated[dict.__class_getitem__((one_of(numbers), bounds)), WithJsonSchema(ranges)], {}),
+        "increasing": (List(one_of(ordered)), Field([], description="Features that must not fall.")),
+        "decreasing": (List(one_of(ordered)), Field([], description="Features that must not rise.")),
         "k": (whole_number(1, MOST_ANSWERS), 1),
         "confidence": (one_of([None] if confidence is None else [confidence, None]), confidence),
         "min_probability": (probability, None),

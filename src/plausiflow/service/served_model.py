@@ -16,8 +16,10 @@ from plausiflow.errors import InvalidInputError, NotFittedError
 from plausiflow.exact import is_installed
 from plausiflow.explainer import Explainer
 from plausiflow.explanations import json_column, json_value
+from plausiflow.letters import LANGUAGES
 from plausiflow.models import TableModel
 from plausiflow.service.favourable import Favourable, favourable_outcome
+from plausiflow.service.population import Populations
 from plausiflow.service.rows import RowReader
 from plausiflow.tables import Dtype, Encoder, Feature, Schema
 
@@ -85,6 +87,11 @@ class ServedModel:
         return RowReader(self.schema)
 
     @cached_property
+    def populations(self) -> Populations:
+        """What rows with an outcome are like."""
+        return Populations(self.explainer)
+
+    @cached_property
     def policies(self) -> tuple[str, ...]:
         """Targets that select an outcome without naming it."""
         if not self.labels:
@@ -124,6 +131,7 @@ class ServedModel:
             "favourable": {"outcome": self.favourable.outcome, "source": self.favourable.source},
             "confidence": self.explainer.confidence,
             "proofs": is_installed(),
+            "languages": list(LANGUAGES),
             "judges": 0 if self.explainer.judges_ is None else self.explainer.judges_.count,
             "model": self.model.description,
             "rules": [str(rule) for rule in rules],

@@ -19,6 +19,7 @@ TOKEN = "a-token-for-the-tests"
 LARGEST_IMAGE = 300_000
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_editing_a_value_changes_the_probability(visit, explainer, first):
     visit.unfold()
@@ -40,11 +41,12 @@ def test_a_locked_feature_stays_in_every_answer_and_the_map_is_drawn(visit, expl
     for place, answer in enumerate(answers):
         if place:
             visit.page.get_by_role("button", name="Show this way").click()
+        else:
+            visit.page.click(".unchanged summary")  # stays unfolded
         shown = visit.page.locator(".main .change").all()
         assert {item.get_attribute("data-feature") for item in shown} == {
             change["feature"] for change in answer["changes"]
         }
-        visit.page.click(".unchanged summary")
         assert visit.text("td[data-kept=credit_score]") == str(first["credit_score"][0])
     kept = visit.page.locator("td[data-kept=credit_score]")
     assert "locked" in kept.first.locator("xpath=..").inner_text()
@@ -66,12 +68,13 @@ def test_a_row_without_an_answer_names_what_blocks_and_offers_the_answer_one_cli
     assert 'Range("credit_score", None, 530' in visit.text(".reason code")
     assert "blocks" in visit.text(".reason")
     assert "530" in visit.text(".miss .change:has-text('credit_score') mark")
-    visit.page.get_by_role("button", name="Remove the limit of credit_score").click()
+    visit.page.get_by_role("button", name="Remove the limit of credit_score", exact=True).click()
     visit.page.wait_for_selector("#headline[data-status=found]")
     limit = visit.page.locator(".feature", has_text="credit_score").get_by_label("to", exact=True)
     assert limit.input_value() == ""
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_what_is_proven_is_on_the_page_in_words(visit, explainer, rows):
     pytest.importorskip("ortools")
@@ -99,6 +102,7 @@ def test_the_copied_code_asks_the_same_question(visit, saved, first, capsys):
     visit.page.get_by_role("button", name="Lock job").click()
     visit.page.get_by_role("button", name="Range of income in an answer").click()
     visit.page.locator(".feature", has_text="income").get_by_label("from", exact=True).fill("20000")
+    visit.page.locator(".feature", has_text="income").get_by_label("goes", exact=True).select_option("up")
     visit.ask()
     copied = {}
     for name in ("JSON", "Python"):
@@ -108,6 +112,8 @@ def test_the_copied_code_asks_the_same_question(visit, saved, first, capsys):
     content = json.loads(copied["JSON"])
     assert content["question"]["instances"] == json.loads(first.to_json(orient="records"))
     assert content["question"]["parameters"]["ranges"] == {"income": [20000, None]}
+    assert content["question"]["parameters"]["increasing"] == ["income"]
+    assert 'pf.Increasing("income")' in copied["Python"]
     names = {}
     exec(copied["Python"].replace(f'load("{NAME}")', f"load({str(saved)!r})"), names)
     answer = content["explanation"]["counterfactuals"][0]
@@ -128,6 +134,7 @@ def test_an_answer_can_become_the_row(visit):
     visit.page.wait_for_selector(".outcome:has-text('rejected')")
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_problem_is_shown_at_its_field(visit):
     visit.unfold().field("income").fill("")
@@ -141,6 +148,7 @@ def test_a_problem_is_shown_at_its_field(visit):
     visit.page.get_by_text("training rows have").wait_for()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_two_features_can_be_chosen_and_read_with_the_keyboard(visit, explainer, first):
     visit.unfold().page.select_option("#map-kind", "features")
@@ -195,6 +203,7 @@ def test_colours_follow_the_system_and_a_button(browser, service):
     assert shades["dark, changed"] == shades["light"]
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_phone_has_one_column_and_does_not_scroll_sideways(browser, service):
     visit = Visit(browser, service, width=390, height=844, is_mobile=True, has_touch=True).open()

@@ -2,12 +2,8 @@
 
 import json
 
-import numpy as np
-import pandas as pd
 import pytest
 
-from explaining import stand_in
-from serving import running
 from visiting import Visit
 
 NAME = "loans"
@@ -30,6 +26,7 @@ def test_the_page_opens_on_a_rejected_row_and_answers_for_the_favourable_outcome
     assert visit.page.locator(".way-card").count() == len(expected.answers) - 1
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_granted_row_is_not_asked_how_to_be_rejected(visit, explainer, rows):
     visit.page.select_option("#rows", "0")
@@ -47,7 +44,7 @@ def test_a_feature_that_cannot_change_is_kept_at_once_and_released_with_the_keyb
     visit.page.wait_for_selector("#cards.outdated")
     visit.wait()
     assert visit.page.locator(f"[data-feature={name}]").count() == 0
-    assert visit.page.evaluate("document.activeElement.dataset.kept") == name
+    assert visit.page.evaluate("document.activeElement.dataset.held") == name
     visit.page.keyboard.press("Enter")
     visit.page.wait_for_selector(f"[data-feature={name}]")
     assert visit.page.evaluate("document.activeElement.id") == "answers"
@@ -57,11 +54,11 @@ def test_a_feature_that_cannot_change_is_kept_at_once_and_released_with_the_keyb
 @pytest.mark.parametrize(
     ("judged", "text", "level"),
     [
-        (1.0, "✓ 3 of 3 checks", "sure"),
+        pytest.param(1.0, "✓ 3 of 3 checks", "sure", marks=pytest.mark.slow),
         (2 / 3, "! 2 of 3 checks", "unsure"),
-        (1 / 3, "! doubtful: 1 of 3 checks", "unsure"),
-        (0.0, "! doubtful: 0 of 3 checks", "unsure"),
-        (None, "– not checked independently", "unknown"),
+        pytest.param(1 / 3, "! doubtful: 1 of 3 checks", "unsure", marks=pytest.mark.slow),
+        pytest.param(0.0, "! doubtful: 0 of 3 checks", "unsure", marks=pytest.mark.slow),
+        pytest.param(None, "– not checked independently", "unknown", marks=pytest.mark.slow),
     ],
 )
 def test_the_badge_says_what_the_independent_checks_say(browser, service, judged, text, level):
@@ -91,6 +88,7 @@ def test_the_badge_says_what_the_independent_checks_say(browser, service, judged
     visit.context.close()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_another_way_is_shown_in_full(visit, explainer, first):
     expected = json.loads(explainer.explain(first, "granted", k=3).to_json())["rows"][0]["counterfactuals"]
@@ -99,23 +97,3 @@ def test_another_way_is_shown_in_full(visit, explainer, first):
     assert {item.get_attribute("data-feature") for item in shown} == {
         change["feature"] for change in expected[1]["changes"]
     }
-
-
-@pytest.mark.browser
-def test_a_table_of_sixty_columns_shows_only_what_changes_and_searches_columns(browser, tmp_path):
-    columns = [f"sensor_{i}" for i in range(60)]
-    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(80, 60)).round(2), columns=columns)
-    explainer = stand_in(frame, push=dict.fromkeys(columns[:20], 1.0), labels=("fail", "pass"))
-    failing = frame[explainer.predict(frame) == "fail"][:3]
-    with running(tmp_path, {"wide": explainer}, rows={"wide": failing}) as server:
-        visit = Visit(browser, server.address).open()
-        answer = json.loads(explainer.explain(failing[:1], "pass").to_json())["rows"][0]["counterfactuals"][0]
-        changed = {change["feature"] for change in answer["changes"]}
-        shown = visit.page.locator(".main .change").all()
-        assert {item.get_attribute("data-feature") for item in shown} == changed
-        assert visit.page.locator(".main .unchanged td").first.is_hidden()
-        visit.unfold().page.fill("#columns", "sensor_5")
-        names = [one.inner_text() for one in visit.page.locator(".feature:visible .name").all()]
-        assert names == ["sensor_5", *(f"sensor_5{i}" for i in range(10))]
-        assert visit.complaints == []
-        visit.context.close()

@@ -1,7 +1,7 @@
 "use strict";
 // Draws the cards from the data in the page, a few at a time. Texts are set as text, never as markup.
 (() => {
-  const PAGE_SIZE = 20, MAX_FEATURES = 14, MAX_ANSWERS = 5, SVG = "http://www.w3.org/2000/svg";
+  const PAGE_SIZE = 20, MAX_PRINTED = 1000, MAX_FEATURES = 14, MAX_ANSWERS = 5, SVG = "http://www.w3.org/2000/svg";
   const data = JSON.parse(document.getElementById("data").textContent);
   const { rows, answers, columns, verdicts } = data;
   const place = (id) => document.getElementById(id);
@@ -24,7 +24,11 @@
     if (Math.abs(value) >= 1000) return value.toLocaleString("en", { maximumFractionDigits: 0 });
     return String(Number(value.toPrecision(4)));
   }
-  const percent = (share) => `${Number((100 * share).toFixed(1))} %`;
+  function percent(share) {
+    if (share > 0 && share < 0.0005) return "under 0.1 %";
+    if (share < 1 && share >= 0.9995) return "almost 100 %";
+    return `${Number((100 * share).toFixed(1))} %`;
+  }
   const range = (first, i) => Array.from({ length: first[i + 1] - first[i] }, (_, k) => first[i] + k);
 
   // One card
@@ -32,7 +36,8 @@
   function card(i) {
     const status = rows.status[i], [sign, name] = verdicts[status], own = range(rows.first, i);
     const badge = make("span", { class: `verdict ${status}` }, `${sign}\u00a0${name}`);
-    const heading = make("h3", { id: `row-${i}` }, `Row ${rows.label[i]}`, badge);
+    const alone = make("a", { class: "alone-link", href: `#row-${i}` }, `Page of row ${rows.label[i]}`);
+    const heading = make("h3", { id: `card-${i}` }, `Row ${rows.label[i]}`, badge, " ", alone);
     const parts = [outcomes(i), make("p", { class: "sentence" }, rows.sentence[i])];
     if (!rows.sentence[i].includes(rows.reason[i])) {
       parts.push(make("p", { class: "quiet" }, `${own.length ? "Note" : "Reason"}: ${rows.reason[i]}`));
@@ -47,7 +52,7 @@
     } else {
       inside.append(make("div", { class: "alone" }, ...withoutAnswer(i)));
     }
-    return make("article", { class: "card", "aria-labelledby": `row-${i}` }, heading, ...parts, inside);
+    return make("article", { class: "card", "aria-labelledby": `card-${i}` }, heading, ...parts, inside);
   }
   function outcomes(i) {
     const known = [];
@@ -189,6 +194,7 @@
     const all = matching(), pages = Math.max(1, Math.ceil(all.length / PAGE_SIZE));
     filter.page = Math.min(filter.page, pages - 1);
     const own = all.slice(filter.page * PAGE_SIZE, (filter.page + 1) * PAGE_SIZE);
+    showOne(null);
     place("cards").replaceChildren(...own.map(card));
     const first = filter.page * PAGE_SIZE;
     place("shown").textContent = own.length
@@ -203,6 +209,31 @@
     place("pages").replaceChildren(turn("Previous page", -1), turn("Next page", 1));
     place("pages").hidden = pages < 2;
   }
+
+  // One row on its own page, and all rows on paper
+
+  function linked() {
+    const found = /^#row-(\d+)$/.exec(location.hash);
+    return found && Number(found[1]) < rows.status.length ? Number(found[1]) : null;
+  }
+  function showOne(i) {
+    place("main").setAttribute("class", i === null ? "" : "one");
+    place("one-controls").hidden = i === null;
+    if (i !== null) place("cards").replaceChildren(card(i));
+  }
+  function navigate() {
+    const i = linked();
+    if (i === null) show();
+    else showOne(i);
+  }
+  function printed() {
+    if (linked() === null) place("cards").replaceChildren(...matching().slice(0, MAX_PRINTED).map(card));
+  }
+  addEventListener("hashchange", navigate);
+  addEventListener("beforeprint", printed);
+  addEventListener("afterprint", navigate);
+  place("print").addEventListener("click", () => print());
+
   for (const name of ["search", "verdict", "order"]) {
     place(name).addEventListener("input", (event) => {
       Object.assign(filter, { [name]: event.target.value, page: 0 });
@@ -210,5 +241,5 @@
     });
   }
   place("controls").hidden = !rows.status.length;
-  show();
+  navigate();
 })();

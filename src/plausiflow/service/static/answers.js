@@ -3,46 +3,83 @@
 import { blockedCard, toSentence } from "./blocked.js";
 import { changeLists, inShort } from "./changes.js";
 import { badge, howSure } from "./checks.js";
-import { breakable, make, marked } from "./dom.js";
+import { breakable, byId, make, marked } from "./dom.js";
+import { keep } from "./focus.js";
 import { gauge } from "./gauge.js";
-import { counted, formatFigure, nats, percent, same, timesAsDense, valueText, wantedText } from "./format.js";
+import { counted, formatFigure, levelText, nats, percent, same, timesAsDense, valueText, wantedText } from "./format.js";
+import { stripLegend } from "./strips.js";
 
 const SHORT = 4;
 
 export class Answers {
-  /** `on.use(row)` makes an answer the row, `on.keep(feature)` locks a feature, `on.choose(i)` shows another answer. */
+  /**
+   * `on.use(row)` makes an answer the row, `on.limit(limit)` holds a feature, `on.choose(i)` shows another answer,
+   * `on.release(limits)` leaves out limits.
+   */
   constructor(element, model, on) {
-    Object.assign(this, { element, model, on });
+    Object.assign(this, { element, model, on, population: null, shown: null });
   }
 
+  /** Show what will be there, until there is an answer. */
   clear() {
-    this.element.replaceChildren();
+    this.shown = null;
+    const line = (width) => make("span", { class: `line ${width}` });
+    this.element.replaceChildren(make("div", { class: "panel skeleton", "aria-hidden": "true" }, ["short", "long", "long", "middle"].map(line)));
+  }
+
+  /** Whether what is shown is old. */
+  get isWaiting() {
+    return this.element.classList.contains("outdated");
   }
 
   set outdated(outdated) {
     this.element.classList.toggle("outdated", outdated);
+    this.element.setAttribute("aria-busy", String(outdated));
   }
 
-  /** Show an explanation, one of its answers in full; `more` says that other answers will follow. */
-  show(explanation, request, { chosen = 0, more = false, ways = [] } = {}) {
+  /** Draw the strips with what rows with the wanted outcome are like. */
+  describe(population) {
+    this.population = population;
+    if (this.shown) this.show(...this.shown);
+  }
+
+  /**
+   * Show an explanation, one of its answers in full. `more` says that other answers will follow; `limits` are those
+   * that people set, `ways` the limits to leave out (null while they are looked for).
+   */
+  show(explanation, request, { chosen = 0, more = false, limits = [], ways = [] } = {}) {
+    this.shown = [explanation, request, { chosen, more, limits, ways }];
     this.request = request;
     const found = explanation.counterfactuals;
     const parts = found.length ? [this.main(explanation, found[chosen]), this.others(explanation, chosen, more)]
-      : [blockedCard(explanation, request, ways), ...explanation.misses.map((miss) => this.miss(explanation, miss))];
-    this.element.replaceChildren(...parts);
+      : [blockedCard(this.model, explanation, request, limits, ways, this.on.release), ...explanation.misses.map((miss) => this.miss(explanation, miss))];
+    keep(this.element, () => this.element.replaceChildren(...parts), byId("answers"));
+  }
+
+  /** Return what the changes of an answer are drawn with; without `limit` they have no controls. */
+  view(explanation, limit) {
+    return { model: this.model, factual: explanation.factual, histograms: this.population?.features, limit };
+  }
+
+  /** Return whom the histograms are about. */
+  whom() {
+    if (!this.population || !Object.keys(this.population.features).length) return "";
+    const { target } = this.request, { outcome } = this.population, [low, high] = outcome ?? [];
+    const what = outcome ? wantedText([low ?? null, high ?? null]) : levelText(target);
+    return outcome && (low ?? high ?? null) === null ? "training rows" : `training rows that the model decides as ${what}`;
   }
 
   main(explanation, answer) {
     const { factual } = explanation, reach = Math.max(4, 1.2 * Math.abs(answer.score ?? 0));
     return make("article", { class: "panel card main", "aria-labelledby": "headline" },
-      changeLists(this.model, factual, answer, this.on.keep),
+      changeLists(this.view(explanation, this.on.limit), answer), stripLegend(this.whom()),
       make("section", { class: "how-sure" }, make("h3", null, "How sure ", badge(answer, explanation, this.model)),
         howSure(answer, explanation, this.model)),
-      make("details", null, make("summary", null, "Cost and density"), this.figures(answer, explanation.probability),
+      make("details", { "data-key": "figures" }, make("summary", null, "Cost and density"), this.figures(answer, explanation.probability),
         answer.score === null ? null : make("div", { class: "density" }, gauge(answer.score, reach),
           make("p", null, `${nats(answer.score)}: ${timesAsDense(answer.score)}`))),
       this.kept(factual, answer.values),
-      make("p", { class: "under tools-row" }, make("button", { type: "button", class: "plain",
+      make("p", { class: "under tools-row" }, make("button", { type: "button", class: "plain", "data-key": "use",
         onclick: () => this.on.use(answer.values) }, "Make it the row")));
   }
 
@@ -67,7 +104,7 @@ export class Answers {
         make("p", { class: "way-title" }, make("strong", null, answer.advantages.length ? toSentence(answer.advantages.join(", ")).slice(0, -1) : `Way ${i + 1}`),
           badge(answer, explanation, this.model)),
         make("p", null, inShort(this.model, answer, SHORT)),
-        make("button", { type: "button", class: "plain", onclick: () => this.on.choose(i) }, "Show this way")));
+        make("button", { type: "button", class: "plain", "data-key": `way-${i}`, onclick: () => this.on.choose(i) }, "Show this way")));
     const note = explanation.reason ? make("p", { class: "quiet" }, ...marked(toSentence(explanation.reason))) : null;
     if (!lines.length && !note && !more) return make("div");
     const waiting = more ? make("p", { class: "quiet skeleton" }, "Looking for other ways …") : null;
@@ -83,7 +120,7 @@ export class Answers {
         make("td", { "data-kept": feature.name }, valueText(feature, values[feature.name])),
         make("td", { class: "quiet" }, locked ? "locked" : ""));
     });
-    return make("details", { class: "unchanged" }, make("summary", null, counted(own.length, "unchanged feature")),
+    return make("details", { class: "unchanged", "data-key": "unchanged" }, make("summary", null, counted(own.length, "unchanged feature")),
       make("table", null, make("caption", { class: "hidden" }, "Unchanged values"), make("tbody", null, lines)));
   }
 
@@ -94,6 +131,6 @@ export class Answers {
     return make("article", { class: "panel card miss", "aria-label": "Nearest miss" },
       make("h3", null, "Nearest miss ", make("span", { class: "verdict unsure" }, "≈ not realistic enough")),
       make("p", null, ...marked(toSentence(miss.why))),
-      changeLists(this.model, factual, { values: miss.values, changes }, null));
+      changeLists(this.view(explanation), { values: miss.values, changes }), stripLegend(this.whom()));
   }
 }

@@ -23,6 +23,8 @@ export const model = (name) => call(address(name));
 export const rows = (name) => call(`${address(name)}/rows`);
 export const predict = (name, body, signal) => call(`${address(name)}:predict`, body, signal);
 export const explain = (name, body, signal) => call(`${address(name)}:explain`, body, signal);
+export const letter = (name, body) => call(`${address(name)}:letter`, body);
+export const population = (name, body) => call(`${address(name)}:population`, body);
 export const map = (name, body, signal) => call(`${address(name)}:map`, body, signal);
 
 /** Return whether an error only means that a newer request replaced this one. */

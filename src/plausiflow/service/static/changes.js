@@ -1,27 +1,31 @@
 // The changes of an answer: first those that the decision needs, then those along with them.
 
-import { breakable, draw, make } from "./dom.js";
+import { breakable, make } from "./dom.js";
+import { asToolbar, showForm } from "./focus.js";
 import { isNumber, levelText, same, valueText } from "./format.js";
+import { limitText } from "./limits.js";
+import { strip } from "./strips.js";
 
 const FEW = 6;
 
 const PURPOSES = { decision: "for the decision", plausibility: "to stay realistic", certainty: "for a clear decision",
   durability: "to last when the model is retrained", tolerance: "to leave room for what is missed" };
 
-/** Return the lists of changes; `onKeep(feature)` is called when a feature cannot change. */
-export function changeLists(model, factual, answer, onKeep) {
+/**
+ * Return the lists of changes. `view` has the `model`, the values of the row (`factual`), the `histograms` of the
+ * wanted outcome by feature, and what a click does: `limit(limit)` holds a feature. Without `limit` there are no controls.
+ */
+export function changeLists(view, answer) {
   const needed = answer.changes.filter((change) => change.role === "needed");
   const others = answer.changes.filter((change) => change.role !== "needed");
-  const items = (changes) => make("ul", { class: "changes" },
-    changes.map((change) => changeItem(model, factual, answer.values, change, onKeep)));
+  const items = (changes) => make("ul", { class: "changes" }, changes.map((change) => changeItem(view, answer.values, change)));
   if (!needed.length) {
     const known = others.some((change) => change.serves);
     return [section(known ? "Change together" : "What would change",
-      known ? "The decision needs them together, none of them alone." : "", many(others, items))];
+      known ? "The decision needs them together, none of them alone." : "", many(others, items, "together"))];
   }
-  const along = others.length
-    ? section("Go along to stay realistic", "", many(others, items)) : null;
-  return [section("Needed for the decision", "", many(needed, items)), along];
+  const along = others.length ? section("Go along to stay realistic", "", many(others, items, "along")) : null;
+  return [section("Needed for the decision", "", many(needed, items, "needed")), along];
 }
 
 function section(title, note, content) {
@@ -29,21 +33,21 @@ function section(title, note, content) {
 }
 
 /** Return a list whose end is folded if it is long. */
-function many(changes, items) {
+function many(changes, items, key) {
   if (changes.length <= FEW + 1) return items(changes);
-  return [items(changes.slice(0, FEW)),
-    make("details", null, make("summary", null, `${changes.length - FEW} more changes`), items(changes.slice(FEW)))];
+  return [items(changes.slice(0, FEW)), make("details", { "data-key": `more-${key}` },
+    make("summary", null, `${changes.length - FEW} more changes`), items(changes.slice(FEW)))];
 }
 
-function changeItem(model, factual, values, change, onKeep) {
-  const name = change.feature, feature = model.features.find((one) => one.name === name);
-  const [before, after] = [factual[name], values[name]];
-  const keep = onKeep && make("button", { type: "button", class: "plain keep", "aria-label": `${name} can't change`,
-    onclick: () => onKeep(name) }, "Can't change");
-  return make("li", { class: "change", "data-feature": name },
+function changeItem(view, values, change) {
+  const name = change.feature, feature = view.model.features.find((one) => one.name === name);
+  const [before, after] = [view.factual[name], values[name]];
+  const item = make("li", { class: "change", "data-feature": name },
     make("span", { class: "what" }, breakable(name)),
     make("span", { class: "move" }, valueText(feature, before), ...way(feature, before, after), make("mark", null, valueText(feature, after))),
-    strip(feature, before, after), keep ?? null, note(change));
+    strip(feature, before, after, view.histograms?.[name]), note(change));
+  if (view.limit) item.append(...controls(view, feature, before, after));
+  return item;
 }
 
 /** Return what a change is for beyond its list, and whether it is unfavourable by itself. */
@@ -53,16 +57,43 @@ function note({ serves, role, adverse }) {
   return texts.length ? make("span", { class: "small aside" }, texts.join("; ")) : null;
 }
 
-/** Draw where a number was and where it would be, in the range of training rows. */
-function strip(feature, before, after) {
-  const { smallest, largest } = feature, span = largest - smallest;
-  if (!isNumber(feature) || before === null || after === null || !(span > 0)) return make("span", { class: "strip" });
-  const x = (value) => `${(4 + 92 * Math.min(1, Math.max(0, (value - smallest) / span))).toFixed(2)}%`;
-  return draw("svg", { class: "strip", "aria-hidden": "true" },
-    draw("line", { class: "track", x1: "4%", x2: "96%", y1: "50%", y2: "50%" }),
-    draw("line", { class: "moved", x1: x(before), x2: x(after), y1: "50%", y2: "50%" }),
-    draw("circle", { class: "now", cx: x(before), cy: "50%", r: 4 }),
-    draw("circle", { class: "then", cx: x(after), cy: "50%", r: 5 }));
+/** Return the buttons that hold a feature, and the form for bounds of a number. */
+function controls(view, feature, before, after) {
+  const { name } = feature, up = rise(feature, before, after);
+  const button = (text, key, label, onclick, more = {}) => make("button", { type: "button", class: "plain keep",
+    "data-key": `${key}-${name}`, "aria-label": label, onclick, ...more }, text);
+  const holds = (text, kind) => button(text, kind, limitText({ kind, name }), () => view.limit({ kind, name }));
+  const buttons = [holds("Can't change", "lock")];
+  if (up > 0) buttons.push(holds("Can't go up", "down"));
+  if (up < 0) buttons.push(holds("Can't go down", "up"));
+  const form = isNumber(feature) ? boundsForm(view, feature) : null;
+  if (form) {
+    buttons.push(button("Limit", "limit", `Limit of ${name}`, () => {
+      showForm(form.parentElement, form, form.hidden);
+      if (!form.hidden) form.elements[0].focus();
+    }, { "aria-expanded": "false", "aria-controls": form.id }));
+  }
+  const bar = asToolbar(make("span", { class: "hold", "aria-label": `Hold ${name}` }, buttons), buttons);
+  return form ? [bar, form] : [bar];
+}
+
+function boundsForm(view, feature) {
+  const { name } = feature, i = view.model.features.indexOf(feature);
+  const bound = (side, text, hint) => [make("label", { for: `hold-${i}-${side}` }, text), make("input", { id: `hold-${i}-${side}`, "data-key": `${side}-${name}`,
+    type: "number", inputmode: "decimal", step: feature.step || "any", placeholder: valueText(feature, hint) })];
+  const [least, most] = [bound("least", "at least", feature.smallest), bound("most", "at most", feature.largest)];
+  const problem = make("p", { class: "note wrong", role: "alert" });
+  const form = make("form", { class: "bounds", id: `hold-${i}`, "data-key": `bounds-${name}`, hidden: true, novalidate: true }, least, most,
+    make("button", { class: "plain" }, "Ask with it"), problem);
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const inputs = [least[1], most[1]], bounds = inputs.map((input) => (input.value === "" ? null : Number(input.value)));
+    if (inputs.some((input) => input.validity.badInput)) problem.textContent = "This is not a number.";
+    else if (bounds[0] === null && bounds[1] === null) problem.textContent = "Enter at least one number.";
+    else if (bounds[0] !== null && bounds[1] !== null && bounds[0] > bounds[1]) problem.textContent = "The smallest number is above the largest.";
+    else view.limit({ kind: "range", name, bounds });
+  });
+  return form;
 }
 
 /** Return the direction of a change, as a sign and as text. */

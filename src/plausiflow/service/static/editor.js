@@ -1,40 +1,76 @@
-// The row: an input and a lock for each feature, and a range for numbers.
+// The row: an input and a lock for each feature, a direction and bounds; a page of features at a time.
 
 import { breakable, byId, icon, make } from "./dom.js";
 import { MISSING, hasLevels, isNumber, levelText, same, valueText } from "./format.js";
 
-const MOST_WITHOUT_SEARCH = 12;
+const PAGE = 12;
 
 export class Editor {
   /** `onChange(what)` is called with "row", "question" or "lock". */
   constructor(container, features, onChange) {
     this.onChange = onChange;
     this.start = {};
+    this.words = [];
+    this.first = 0;
     this.fields = features.map((feature, i) => new Field(feature, i, (what) => this.changed(what)));
     container.replaceChildren(...this.fields.map((field) => field.element));
-    byId("column-search").hidden = features.length <= MOST_WITHOUT_SEARCH;
+    byId("column-search").hidden = byId("pager").hidden = features.length <= PAGE;
     byId("columns").value = "";
     byId("columns").oninput = () => this.search(byId("columns").value);
+    byId("page-back").onclick = () => this.turn(this.first - PAGE);
+    byId("page-on").onclick = () => this.turn(this.first + PAGE);
+    this.turn(0);
   }
 
   /** Show the features whose names have all words. */
   search(text) {
-    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-    for (const { element, feature } of this.fields) {
-      element.hidden = !words.every((word) => feature.name.toLowerCase().includes(word));
-    }
+    this.words = text.toLowerCase().split(/\s+/).filter(Boolean);
+    this.turn(0);
   }
 
-  /** Lock a feature, or let it change again. */
-  lock(name, locked) {
-    this.fields.find((field) => field.feature.name === name).setLock(locked);
+  /** Show the page of the features that were searched, from the one at a place on. */
+  turn(first) {
+    const fitting = this.fields.filter(({ feature }) => this.words.every((word) => feature.name.toLowerCase().includes(word)));
+    this.first = Math.max(0, Math.min(first, fitting.length - 1));
+    const last = Math.min(this.first + PAGE, fitting.length), shown = new Set(fitting.slice(this.first, last));
+    for (const field of this.fields) field.element.hidden = !shown.has(field);
+    byId("page-back").disabled = this.first === 0;
+    byId("page-on").disabled = last >= fitting.length;
+    byId("page-state").textContent = fitting.length > 1 ? `${this.first + 1} to ${last} of ${fitting.length} columns`
+      : ["No column matches.", "1 column"][fitting.length];
+  }
+
+  /** Turn to the first field that has a problem. */
+  reveal() {
+    const wrong = this.fields.find((field) => field.problem !== "");
+    if (!wrong || !wrong.element.hidden) return;
+    byId("columns").value = "";
+    this.words = [];
+    this.turn(PAGE * Math.floor(this.fields.indexOf(wrong) / PAGE));
+  }
+
+  field(name) {
+    return this.fields.find((field) => field.feature.name === name);
+  }
+
+  /** Set a limit, and ask at once. */
+  hold(limit) {
+    this.field(limit.name).hold(limit);
     this.changed("lock");
   }
 
-  /** Remove the range of a feature. */
-  free(name) {
-    this.fields.find((field) => field.feature.name === name).free();
+  /** Remove limits, and ask at once. */
+  release(limits) {
+    for (const limit of limits) this.field(limit.name).release(limit);
     this.changed("lock");
+  }
+
+  /** Set these limits and no others, without asking; returns those that do not fit a feature. */
+  setLimits(limits) {
+    for (const field of this.fields) for (const limit of field.limits) field.release(limit);
+    const [fitting, others] = [limits.filter((limit) => this.field(limit.name)?.accepts(limit)), limits.filter((limit) => !this.field(limit.name)?.accepts(limit))];
+    for (const limit of fitting) this.field(limit.name).hold(limit);
+    return others;
   }
 
   /** Show a row; later edits are marked. */
@@ -54,13 +90,14 @@ export class Editor {
     return Object.fromEntries(this.fields.map((field) => [field.feature.name, field.value]));
   }
 
-  get locked() {
-    return this.fields.filter((field) => field.locked && !field.feature.immutable).map((field) => field.feature.name);
+  /** The values that differ from those of the row that was shown. */
+  get edits() {
+    return Object.fromEntries(this.fields.filter((field) => field.isEdited).map((field) => [field.feature.name, field.value]));
   }
 
-  get ranges() {
-    const own = this.fields.filter((field) => field.range).map((field) => [field.feature.name, field.range]);
-    return Object.fromEntries(own);
+  /** What people hold; features that a rule keeps do not count. */
+  get limits() {
+    return this.fields.flatMap((field) => field.limits);
   }
 
   get isEdited() {
@@ -121,7 +158,7 @@ class Field {
 
   makeTools() {
     const { feature } = this, tools = make("div", { class: "tools" });
-    if (isNumber(feature) && !feature.immutable) tools.append(this.makeRange());
+    if ((isNumber(feature) || feature.kind === "ordered") && !feature.immutable) tools.append(this.makeRange());
     this.lock = make("button", {
       type: "button", class: "tool", disabled: feature.immutable, onclick: () => this.toggleLock(),
     });
@@ -129,22 +166,28 @@ class Field {
     return tools;
   }
 
+  /** Make the bounds of a number and the direction, and return the button that shows them. */
   makeRange() {
-    const { feature, id } = this, name = feature.name;
+    const { feature, id } = this, { name } = feature, parts = [];
     const bound = (side, hint) => make("input", {
       id: `${id}-${side}`, type: "number", inputmode: "decimal", step: feature.step || "any",
       placeholder: valueText(feature, hint), oninput: () => this.bounded(),
     });
-    [this.low, this.high] = [bound("from", feature.smallest), bound("to", feature.largest)];
-    this.bounds = make("div", { class: "bounds", id: `${id}-bounds`, hidden: true },
-      make("label", { for: `${id}-from` }, "from"), this.low, make("label", { for: `${id}-to` }, "to"), this.high);
+    if (isNumber(feature)) {
+      [this.low, this.high] = [bound("from", feature.smallest), bound("to", feature.largest)];
+      parts.push(make("label", { for: `${id}-from` }, "from"), this.low, make("label", { for: `${id}-to` }, "to"), this.high);
+    }
+    const ways = [["", "up or down"], ["up", "only up"], ["down", "only down"]];
+    this.way = make("select", { id: `${id}-way`, onchange: () => this.onChange("lock") }, ways.map(([value, text]) => make("option", { value }, text)));
+    parts.push(make("label", { for: `${id}-way` }, "goes"), this.way);
+    this.bounds = make("div", { class: "bounds", id: `${id}-bounds`, hidden: true }, parts);
     const open = make("button", {
       type: "button", class: "tool", "aria-expanded": "false", "aria-controls": `${id}-bounds`,
-      "aria-label": `Range of ${name} in an answer`, title: "Range in an answer",
+      "aria-label": `Range of ${name} in an answer`, title: "Range and direction in an answer",
       onclick: () => {
         this.bounds.hidden = !this.bounds.hidden;
         open.setAttribute("aria-expanded", String(!this.bounds.hidden));
-        if (!this.bounds.hidden) this.low.focus();
+        if (!this.bounds.hidden) (this.low ?? this.way).focus();
       },
     }, icon("range"));
     this.opener = open;
@@ -179,9 +222,36 @@ class Field {
   }
 
   get range() {
-    if (!this.bounds) return null;
+    if (!this.low) return null;
     const [low, high] = [this.low, this.high].map((input) => (input.value === "" ? null : Number(input.value)));
     return low === null && high === null ? null : [low, high];
+  }
+
+  get limits() {
+    const { name, immutable } = this.feature;
+    if (immutable) return [];
+    return [this.locked ? { kind: "lock", name } : null, this.way?.value ? { kind: this.way.value, name } : null,
+      this.range ? { kind: "range", name, bounds: this.range } : null].filter(Boolean);
+  }
+
+  /** Whether a limit fits this feature. */
+  accepts({ kind }) {
+    if (this.feature.immutable) return false;
+    return kind === "lock" || Boolean(kind === "range" ? this.low : this.way);
+  }
+
+  hold({ kind, bounds }) {
+    if (kind === "lock") this.setLock(true);
+    else if (kind === "range") [this.low.value, this.high.value] = bounds.map((bound) => (bound === null ? "" : String(bound)));
+    else this.way.value = kind;
+    this.showBounds();
+  }
+
+  release({ kind }) {
+    if (kind === "lock") this.setLock(false);
+    else if (kind === "range") [this.low.value, this.high.value] = ["", ""];
+    else this.way.value = "";
+    this.showBounds();
   }
 
   get isEdited() {
@@ -208,17 +278,16 @@ class Field {
   }
 
   bounded() {
-    this.opener.classList.toggle("on", this.range !== null);
+    this.showBounds();
     this.onChange("question");
+  }
+
+  showBounds() {
+    this.opener?.classList.toggle("on", this.range !== null || this.way.value !== "");
   }
 
   moveSlider() {
     if (this.slider) this.slider.value = this.value === null ? this.feature.smallest : String(this.value);
-  }
-
-  free() {
-    [this.low.value, this.high.value] = ["", ""];
-    this.opener.classList.remove("on");
   }
 
   toggleLock() {

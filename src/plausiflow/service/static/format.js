@@ -55,6 +55,14 @@ export function percent(share) {
   return `${Number(text)}\u00a0%`;
 }
 
+/** Return a share in whole per cent. */
+export function rounded(share) {
+  if (share === null || share === undefined) return "–";
+  if (share > 0 && share < 0.005) return "under\u00a01\u00a0%";
+  if (share < 1 && share > 0.995) return "over\u00a099\u00a0%";
+  return `${Math.round(100 * share)}\u00a0%`;
+}
+
 /** Return the distance of a score from the threshold. */
 export function nats(score) {
   const [size, side] = [Math.abs(score), score < 0 ? "below" : "above"];

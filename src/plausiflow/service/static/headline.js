@@ -1,27 +1,22 @@
 // The answer in one line: the decision now, the decision then.
 
-import { formatFigure, levelText, wantedText } from "./format.js";
-
-/** Return a share in whole per cent. */
-export function rounded(share) {
-  if (share === null || share === undefined) return "–";
-  if (share > 0 && share < 0.005) return "under\u00a01\u00a0%";
-  if (share < 1 && share > 0.995) return "over\u00a099\u00a0%";
-  return `${Math.round(100 * share)}\u00a0%`;
-}
+import { formatFigure, levelText, rounded, wantedText } from "./format.js";
 
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** Return the decision about a row as text; `wanted` is the probability of the target. */
-function decided(model, { predicted, wanted, value }) {
+function decided(model, { predicted, wanted, value }, target) {
   if (!model.outcomes.length) return typeof value === "number" ? `${capital(model.outcome)} ${formatFigure(value)}` : capital(model.outcome);
   const name = capital(levelText(predicted));
-  return wanted === null || wanted === undefined ? name : `${name}, ${rounded(wanted)}`;
+  if (wanted === null || wanted === undefined) return name;
+  // With more than two outcomes the share of the target says nothing about the predicted one.
+  if (model.outcomes.length > 2 && levelText(predicted) !== levelText(target)) return `${name} (${levelText(target)} ${rounded(wanted)})`;
+  return `${name}, ${rounded(wanted)}`;
 }
 
 /** Return the headline of an explanation and of one of its answers, or of a row that waits for its answer. */
 export function headline(model, now, target, status, answer) {
-  const start = decided(model, now), wanted = wantedText(target);
+  const start = decided(model, now, target), wanted = wantedText(target);
   if (answer) {
     const then = model.outcomes.length ? `${wanted}, ${rounded(answer.probability)}` : formatFigure(answer.prediction ?? null);
     return `${start} → would be ${then}, if …`;

@@ -4,28 +4,47 @@ import * as api from "./api.js";
 import { make, byId } from "./dom.js";
 import { isNumber, levelText, percent, valueText } from "./format.js";
 
-const BATCH = 100;
+const FIRST = 10, BATCH = 100, MOST_CELLS = 10;
 
 export class Picker {
-  /** `onPick(row)` is called when somebody chooses a row. */
+  /** `onPick(row, i)` is called when somebody chooses a row. */
   constructor(model, rows, onPick) {
     this.model = model;
     this.rows = rows;
     this.predictions = rows.map(() => "");
     byId("picker").hidden = rows.length === 0;
     byId("search").oninput = () => this.list();
-    byId("rows").onchange = () => onPick(rows[Number(byId("rows").value)]);
+    byId("rows").onchange = () => onPick(rows[Number(byId("rows").value)], Number(byId("rows").value));
+    this.known = 0;
     this.list();
   }
 
-  /** Predict all rows; resolves to the first for which `isOpen(prediction)` holds, as soon as it is known. */
-  firstOpen(isOpen) {
-    return new Promise((done) => {
-      this.predictAll((predictions, first) => {
-        const at = predictions.findIndex(isOpen);
-        if (at >= 0) done(first + at);
-      }).then(() => done(-1));
-    });
+  /** Predict rows until `isOpen(prediction)` holds; resolves to the place and prediction of this row, or of the first one. */
+  async firstOpen(isOpen) {
+    let first = { at: 0, prediction: null };
+    while (this.known < this.rows.length) {
+      const start = this.known, predictions = await this.predictSome(start ? BATCH : FIRST);
+      if (!predictions) break;
+      if (!start) first = { at: 0, prediction: predictions[0] };
+      const at = predictions.findIndex(isOpen);
+      if (at >= 0) return { at: start + at, prediction: predictions[at] };
+    }
+    return first;
+  }
+
+  /** Add the predictions for all rows to the list; it works without them, too. */
+  async predictAll() {
+    while (this.known < this.rows.length && (await this.predictSome(BATCH)));
+  }
+
+  async predictSome(count) {
+    const first = this.known, instances = this.rows.slice(first, first + count);
+    const response = await api.predict(this.model.name, { instances }).catch(() => null);
+    if (!response) return null;
+    response.predictions.forEach((one, k) => { this.predictions[first + k] = describePrediction(one); });
+    this.known = first + instances.length;
+    this.list();
+    return response.predictions;
   }
 
   choose(i) {
@@ -49,23 +68,12 @@ export class Picker {
         const named = isNumber(feature) || typeof row[feature.name] !== "string";
         return `${named ? `${feature.name} ` : ""}${valueText(feature, row[feature.name])}`;
       });
+    if (cells.length > MOST_CELLS) cells.splice(MOST_CELLS, cells.length, "…");
     return [`${i + 1}`, this.predictions[i], cells.join(", ")].filter(Boolean).join(" · ");
   }
 
   searched(i, text) {
     return `${text} ${Object.values(this.rows[i]).map(levelText).join(" ")}`.toLowerCase();
-  }
-
-  /** Add the predictions for all rows to the list; it works without them, too. */
-  async predictAll(onBatch) {
-    for (let first = 0; first < this.rows.length; first += BATCH) {
-      const instances = this.rows.slice(first, first + BATCH);
-      const response = await api.predict(this.model.name, { instances }).catch(() => null);
-      if (!response) return;
-      response.predictions.forEach((one, k) => { this.predictions[first + k] = describePrediction(one); });
-      this.list();
-      onBatch(response.predictions, first);
-    }
   }
 }
 

@@ -31,6 +31,15 @@ export class Prediction {
     return this.last;
   }
 
+  /** Show a prediction that is known already. */
+  take(prediction) {
+    this.request?.abort();
+    this.last = prediction;
+    this.element.classList.remove("waiting");
+    this.show();
+    return prediction;
+  }
+
   /** Show that the row cannot be sent. */
   unreadable(why) {
     this.request?.abort();

@@ -1,6 +1,7 @@
 // The question: an outcome or an interval, the number of answers, and options.
 
 import { make, marked } from "./dom.js";
+import { limitText } from "./limits.js";
 import { shareOf } from "./prediction.js";
 import { counted, levelText, listed, percent } from "./format.js";
 
@@ -124,12 +125,40 @@ export class Question {
     else this.radios[i].checked = true;
   }
 
-  /** Show which features are locked or have a range. */
-  tell(locked, ranges) {
-    const names = Object.keys(ranges), parts = [];
-    if (locked.length) parts.push(`Locked: ${listed(locked)}.`);
-    if (names.length) parts.push(`With a range: ${listed(names)}.`);
-    this.kept.textContent = parts.join(" ");
+  /** Show what people hold. */
+  tell(limits) {
+    this.kept.textContent = limits.length ? `You hold: ${listed(limits.map((limit) => limitText(limit, this.model)))}.` : "";
+  }
+
+  /** The options of a link: what differs from the start. */
+  get options() {
+    const { least, second } = this, options = { k: this.k };
+    if (least && least.value !== "") options.least = Number(least.value);
+    if (second && !second.checked) options.margin = false;
+    return options;
+  }
+
+  /** Set the target and the options of a link; what does not fit is left out. */
+  restore(target, { k, least, margin }) {
+    if (Number.isInteger(k) && k >= 1 && k <= MOST_ANSWERS) this.count.value = String(k);
+    if (this.least && typeof least === "number") this.least.value = String(least);
+    if (this.second) this.second.checked = margin !== false;
+    if (this.model.outcomes.length) {
+      const at = this.model.outcomes.findIndex((label) => JSON.stringify(label) === JSON.stringify(target));
+      if (at < 0) return;
+      this.chosen = at;
+      this.mark(at);
+    } else if (Array.isArray(target) && target.length === 2) {
+      [this.low.value, this.high.value] = target.map((bound) => (typeof bound === "number" ? bound : ""));
+    }
+  }
+
+  /** Options that limit the answers, as limits. */
+  get limits() {
+    const { parameters } = this, limits = [];
+    if (parameters.min_probability !== undefined) limits.push({ kind: "least" });
+    if (parameters.confidence !== null) limits.push({ kind: "margin" });
+    return limits;
   }
 
   get target() {

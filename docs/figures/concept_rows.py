@@ -1,4 +1,4 @@
-"""Shared by the figures of the concepts: the moons, a grid of points, and the style."""
+"""Shared by the figures of the concepts: rows with two features, a grid of points, and the style."""
 
 from __future__ import annotations
 
@@ -11,14 +11,20 @@ import plausiflow as pf
 from plausiflow.plots import QUIET
 
 WANTED = 1
+NAMES, AXES = ["income", "loan_amount"], ("income", "loan amount")
 ROWS, OTHERS = "#b45309", "#475569"
 DENSE = "#fed7aa"
 
 
-def moons() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return training rows, their classes, test rows, their classes; features are in [0, 1]."""
-    fold = pf.load_dataset("moons").fold(0)
-    return fold.x_train, fold.y_train, fold.x_test, fold.y_test
+def applications() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return income and amount of loan applications and whether they were granted; features are in [0, 1]."""
+    train, test = pf.load_table("loans").split(1500, 400)
+    low, high = (train.x[NAMES].quantile(q) for q in (0.002, 0.998))
+    parts = []
+    for part in (train, test):
+        parts.append(torch.tensor(((part.x[NAMES] - low) / (high - low)).to_numpy(), dtype=torch.float32))
+        parts.append(torch.tensor((part.y == "granted").to_numpy()).long())
+    return parts[0], parts[1], parts[2], parts[3]
 
 
 def plane(count: int = 160) -> tuple[Tensor, Tensor, Tensor]:
@@ -39,8 +45,17 @@ def draw_rows(axes: Any, x: Tensor, y: Tensor) -> None:  # noqa: ANN401
         axes.scatter(*x[own].T, s=6, color=colour, alpha=0.45, linewidths=0)
 
 
-def bare(axes: Any, title: str) -> None:  # noqa: ANN401
+def bare(axes: Any, title: str, names: tuple[str, str] = ("", "")) -> None:  # noqa: ANN401
     """Remove ticks: both features have the same scale and no unit."""
-    axes.set(title=title, xlim=(-0.15, 1.15), ylim=(-0.15, 1.15), xticks=[], yticks=[], aspect="equal")
+    axes.set(
+        title=title,
+        xlabel=names[0],
+        ylabel=names[1],
+        xlim=(-0.15, 1.15),
+        ylim=(-0.15, 1.15),
+        xticks=[],
+        yticks=[],
+        aspect="equal",
+    )
     axes.title.set_size(10)
     axes.spines[:].set_color(QUIET)
