@@ -145,7 +145,7 @@ def _durability(
         (rows.x, rows.frame),
         decided,
         level=explainer.durability,
-        confidence=explainer.confidence or type(explainer).confidence,
+        confidence=0.95 if explainer.confidence is None else explainer.confidence,
         jurors=JURORS if len(models) >= JURORS + MIN_GUIDES else MIN_JURORS,
         seed=explainer.random_state,
         names=outcome_names(model.labels, criterion),

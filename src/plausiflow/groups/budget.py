@@ -54,7 +54,7 @@ class Budget:
     def worth(self, cost: Tensor) -> Tensor:
         """Return what it is worth to help rows at some costs: one, or less with a limit on the mean."""
         if self.mean is None or math.isinf(self.most):
-            return (cost <= self.most).to(cost) * torch.isfinite(cost)
+            return (cost < torch.inf if math.isinf(self.most) else cost <= self.most).to(cost)
         return (1 - cost / self.most).clamp_min(0.0)
 
     def choose(self, cost: Tensor, count: int) -> tuple[Tensor, float]:

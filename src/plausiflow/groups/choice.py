@@ -132,10 +132,9 @@ class ActionTable:
     def settle(self, reached: Tensor) -> int | None:
         """Solve the open pairs of promising proposals; return the one that adds most to what is reached."""
         for _ in range(3):
-            promise = self.promise(reached)
-            promising = promise.topk(min(PROMISING, len(self.actions))).indices
+            promising = self.promise(reached).topk(min(PROMISING, len(self.actions))).indices
             mask = torch.zeros_like(self.open, dtype=torch.bool)
-            better = self.worth[:, promising] > reached[:, None]
+            better = self.budget.worth(self.alone[:, promising]) > reached[:, None]
             mask[:, promising] = (self.open[:, promising] > 0) & better
             rows, which = mask.nonzero(as_tuple=True)
             if len(rows):

@@ -252,9 +252,9 @@ class ModelSchemas:
     predict: type[PredictRequest]
     explain: type[ExplainRequest]
     map: type[MapRequest]
-    what_if: type[WhatIfRequest]
     population: type[PopulationRequest]
     letter: type[LetterRequest]
+    what_if: type[WhatIfRequest]
     predictions: type[Body]
     examples: type[Body]
 
@@ -296,11 +296,11 @@ def build_schemas(served: ServedModel, settings: ServiceSettings) -> ModelSchema
         predict=create_model(f"{name}_predict", __base__=PredictRequest, instances=instances),
         explain=create_model(f"{name}_explain", __base__=ExplainRequest, **explain),
         map=create_model(f"{name}_map", __base__=MapRequest, **drawn),
-        what_if=create_model(f"{name}_what_if", __base__=WhatIfRequest, **what_if),
         letter=create_model(f"{name}_letter", __base__=LetterRequest, **letter),
         population=create_model(
             f"{name}_population", __base__=PopulationRequest, target=(_target_type(labels), ...)
         ),
+        what_if=create_model(f"{name}_what_if", __base__=WhatIfRequest, **what_if),
         predictions=_schema(f"{name}_predictions", predictions=List(_Class if labels else _Value)),
         examples=_schema(f"{name}_rows", rows=List(row)),
     )

@@ -128,7 +128,8 @@ def _share(share: float) -> str:
 def _on_grid(values: FloatArray, step: float) -> Mask:
     """Return which values are multiples of a step, up to rounding."""
     multiples = values / step
-    return np.asarray(np.abs(multiples - np.rint(multiples)) <= 1e-6 * np.maximum(1, np.abs(multiples)))
+    rounding = np.minimum(1e-6 * np.maximum(1, np.abs(multiples)), 1e-3)
+    return np.asarray(np.abs(multiples - np.rint(multiples)) <= rounding)
 
 
 def _coarser_step(values: FloatArray, step: float) -> float:
