@@ -70,6 +70,36 @@ def test_groups_refuses_an_unknown_form(folder, explainer):
     assert "--form must be auto, shift, reach, direction" in line
 
 
+def test_groups_keeps_limits_and_uses_saved_actions(folder, explainer, tmp_path):
+    saved, first, second = (tmp_path / name for name in ("actions.json", "first.json", "second.json"))
+    rows = folder / "rows.csv"
+    free = tmp_path / "free.json"
+    done("groups", explainer, rows, "--target", "granted", "--groups", "2", "--json", free)
+    costs = [action["cost"] for action in json.loads(free.read_text())["actions"]]
+    finished = done("groups", explainer, rows, "--target", "granted", "--groups", "2", "--max-cost",
+                    str(max(costs)), "--save", saved, "--json", first)  # fmt: skip
+    assert f"at a cost of at most {max(costs):.3g} each" in finished.stdout
+    assert json.loads(first.read_text())["limit"] == max(costs)
+    assert "rows" not in json.loads(saved.read_text())
+    done("groups", explainer, rows, "--use", saved, "--json", second)
+    assert second.read_text() == first.read_text()
+
+
+def test_groups_refuses_options_that_saved_actions_decide(folder, explainer, tmp_path):
+    rows = folder / "rows.csv"
+    line = refused(
+        "groups", explainer, rows, "--use", tmp_path / "a.json", "--groups", "2", "--max-cost", "1"
+    )
+    assert "got also --groups, --max-cost" in line
+    assert "cannot be opened" in refused("groups", explainer, rows, "--use", tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("option", ["--max-cost", "--mean-cost"])
+def test_groups_refuses_a_limit_of_zero(folder, explainer, option):
+    line = refused("groups", explainer, folder / "rows.csv", "--target", "granted", option, "0")
+    assert "must be a number above 0" in line
+
+
 def test_audit_prints_groups_and_writes_json(folder, explainer, tmp_path):
     document = tmp_path / "audit.json"
     finished = done("audit", explainer, folder / "rows.csv", "--by", "education", "--target", "granted",
@@ -116,6 +146,18 @@ def test_recheck_writes_json_with_the_labels_of_the_rows(folder, explainer, answ
         table["status"] == "found", "customer"
     ].tolist()
     assert content["by_age"][-1]["age"] == "all"
+
+
+def test_recheck_takes_the_outcome_that_was_promised(folder, explainer, answers, tmp_path):
+    without = tmp_path / "without.csv"
+    pd.read_csv(answers).drop(columns="target").to_csv(without, index=False)
+    assert "no column 'target'" in refused("recheck", without, "--explainer", explainer)
+    finished = done("recheck", without, "--explainer", explainer, "--target", "granted")
+    assert "0 answers no longer hold." in finished.stdout
+    finished = done("recheck", without, "--explainer", explainer, "--target", "rejected")
+    assert "0 answers no longer hold." not in finished.stdout
+    line = refused("recheck", without, "--explainer", explainer, "--target", "opposite")
+    assert "the outcome that was promised" in line
 
 
 def test_recheck_refuses_numbers_as_dates(explainer, answers):

@@ -43,6 +43,13 @@ def test_new_rules_are_checked_with_the_rows_before(given):
     assert other.recheck(answers, "yes").rows["rules_kept"].isna().all()
 
 
+@pytest.mark.parametrize("target", ["opposite", "runner_up", "other"])
+def test_an_outcome_that_depends_on_the_row_was_not_promised(given, target):
+    frame, _, answers = given
+    with pytest.raises(InvalidInputError, match="the outcome that was promised"):
+        stand_in(frame, push={"income": 4.0}, orders=ORDERS).recheck(answers, target)
+
+
 def test_shares_by_age_have_wilson_intervals(given):
     frame, _, answers = given
     dates = ["2026-01-01"] * 5 + ["2026-06-25"] * (len(answers) - 5)

@@ -7,7 +7,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from plausiflow import GMM, Explainer
-from plausiflow.explainer import grouping
+from plausiflow.explainer.assigning import GroupCall, group_request, rows_in_need
 from plausiflow.groups import needed_features, search_task
 from plausiflow.groups.actions import actions_of
 from plausiflow.groups.pairs import nearest_real, solve_others, try_actions
@@ -46,9 +46,9 @@ def declined(explainer):
 
 
 def task_of(explainer, rows):
-    call = grouping._Call(target="yes", min_probability=None, constraints=(), second_opinion=True)
-    engine, request, _ = grouping._request(explainer, rows, call)
-    return engine, request, search_task(engine, request, grouping._needing(request))
+    call = GroupCall(target="yes", min_probability=None, constraints=(), second_opinion=True)
+    engine, request, _ = group_request(explainer, rows, call)
+    return engine, request, search_task(engine, request, rows_in_need(request))
 
 
 def test_a_handful_of_actions_also_helps_rows_unlike_all_others(explainer, declined):

@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from plausiflow.groups.cover import coverage, greedy_cover, swap_actions
+from plausiflow.groups.cover import coverage, greedy_cover, greedy_worth, swap_actions, swap_worth
 
 
 def random_costs(seed, n=14, c=7, share=0.35):
@@ -61,3 +61,24 @@ def test_spare_actions_lower_the_cost_once_all_rows_are_covered():
 
 def test_no_action_is_chosen_if_none_helps():
     assert greedy_cover(torch.full((3, 2), torch.inf), 2).tolist() == []
+
+
+def best_worth(worth, count):
+    choices = combinations(range(worth.shape[1]), count)
+    return max(float(worth[:, list(choice)].amax(dim=1).sum()) for choice in choices)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_greedy_worth_is_what_the_guarantee_says_and_swaps_add_to_it(seed, count):
+    worth = (1 - random_costs(seed) / 0.8).clamp_min(0)
+    chosen = greedy_worth(worth, count)
+    swapped = swap_worth(worth, chosen)
+    first, second = (float(worth[:, some].amax(dim=1).sum()) for some in (chosen, swapped))
+    best = best_worth(worth, count)
+    assert first >= (1 - (1 - 1 / count) ** count) * best - 1e-9
+    assert first - 1e-9 <= second <= best + 1e-9
+
+
+def test_an_action_that_adds_nothing_is_not_chosen():
+    assert greedy_worth(torch.tensor([[0.5, 0.5], [0.2, 0.1]]), 2).tolist() == [0]

@@ -73,6 +73,12 @@ def test_an_empty_table_can_be_written_and_assigned(explainer, frame, tmp_path):
     assert set(later.uncovered["reason"]) == {"no action was found for this target"}
 
 
+def test_an_action_without_members_has_no_cost_in_the_report(explainer, frame, tmp_path):
+    groups = explainer.explain_groups(declined(explainer, frame).iloc[:3], "yes", groups=2)
+    groups.assign(frame.iloc[:0]).to_html(tmp_path / "report.html")
+    assert ">nan<" not in (tmp_path / "report.html").read_text()
+
+
 def test_no_rows_can_be_assigned(explainer, frame):
     groups = explainer.explain_groups(declined(explainer, frame).iloc[:3], "yes", groups=2)
     assert len(groups.assign(frame.iloc[:0]).action) == 0
@@ -194,11 +200,11 @@ def test_the_figure_has_a_bar_for_each_action_and_for_rows_without_one(explainer
 def test_an_action_that_leaves_rows_as_they_are_is_not_said_to_break_a_rule(explainer, frame):
     rows = declined(explainer, frame).iloc[:6]
     groups = explainer.explain_groups(rows, "yes", groups=1, form="reach")
-    assign, (_, call, actions, membership) = groups.assigner.func, groups.assigner.args
+    actions, assigner = groups.shared, groups.assigner
     everybody_is_there = replace(
         actions, moves=actions.moves.abs(), values=torch.zeros_like(actions.values),
         codes=torch.full_like(actions.codes, -1),
     )  # fmt: skip
-    later = assign(explainer, call, everybody_is_there, membership, rows)
+    later = replace(assigner, fixed=replace(assigner.fixed, actions=everybody_is_there))(rows)
     assert later.covered == 0
     assert set(later.uncovered["reason"]) == {"no action changes its decision"}

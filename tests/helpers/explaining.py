@@ -23,6 +23,7 @@ from plausiflow.core import TargetCriterion, ValidityConstraint
 from plausiflow.errors import PlausiflowError
 from plausiflow.explainer import Explainer
 from plausiflow.models import EncodedModel, LinearClassifier
+from plausiflow.persistence import TrainingSummary
 from plausiflow.search.bank import Bank
 from plausiflow.search.costs import CostModel, feature_weights
 from plausiflow.search.engine import Engine
@@ -94,6 +95,8 @@ def stand_in(
         target = torch.full((len(x),), k)
         rows[k] = torch.unique(x[(validity(x, target) >= 0) & (ball.score(x, target) >= 0)], dim=0)
     explainer.encoder_, explainer.model_ = encoder, model
+    classes = torch.zeros(len(x), dtype=torch.long)
+    explainer.training_summary_ = TrainingSummary.from_table(frame, encoder, x, classes)
     explainer.engine_ = Engine(
         rules=CompiledRules(constraints, encoder.schema, encoder.layout),
         validity=validity,

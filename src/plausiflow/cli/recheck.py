@@ -11,7 +11,7 @@ import typer
 
 from plausiflow.atomic import atomic_path
 from plausiflow.cli.explain import load_explainer
-from plausiflow.cli.options import Encoding, Force, ModelFile, Separator
+from plausiflow.cli.options import Encoding, Force, ModelFile, Separator, parse_target
 from plausiflow.cli.output_paths import check_files
 from plausiflow.cli.table_files import Dialect, check_suffix, read_table, require_columns, write_table
 from plausiflow.errors import InvalidInputError
@@ -20,6 +20,7 @@ from plausiflow.explanations import ROW
 EXAMPLES = (
     "plausiflow recheck saved.parquet --explainer credit-2027 --date issued --out write-to.csv",
     "plausiflow recheck saved.parquet --explainer credit-2027 --rows applications.csv --key number",
+    "plausiflow recheck saved.parquet --explainer prices-2027 --target 250000:",
 )
 
 
@@ -31,6 +32,10 @@ def recheck(
     ] = None,
     key: Annotated[
         str | None, typer.Option("--key", help="Column of both files that identifies rows; default: row.")
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", help="The outcome that was promised to all, such as 100: for a number."),
     ] = None,
     date: Annotated[str | None, typer.Option("--date", help="Column with the date of each answer.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write the answers that no longer hold.")] = None,
@@ -54,18 +59,23 @@ def recheck(
     assert loaded.model_ is not None
     schema = loaded.encoder_.schema
     table = read_table(saved, dialect, schema)
-    wanted = [*schema.names, "status", "target", *([date] if date else []), *([key] if key else [])]
+    told = ["target"] if target is None else []
+    wanted = [*schema.names, "status", *told, *([date] if date else []), *([key] if key else [])]
     require_columns(wanted, list(table.columns), str(saved))
     table = table[table["status"].isin(["found", "relaxed"])]
     if len(table) == 0:
         raise InvalidInputError(
             f"{saved} must have answers with the status found or relaxed; got none. Name another file."
         )
-    target = [_label(text, loaded.model_.labels, saved) for text in table["target"]]
+    promised: Any
+    if target is None:
+        promised = [_label(text, loaded.model_.labels, saved) for text in table["target"]]
+    else:
+        promised = parse_target(target, loaded.model_.labels)
     before = None if rows is None else _before(table, read_table(rows, dialect, schema), key, rows)
     found = loaded.recheck(
         table[list(schema.names)],
-        target,
+        promised,
         before=None if before is None else before[list(schema.names)],
         issued=None if date is None else table[date],
     )
@@ -94,7 +104,7 @@ def _label(text: object, labels: tuple[Any, ...], path: Path) -> Any:  # noqa: A
             return label
     raise InvalidInputError(
         f"The column `target` of {path} must have outcomes of the model: {', '.join(map(str, labels))}; "
-        f"got {text!r}. Models that predict a number are checked in Python, with `explainer.recheck`."
+        f"got {text!r}. Name the outcome that was promised, or the interval of a number, with --target."
     )
 
 

@@ -25,6 +25,7 @@ from plausiflow.explainer.fitting import fit_explainer
 from plausiflow.explainer.grouping import explain_groups
 from plausiflow.explainer.rechecking import recheck
 from plausiflow.explainer.results import build_explanations
+from plausiflow.explainer.saved_groups import load_groups
 from plausiflow.explainer.saving import load_explainer, save_explainer
 from plausiflow.explainer.settings import FittedWith, check_verbose, refresh
 from plausiflow.explainer.switching import switch_off, switch_on
@@ -263,7 +264,7 @@ class Explainer(SklearnConventions):
             return result if certify is None else result.certify(certify)
 
     switch_off, switch_on = switch_off, switch_on
-    explain_groups, recheck = explain_groups, recheck
+    explain_groups, load_groups, recheck = explain_groups, load_groups, recheck
 
     def predict_proba(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Return the model's probabilities, one column per label; NaN for a row that cannot be read."""

@@ -18,7 +18,7 @@ from plausiflow.core import Targets, suitable_threads
 from plausiflow.densities import row_scores
 from plausiflow.errors import InvalidInputError
 from plausiflow.explanations import json_value
-from plausiflow.search import Engine, Target, parse_target, plausibility_scores, read_rows
+from plausiflow.search import TABLE_POLICIES, Engine, Target, parse_target, plausibility_scores, read_rows
 from plausiflow.tables import Encoded, FloatArray, Mask
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def recheck(
     Args:
         explainer: The new explainer.
         counterfactuals: Rows of the table that were given out.
-        target: The outcome that was promised: a label, or one for each row.
+        target: The outcome that was promised: a label or an interval, or one for each row.
         before: The rows before the change, in the same order. Rules are checked only with them, and
             plausibility by their thresholds; without them by the thresholds of the counterfactuals.
         issued: The date of each counterfactual.
@@ -105,6 +105,11 @@ def recheck(
                 f"`{name}` must have {n} rows, one for each counterfactual; got {len(values)}. "
                 "Use the order of the counterfactuals."
             )
+    if isinstance(target, str) and target in TABLE_POLICIES and target not in model.labels:
+        raise InvalidInputError(
+            f"`target` must be the outcome that was promised, or one for each row; got {target!r}. Name one "
+            f"of {', '.join(map(repr, model.labels))}."
+        )
     with suitable_threads(counterfactuals):
         read = read_rows(encoder, model, counterfactuals)
         choices = parse_target(target, read.outputs, explainer.criterion_, model.labels, decided=read.decided)

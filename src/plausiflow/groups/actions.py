@@ -8,9 +8,10 @@ Categories and states of numbers are set to a level in every form.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -72,6 +73,40 @@ class Actions:
         moved = (self.values + moves - self.moves).clamp(0.0, 1.0)
         values = torch.where(self.moves != 0, moved, self.values)
         return replace(self, form=torch.full_like(self.form, FORMS.index(form)), moves=moves, values=values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the actions as JSON values, without the layout."""
+        return {name: getattr(self, name).tolist() for name in _TENSORS}
+
+    @classmethod
+    def from_dict(cls, layout: Layout, values: Mapping[str, Any]) -> Actions:
+        """Return the actions that :meth:`to_dict` wrote.
+
+        Raises:
+            ValueError: The values do not fit the layout.
+        """
+        count, blocks, levels = len(values["form"]), len(layout.blocks), len(layout.with_levels)
+        shapes: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+            "form": ((count,), torch.long),
+            "features": ((count, blocks), torch.bool),
+            "moves": ((count, layout.width), torch.float64),
+            "values": ((count, layout.width), torch.float64),
+            "codes": ((count, levels), torch.long),
+            "rises": ((count, levels), torch.long),
+            "y": ((count,), torch.long),
+        }
+        tensors = {}
+        for name, (shape, dtype) in shapes.items():
+            tensor = torch.tensor(values[name], dtype=dtype)
+            if tensor.numel() != math.prod(shape) or (count and tuple(tensor.shape) != shape):
+                raise ValueError(f"`{name}` must have the shape {shape}")
+            tensors[name] = tensor.reshape(shape)
+        states = torch.tensor([len(block.levels) for block in layout.with_levels])
+        if not ((tensors["form"] >= 0) & (tensors["form"] < len(FORMS))).all():
+            raise ValueError("`form` must be the number of a form")
+        if not ((tensors["codes"] >= -1) & (tensors["codes"] < states)).all():
+            raise ValueError("`codes` must be numbers of levels")
+        return cls(layout=layout, **tensors)
 
     @property
     def is_direction(self) -> Tensor:

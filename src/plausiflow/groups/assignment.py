@@ -26,7 +26,7 @@ from plausiflow.densities import row_scores
 from plausiflow.groups.actions import Actions
 from plausiflow.groups.pairs import Trials, nearest_real, solve_others, try_actions
 from plausiflow.groups.proposals import pairs_of
-from plausiflow.groups.uncovered import uncovered_reasons
+from plausiflow.groups.uncovered import TOO_EXPENSIVE, uncovered_reasons
 from plausiflow.search import (
     Answers,
     Candidates,
@@ -65,6 +65,18 @@ class Assigned:
     action: IntArray
     reason: ObjectArray
 
+    def within(self, limit: float) -> Assigned:
+        """Return the members that cost no more than a limit; the others have no action."""
+        kept = (self.answers.cost <= limit).nonzero()[:, 0]
+        if len(kept) == len(self.answers.of):
+            return self
+        action, reason = self.action.copy(), self.reason.copy()
+        out = self.answers.of[self.answers.cost > limit].numpy()
+        action[out], reason[out] = -1, TOO_EXPENSIVE
+        return Assigned(
+            answers=self.answers.select(kept), roles=self.roles.select(kept), action=action, reason=reason
+        )
+
 
 def search_task(engine: Engine, request: SearchRequest, rows: Tensor) -> SearchTask:
     """Return the task for some rows of a request, with the margin that it asks for."""
@@ -77,15 +89,30 @@ def search_task(engine: Engine, request: SearchRequest, rows: Tensor) -> SearchT
 
 @torch.no_grad()
 def assign_rows(
-    engine: Engine, encoder: Encoder, request: SearchRequest, actions: Actions, rows: Tensor
+    engine: Engine,
+    encoder: Encoder,
+    request: SearchRequest,
+    actions: Actions,
+    rows: Tensor,
+    most: float = math.inf,
 ) -> Assigned:
-    """Assign rows of a request to actions; other rows have none and no reason."""
+    """Assign rows of a request to actions; other rows have none and no reason.
+
+    Args:
+        engine: What was fitted, with the rules of the call.
+        encoder: Encoder of the table.
+        request: The request.
+        actions: The actions.
+        rows: The rows of the request that are assigned.
+        most: The most that a member may cost.
+    """
     action = np.full(len(request.frame), -1, dtype=np.int64)
     reason = np.full(len(request.frame), "", dtype=object)
     parts: list[Answers] = []
     roles: list[ChangeRoles] = []
     blocks = rows.split(_rows_at_once(len(rows), actions)) if len(rows) else ()
-    for some, found in zip(blocks, _assign_blocks(engine, encoder, request, actions, blocks), strict=True):
+    assigned = _assign_blocks(engine, encoder, request, actions, blocks, most)
+    for some, found in zip(blocks, assigned, strict=True):
         action[some.numpy()], reason[some.numpy()] = found.action.numpy(), found.reasons()
         parts.append(found.answers)
         roles.append(found.roles)
@@ -102,14 +129,19 @@ def _rows_at_once(rows: int, actions: Actions) -> int:
 
 
 def _assign_blocks(
-    engine: Engine, encoder: Encoder, request: SearchRequest, actions: Actions, blocks: Sequence[Tensor]
+    engine: Engine,
+    encoder: Encoder,
+    request: SearchRequest,
+    actions: Actions,
+    blocks: Sequence[Tensor],
+    most: float,
 ) -> Iterator[_RowBlock]:
     """Assign blocks of rows in as many threads as there are cores; a model without gradients in one."""
 
     def assign(rows: Tensor, *, alone: bool = True) -> _RowBlock:
         # Blocks side by side use one thread each; more would wait for each other.
         with torch.no_grad(), nullcontext() if alone else suitable_threads():
-            return _RowBlock.assign(engine, encoder, request, actions, rows)
+            return _RowBlock.assign(engine, encoder, request, actions, rows, most)
 
     threads = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1, MOST_THREADS)
     if len(blocks) < 2 or threads < 2 or engine.true_model is not None:
@@ -129,13 +161,17 @@ def _no_roles() -> ChangeRoles:
 
 @dataclass(eq=False)
 class _RowBlock:
-    """Rows that are assigned at once; ``cost`` and ``action`` are those of the best verified answer."""
+    """Rows that are assigned at once; ``cost`` and ``action`` are those of the best verified answer.
+
+    ``most`` is the most that a member may cost.
+    """
 
     engine: Engine
     encoder: Encoder
     request: SearchRequest
     actions: Actions
     rows: Tensor
+    most: float
     task: SearchTask
     trials: Trials
     near: Tensor
@@ -146,16 +182,22 @@ class _RowBlock:
 
     @classmethod
     def assign(
-        cls, engine: Engine, encoder: Encoder, request: SearchRequest, actions: Actions, rows: Tensor
+        cls,
+        engine: Engine,
+        encoder: Encoder,
+        request: SearchRequest,
+        actions: Actions,
+        rows: Tensor,
+        most: float,
     ) -> _RowBlock:
         task = search_task(engine, request, rows)
         trials = try_actions(task, actions, *pairs_of(actions, task.y_target))
         n = len(rows)
         empty = Answers.concat(encoder, request.frame, [])
         block = cls(
-            engine, encoder, request, actions, rows, task, trials, torch.full_like(task.x, torch.nan),
-            torch.full((n,), torch.inf, dtype=torch.float64), torch.full((n,), -1), empty,
-            _no_roles(),
+            engine, encoder, request, actions, rows, most, task, trials,
+            torch.full_like(task.x, torch.nan), torch.full((n,), torch.inf, dtype=torch.float64),
+            torch.full((n,), -1), empty, _no_roles(),
         )  # fmt: skip
         for places in block.turns():
             block.take(places)
@@ -190,8 +232,8 @@ class _RowBlock:
         self.near[own] = nearest_real(self.task.at(own), self.engine.bank)
 
     def _in_order(self, mask: Tensor) -> Tensor:
-        """Return the positions of some trials, ordered by row and cost."""
-        places = mask.nonzero()[:, 0]
+        """Return the positions of some trials that do not cost too much, ordered by row and cost."""
+        places = (mask & (self.trials.cost <= self.most)).nonzero()[:, 0]
         places = places[torch.argsort(self.trials.cost[places], stable=True)]
         return places[torch.argsort(self.trials.rows[places], stable=True)]
 
@@ -226,7 +268,8 @@ class _RowBlock:
     def _verify(self, found: Candidates, which: Tensor) -> None:
         verified = verify_candidates(self.engine, self.encoder, self.request, found, self.rows)
         own = found.rows[verified.candidate]
-        holds = (verified.answers.score >= self.task.scores.margin[own]).nonzero()[:, 0]
+        holds = verified.answers.score >= self.task.scores.margin[own]
+        holds = (holds & (verified.answers.cost <= self.most)).nonzero()[:, 0]
         if len(holds) == 0:
             return
         answers, own = verified.answers.select(holds), own[holds]
@@ -260,5 +303,12 @@ class _RowBlock:
         """Return why each row has no action, empty for members."""
         frame = self.request.frame.iloc[self.rows.numpy()]
         return uncovered_reasons(
-            self.engine.rules, self.encoder, frame, self.task.x, self.actions, self.trials, self.action
+            self.engine.rules,
+            self.encoder,
+            frame,
+            self.task.x,
+            self.actions,
+            self.trials,
+            self.action,
+            self.most,
         )

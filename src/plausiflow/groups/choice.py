@@ -5,20 +5,24 @@ lack of plausibility has to be solved, which takes longer. So pairs are solved o
 promise to cover most of the rows that are left, where a promise is the share of such pairs that were solved
 so far. The greedy cover and the swaps then use what is known for certain. The rows that no chosen action
 helps then propose actions of their own.
+
+With a budget, pairs that cost too much do not count, only counterfactuals that are cheap enough propose
+actions, and a row counts for more the less it costs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from plausiflow.groups.actions import Actions
-from plausiflow.groups.cover import greedy_cover, swap_actions
+from plausiflow.groups.actions import Actions, Form
+from plausiflow.groups.budget import ROOM, Budget
 from plausiflow.groups.pairs import Trials, nearest_real, solve_others, try_actions
-from plausiflow.groups.proposals import pairs_of
+from plausiflow.groups.proposals import LocalAnswers, pairs_of, propose_actions
 from plausiflow.search import Bank, SearchTask
 
 SHORTLIST, FIRST_ROWS = 900, 150
@@ -45,8 +49,10 @@ class ActionTable:
         trials: Pairs after the action alone.
         near: A real row with the wanted outcome for each row, ``(n, width)``.
         cost: Cost of each row with each proposal, infinite if it does not help or is not known, ``(n, c)``.
+        alone: Cost of the action alone where the pair may be solved, else infinite, ``(n, c)``.
         open: Pairs that may be solved: class of their lack plus one, zero for none, ``(n, c)``.
         place: Position of each pair among the trials, ``(n, c)``.
+        budget: What a row may cost.
         tried: How many pairs of each class were solved, and how many of them had an answer.
     """
 
@@ -55,35 +61,54 @@ class ActionTable:
     trials: Trials
     near: Tensor
     cost: Tensor
+    alone: Tensor
     open: Tensor
     place: Tensor
+    budget: Budget
     tried: Tensor = field(default_factory=lambda: torch.tensor(FIRST_RATES, dtype=torch.float64))
 
     @classmethod
-    def of(cls, task: SearchTask, actions: Actions, near: Tensor) -> ActionTable:
+    def of(cls, task: SearchTask, actions: Actions, near: Tensor, budget: Budget) -> ActionTable:
         """Try all actions alone on all rows of a task."""
         rows, which = pairs_of(actions, task.y_target)
         trials = try_actions(task, actions, rows, which)
         shape = (len(task), len(actions))
         cost = torch.full(shape, torch.inf, dtype=torch.float64)
-        cost[rows, which] = torch.where(trials.enough, trials.cost, torch.inf)
-        opened = torch.zeros(shape, dtype=torch.long)
+        alone, opened = cost.clone(), torch.zeros(shape, dtype=torch.long)
+        affordable = trials.possible & (trials.cost <= budget.most)
+        cost[rows, which] = torch.where(trials.enough & affordable, trials.cost, torch.inf)
+        alone[rows, which] = torch.where(~trials.enough & affordable, trials.cost, torch.inf)
         lack = torch.bucketize(trials.score.nan_to_num(-torch.inf), LACKS) + 1
-        opened[rows, which] = torch.where(trials.possible & ~trials.enough, lack, 0)
+        opened[rows, which] = torch.where(~trials.enough & affordable, lack, 0)
         place = torch.full(shape, -1)
         place[rows, which] = torch.arange(len(rows))
-        return cls(task=task, actions=actions, trials=trials, near=near, cost=cost, open=opened, place=place)
+        return cls(
+            task=task, actions=actions, trials=trials, near=near, cost=cost, alone=alone, open=opened,
+            place=place, budget=budget,
+        )  # fmt: skip
 
-    def promise(self, left: Tensor) -> Tensor:
-        """Return how many of the rows that are left each proposal is expected to cover, shape ``(c,)``."""
-        rate = torch.cat([self.tried.new_zeros(1), self.tried[1] / self.tried[0]])
-        expected = torch.where(torch.isfinite(self.cost[left]), 1.0, rate[self.open[left]])
-        return expected.sum(dim=0)
+    @property
+    def rates(self) -> Tensor:
+        """The share of the pairs of each class that have an answer, zero for those that are not open."""
+        return torch.cat([self.tried.new_zeros(1), self.tried[1] / self.tried[0]])
+
+    @property
+    def worth(self) -> Tensor:
+        """What it is worth to help a row by an action, if that is known or possible, ``(n, c)``."""
+        return self.budget.worth(torch.minimum(self.cost, self.alone))
+
+    def promise(self, reached: Tensor) -> Tensor:
+        """Return what each proposal is expected to add, shape ``(c,)``.
+
+        Args:
+            reached: What the chosen actions are worth for each row, shape ``(n,)``.
+        """
+        sure = torch.where(self.open > 0, self.rates[self.open], 1.0)
+        return (sure * (self.worth - reached[:, None]).clamp_min(0)).sum(dim=0)
 
     def shortlist(self, count: int) -> Tensor:
         """Return the proposals that promise most: together, for ``count`` actions, and each for itself."""
-        rate = torch.cat([self.tried.new_zeros(1), self.tried[1] / self.tried[0]])
-        expected = torch.where(torch.isfinite(self.cost), 1.0, rate[self.open])
+        expected = torch.where(self.open > 0, self.rates[self.open], 1.0) * self.worth
         left = torch.ones(len(self.task), dtype=torch.float64)
         chosen: list[int] = []
         for _ in range(min(2 * count, SHORTLIST // 2, len(self.actions))):
@@ -100,24 +125,27 @@ class ActionTable:
         found = solve_others(self.task, self.actions, self.trials[self.place[rows, which]], self.near)
         self.tried[0].index_add_(0, lack, torch.ones(len(lack), dtype=torch.float64))
         self.tried[1].index_add_(0, lack, torch.isfinite(found.cost).double())
-        self.cost[rows, which] = found.cost
+        self.cost[rows, which] = torch.where(found.cost <= self.budget.most, found.cost, torch.inf)
+        self.alone[rows, which] = torch.inf
         self.open[rows, which] = 0
 
-    def settle(self, left: Tensor) -> int | None:
-        """Solve the open pairs of promising proposals; return the one that covers most rows that are left."""
+    def settle(self, reached: Tensor) -> int | None:
+        """Solve the open pairs of promising proposals; return the one that adds most to what is reached."""
         for _ in range(3):
-            promising = self.promise(left).topk(min(PROMISING, len(self.actions))).indices
+            promise = self.promise(reached)
+            promising = promise.topk(min(PROMISING, len(self.actions))).indices
             mask = torch.zeros_like(self.open, dtype=torch.bool)
-            mask[:, promising] = (self.open[:, promising] > 0) & left[:, None]
+            better = self.worth[:, promising] > reached[:, None]
+            mask[:, promising] = (self.open[:, promising] > 0) & better
             rows, which = mask.nonzero(as_tuple=True)
             if len(rows):
                 keep = _first_of_each(which, MOST_SOLVED)
                 self.solve(rows[keep], which[keep])
-            gain = torch.isfinite(self.cost[left]).sum(dim=0)
+            gain = (self.budget.worth(self.cost) - reached[:, None]).clamp_min(0).sum(dim=0)
             best = int(gain.argmax())
-            if gain[best] >= self.promise(left).max() or not len(rows):
+            if gain[best] >= self.promise(reached).max() or not len(rows):
                 break
-        return best if int(gain[best]) else None
+        return best if float(gain[best]) > 0 else None
 
 
 def _first_of_each(which: Tensor, most: int) -> Tensor:
@@ -130,46 +158,64 @@ def _first_of_each(which: Tensor, most: int) -> Tensor:
 
 @torch.no_grad()
 def choose_actions(
-    task: SearchTask, bank: Bank, propose: Callable[[Tensor], Actions], donors: Tensor, count: int
-) -> Actions:
-    """Return up to ``count`` actions, which together cover most rows of the task.
+    task: SearchTask,
+    bank: Bank,
+    answer: Callable[[Tensor], LocalAnswers],
+    donors: Tensor,
+    forms: Sequence[Form],
+    count: int,
+    budget: Budget,
+    seed: int,
+) -> tuple[Actions, float]:
+    """Return up to ``count`` actions, which together help most rows of the task, and what a row may cost.
 
     Args:
         task: Rows that the actions are chosen on.
         bank: Real rows with known outcomes.
-        propose: Returns actions that helped some rows of the task, given by position.
-        donors: The rows that propose first.
+        answer: Returns local counterfactuals of some rows of the task, given by position.
+        donors: The rows whose counterfactuals propose actions first.
+        forms: Forms of the actions.
         count: The largest number of actions.
+        budget: What members may cost.
+        seed: Seed of the choice among too many proposals.
     """
-    near = nearest_real(task, bank)
-    left = torch.ones(len(task), dtype=torch.bool)
-    cost, actions = torch.zeros(len(task), 0, dtype=torch.float64), propose(donors[:0])
-    for _ in range(ROUNDS):
-        own = left if actions else torch.ones_like(left)
-        table = _solved_table(task, near, propose(donors), own, count)
-        cost, actions = torch.cat([cost, table.cost], dim=1), Actions.concat([actions, table.actions])
-        chosen = greedy_cover(cost, count)
-        left = ~torch.isfinite(cost[:, chosen]).any(dim=1)
-        donors = left.nonzero()[:, 0]
+    near, asked = nearest_real(task, bank), torch.zeros(len(task), dtype=torch.bool)
+    reached, limit = torch.zeros(len(task), dtype=torch.float64), budget.most
+    costs: list[Tensor] = []
+    parts: list[Actions] = []
+    chosen = torch.zeros(0, dtype=torch.long)
+    for number in range(ROUNDS):
+        local = answer(donors)
+        budget = budget if number else budget.narrowed(local.cost)
+        proposals = propose_actions(task, local.select(local.cost <= budget.most), forms, seed)
+        table = _solved_table(task, near, proposals, reached, count, budget)
+        costs, parts = [*costs, table.cost], [*parts, table.actions]
+        cost, asked = torch.cat(costs, dim=1), asked.index_fill(0, donors, True)
+        chosen, limit = budget.choose(cost, count)
+        least = cost[:, chosen].amin(dim=1) if len(chosen) else torch.full_like(reached, torch.inf)
+        reached = budget.worth(torch.where(least <= limit, least, torch.inf))
+        left = torch.isinf(least) | (least > limit)
+        # What a row's own counterfactual costs is known: asking again does not make it cheaper.
+        donors = (left & ~asked if math.isfinite(limit) else left).nonzero()[:, 0]
         donors = donors[:: 1 + len(donors) // MOST_DONORS]
         if len(donors) == 0:
             break
-    return actions[swap_actions(cost, chosen)]
+    return Actions.concat(parts)[chosen], min(budget.most, ROOM * limit)
 
 
 def _solved_table(
-    task: SearchTask, near: Tensor, proposals: Actions, left: Tensor, count: int
+    task: SearchTask, near: Tensor, proposals: Actions, reached: Tensor, count: int, budget: Budget
 ) -> ActionTable:
-    """Return what proposals do, solved where they promise to cover rows that are ``left`` ``(n,)``."""
+    """Return what proposals do, solved where they promise to add to what is ``reached`` for rows ``(n,)``."""
     if len(proposals) > SHORTLIST:
-        few = left.nonzero()[:, 0]
+        few = (reached == 0).nonzero()[:, 0]
         few = few[:: max(1, len(few) // FIRST_ROWS)]
-        proposals = proposals[ActionTable.of(task.at(few), proposals, near[few]).shortlist(count)]
-    table = ActionTable.of(task, proposals, near)
-    left = left.clone()
+        first = ActionTable.of(task.at(few), proposals, near[few], budget)
+        proposals = proposals[first.shortlist(count)]
+    table = ActionTable.of(task, proposals, near, budget)
     for _ in range(count):
-        best = table.settle(left) if len(proposals) and bool(left.any()) else None
+        best = table.settle(reached) if len(proposals) else None
         if best is None:
             break
-        left &= ~torch.isfinite(table.cost[:, best])
+        reached = torch.maximum(reached, budget.worth(table.cost[:, best]))
     return table

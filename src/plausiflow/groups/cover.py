@@ -48,6 +48,45 @@ def greedy_cover(cost: Tensor, count: int) -> Tensor:
     return torch.tensor(chosen, dtype=torch.long)
 
 
+def greedy_worth(worth: Tensor, count: int) -> Tensor:
+    """Return up to ``count`` actions, each the one that adds most to the worth of the best ones of all rows.
+
+    Args:
+        worth: What each action is worth for each row, zero if it does not help it, ``(n, c)``.
+        count: Number of actions.
+
+    Example:
+        >>> greedy_worth(torch.tensor([[0.9, 0.5, 0.0], [0.0, 0.5, 0.0], [0.0, 0.0, 0.3]]), 2).tolist()
+        [1, 0]
+    """
+    best, chosen = torch.zeros(len(worth), dtype=worth.dtype), list[int]()
+    for _ in range(min(count, worth.shape[1])):
+        gain = (worth - best[:, None]).clamp_min(0).sum(dim=0)
+        if float(gain.max()) <= ENOUGH:
+            break
+        chosen.append(int(gain.argmax()))
+        best = torch.maximum(best, worth[:, chosen[-1]])
+    return torch.tensor(chosen, dtype=torch.long)
+
+
+def swap_worth(worth: Tensor, chosen: Tensor) -> Tensor:
+    """Swap single actions while that adds to the worth; the arguments are those of :func:`greedy_worth`."""
+    for _ in range(MOST_SWAPS):
+        total, swap = float(worth[:, chosen].amax(dim=1).sum()) if len(chosen) else 0.0, None
+        for place in range(len(chosen)):
+            others = torch.cat([chosen[:place], chosen[place + 1 :]])
+            rest = worth[:, others].amax(dim=1) if len(others) else torch.zeros(len(worth), dtype=worth.dtype)
+            sums = torch.maximum(rest[:, None], worth).sum(dim=0)
+            candidate = sums.argmax()
+            if float(sums[candidate]) > total + ENOUGH:
+                total, swap = float(sums[candidate]), (place, candidate)
+        if swap is None:
+            return chosen
+        chosen = chosen.clone()
+        chosen[swap[0]] = swap[1]
+    return chosen
+
+
 def coverage(cost: Tensor, chosen: Tensor) -> tuple[int, float]:
     """Return how many rows the chosen actions cover, and the total of their least costs."""
     if len(chosen) == 0:

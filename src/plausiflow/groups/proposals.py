@@ -9,6 +9,7 @@ helps its neighbours.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -23,19 +24,37 @@ MOST_PROPOSALS = 900
 """Proposals whose effect on the sample is computed."""
 
 
-def propose_actions(
-    task: SearchTask, x_cf: Tensor, rows: Tensor, needed: Tensor, forms: Sequence[Form], seed: int
-) -> Actions:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LocalAnswers:
+    """Local counterfactuals of some rows of a task.
+
+    Attributes:
+        x_cf: Counterfactuals, shape ``(m, width)``.
+        rows: Their rows of the task, shape ``(m,)``.
+        needed: The features that the decision needs in each, shape ``(m, blocks)``.
+        cost: What they cost, shape ``(m,)``.
+    """
+
+    x_cf: Tensor
+    rows: Tensor
+    needed: Tensor
+    cost: Tensor
+
+    def select(self, which: Tensor) -> LocalAnswers:
+        """Return some of the counterfactuals, by a mask or by position."""
+        return LocalAnswers(**{name: part[which] for name, part in vars(self).items()})
+
+
+def propose_actions(task: SearchTask, local: LocalAnswers, forms: Sequence[Form], seed: int) -> Actions:
     """Return actions of the given forms, from local counterfactuals.
 
     Args:
         task: Rows and their targets.
-        x_cf: Local counterfactuals, shape ``(m, width)``.
-        rows: Their rows of the task, shape ``(m,)``.
-        needed: The features that the decision needs in each, shape ``(m, blocks)``.
+        local: Local counterfactuals of some of the rows.
         forms: Forms of the actions.
         seed: Seed of the choice among too many proposals.
     """
+    x_cf, rows, needed = local.x_cf, local.rows, local.needed
     layout, x, y = task.layout, task.x[rows], task.y_target[rows]
     changed = layout.changed(x_cf, x)
     needed = torch.where((needed & changed).any(dim=1)[:, None], needed & changed, changed)

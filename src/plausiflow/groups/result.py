@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Protocol, overload
 
 import numpy as np
 import pandas as pd
@@ -17,10 +18,26 @@ from plausiflow.explanations import Audit, Explanations, answer_table, json_colu
 from plausiflow.groups.actions import FORMS, Actions
 from plausiflow.groups.tree import MembershipTree, map_uncovered
 from plausiflow.groups.words import describe_action
+from plausiflow.persistence import store_rows, write_json_file
 from plausiflow.report import ReportTable, Share, render_report
+from plausiflow.search import Target
 from plausiflow.tables import Encoder, IntArray
 
 VERSION = 1
+KIND, FORMAT = "plausiflow groups", 1
+"""What a saved file says that it is, and the version of its format."""
+
+
+class Assigner(Protocol):
+    """Assigns rows to fixed actions."""
+
+    def __call__(self, rows: pd.DataFrame, target: Target | None = None) -> GroupExplanations:
+        """Return the result for other rows; without a target, that of the first call."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Return what is fixed, as JSON values."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -32,16 +49,18 @@ class GroupExplanations:
         shared: The actions on encoded rows.
         action: Number of each row's action, 0 for none, shape ``(n,)``.
         membership: Who takes which action, in words.
+        limit: The most that a member may cost; infinite without a limit.
         encoder: Encoder of the table.
-        assigner: Function that assigns other rows to the same actions.
+        assigner: Assigns other rows to the same actions.
     """
 
     explanations: Explanations
     shared: Actions
     action: IntArray
     membership: MembershipTree
+    limit: float
     encoder: Encoder
-    assigner: Callable[[pd.DataFrame], GroupExplanations]
+    assigner: Assigner
 
     def __len__(self) -> int:
         return len(self.shared)
@@ -54,9 +73,35 @@ class GroupExplanations:
     def _count(self) -> str:
         return f"{len(self)} action{'' if len(self) == 1 else 's'}"
 
-    def assign(self, rows: pd.DataFrame) -> GroupExplanations:
-        """Assign other rows to the same actions; a row alone gets the same action as among others."""
-        return self.assigner(rows)
+    @property
+    def _within(self) -> str:
+        """Return the limit on the cost in words; empty without one."""
+        return "" if math.isinf(self.limit) else f", at a cost of at most {self.limit:.3g} each"
+
+    def assign(self, rows: pd.DataFrame, target: Target | None = None) -> GroupExplanations:
+        """Assign other rows to the same actions; a row alone gets the same action as among others.
+
+        Args:
+            rows: Rows of the table.
+            target: The wanted outcome, if it is another one for each row; None for that of the first call.
+        """
+        return self.assigner(rows, target)
+
+    def save(self, path: str | Path, *, rows: bool = True) -> None:
+        """Write the actions to one JSON file; :meth:`Explainer.load_groups` reads it.
+
+        The explainer is saved by itself. The same explainer, also a saved and loaded one, assigns every row
+        as before.
+
+        Args:
+            path: Name of the file; a file that is there is replaced.
+            rows: Whether to write the rows, too. The loaded result then has all of them again; without them
+                it has none, and the file can be given to others.
+        """
+        body = self.assigner.describe()
+        if rows:
+            body |= {"rows": store_rows(self.explanations.rows), "action": self.action.tolist()}
+        write_json_file(Path(path), KIND, FORMAT, body)
 
     @property
     def covered(self) -> float:
@@ -92,7 +137,10 @@ class GroupExplanations:
 
     def _target(self, i: int) -> Any:  # noqa: ANN401
         y, labels = int(self.shared.y[i]), self.explanations.labels
-        return labels[y] if labels else "a number"
+        if labels:
+            return labels[y]
+        intervals = self.explanations.verdicts["target"].loc[self.explanations.is_needed].unique()
+        return intervals[0] if len(intervals) == 1 else "a number"
 
     def _figures(self) -> pd.DataFrame:
         names = {"cost": "cost", "changes": "n_changes", "probability": "probability", "judged": "judged"}
@@ -125,6 +173,25 @@ class GroupExplanations:
         """Return the features that the action at position ``i`` fixes."""
         places = self.shared.features[i].nonzero()[:, 0].tolist()
         return [self.shared.layout.blocks[j].name for j in places]
+
+    @cached_property
+    def frontier(self) -> pd.DataFrame:
+        """How many rows these actions help within each limit on the cost.
+
+        One line for each cost that a member has: ``max_cost``, ``members`` up to it, their ``share`` and
+        their ``mean_cost``. Actions that are chosen for a limit may help more rows within it.
+        """
+        cost = np.sort(self.members["cost"].to_numpy(float))
+        members = np.arange(1, len(cost) + 1)
+        table = pd.DataFrame(
+            {
+                "max_cost": cost,
+                "members": members,
+                "share": members / max(1, int(self.explanations.is_needed.sum())),
+                "mean_cost": np.cumsum(cost) / members,
+            }
+        )
+        return table.drop_duplicates("max_cost", keep="last").reset_index(drop=True)
 
     @cached_property
     def uncovered(self) -> pd.DataFrame:
@@ -169,6 +236,7 @@ class GroupExplanations:
             "version": VERSION,
             "outcome": self.explanations.outcome,
             "covered": json_value(self.covered),
+            "limit": None if math.isinf(self.limit) else self.limit,
             "tree_accuracy": json_value(self.membership.accuracy),
             "actions": actions,
             "rows": [
@@ -226,7 +294,7 @@ class GroupExplanations:
             [
                 str(number), line["what"], line["who"] or "–", f"{line['members']:,}",
                 _share(line["share"], f"Action {number}: {line['members']:,}"),
-                f"{line['cost']:.3f}",
+                f"{line['cost']:.3f}" if line["members"] else "–",
             ]
             for number, line in zip(self.actions.index, self.actions.to_dict("records"), strict=True)
         ]  # fmt: skip
@@ -241,7 +309,7 @@ class GroupExplanations:
             for reason, count in counts.items()
         ]
         return (
-            ReportTable("Whom each action helps", columns, lines),
+            ReportTable(f"Whom each action helps{self._within}", columns, lines),
             ReportTable("Rows without an action", {"Reason": "words", "Rows": "number", "Share": ""}, left),
             *self._uncovered_map(),
         )

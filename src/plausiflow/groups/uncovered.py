@@ -16,6 +16,7 @@ from plausiflow.tables import Block, CellValue, Encoder, ObjectArray
 NO_ACTION = "no action was found for this target"
 NO_DECISION = "no action changes its decision"
 NOT_ALLOWED = "no action is allowed for it"
+TOO_EXPENSIVE = "no action helps it at a cost within the limit"
 NOT_PLAUSIBLE = "the actions that change its decision leave it too implausible, or break a rule"
 
 
@@ -27,6 +28,7 @@ def uncovered_reasons(
     actions: Actions,
     trials: Trials,
     action: Tensor,
+    most: float,
 ) -> ObjectArray:
     """Return why rows have no action; empty for those that have one.
 
@@ -38,16 +40,18 @@ def uncovered_reasons(
         actions: The actions.
         trials: The rows after each action for their target.
         action: The action of each row, -1 for none, shape ``(n,)``.
+        most: The most that a member may cost.
     """
     trials = trials[(action[trials.rows] < 0).nonzero()[:, 0]]
     stuck = _stuck_numbers(encoder, x, actions, trials)
     moves = stuck.any(dim=1) | (trials.x != x[trials.rows]).any(dim=1)
-    tried, moved, allowed, possible = (
+    masks = torch.ones_like(trials.valid), moves, trials.allowed, trials.possible, trials.cost > most
+    tried, moved, allowed, possible, expensive = (
         torch.zeros(len(x), dtype=torch.long).index_add_(0, trials.rows, mask.long()) > 0
-        for mask in (torch.ones_like(trials.valid), moves, trials.allowed, trials.possible)
+        for mask in (*masks[:4], trials.possible & masks[4])
     )
-    conditions = [action >= 0, ~tried, possible, allowed | ~moved]
-    texts = ["", NO_ACTION, NOT_PLAUSIBLE, NO_DECISION]
+    conditions = [action >= 0, ~tried, possible & expensive, possible, allowed | ~moved]
+    texts = ["", NO_ACTION, TOO_EXPENSIVE, NOT_PLAUSIBLE, NO_DECISION]
     reason = np.select([part.numpy() for part in conditions], texts, NOT_ALLOWED).astype(object)
     blocked = torch.from_numpy(reason == NOT_ALLOWED)
     cheapest = _cheapest(trials, moves & blocked[trials.rows])

@@ -284,7 +284,7 @@ def _read_document(folder: _Folder) -> dict[str, Any]:
     try:
         check_json(content, DOCUMENT)
         document = json.loads(
-            content, parse_constant=_parse_finite, parse_float=_parse_finite, object_pairs_hook=_unique_names
+            content, parse_constant=parse_finite, parse_float=parse_finite, object_pairs_hook=unique_names
         )
     except (ValueError, RecursionError) as error:
         raise damaged(folder.path, f"{DOCUMENT} is not valid JSON ({error})") from error
@@ -349,14 +349,16 @@ def _held_bytes(descriptor: int, size: int) -> int:
         os.lseek(descriptor, 0, os.SEEK_SET)
 
 
-def _parse_finite(text: str) -> float:
+def parse_finite(text: str) -> float:
+    """Return the number of a JSON text; raise if it is not finite."""
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text} is not a finite number")
     return value
 
 
-def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of a JSON text; raise if it has a name twice."""
     values = dict(pairs)
     if len(values) < len(pairs):
         raise ValueError("an object has the same name twice")

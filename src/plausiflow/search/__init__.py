@@ -49,6 +49,7 @@ from plausiflow.search.roles import (
 from plausiflow.search.rounding import put_on_grid
 from plausiflow.search.sparsify import preferred, sparsify
 from plausiflow.search.targets import (
+    TABLE_POLICIES,
     Target,
     bin_outcomes,
     outcome_names,
@@ -73,6 +74,7 @@ __all__ = [
     "PLAUSIBILITY",
     "PROMISE",
     "RESTORING",
+    "TABLE_POLICIES",
     "TOLERANCE",
     "Answers",
     "Bank",

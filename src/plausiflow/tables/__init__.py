@@ -23,7 +23,16 @@ from plausiflow.tables.evidence import (
     Evidence,
     least_expected,
 )
-from plausiflow.tables.features import KINDS, CellValue, Dtype, Feature, Kind, to_python
+from plausiflow.tables.features import (
+    KINDS,
+    CellValue,
+    Dtype,
+    Feature,
+    Kind,
+    dtype_from_json,
+    dtype_to_json,
+    to_python,
+)
 from plausiflow.tables.grids import MAX_DECIMALS, FloatArray, float_dtype, round_to_grid
 from plausiflow.tables.layout import Block, Layout, Scale, decode_log
 from plausiflow.tables.level_index import LevelIndex
@@ -59,6 +68,8 @@ __all__ = [
     "SchemaWarning",
     "column_from_values",
     "decode_log",
+    "dtype_from_json",
+    "dtype_to_json",
     "float_dtype",
     "frame_problems",
     "is_missing",

@@ -150,13 +150,13 @@ class Feature:
         """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         lists = {name: list(getattr(self, name)) for name in _LISTS}
-        return values | {"dtype": _dtype_to_json(self.dtype)} | lists
+        return values | {"dtype": dtype_to_json(self.dtype)} | lists
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Feature:
         """Return the feature that ``to_dict`` wrote."""
         lists = {name: tuple(values.get(name, ())) for name in _LISTS}
-        return cls(**{**values, **lists, "dtype": _dtype_from_json(values["dtype"])})
+        return cls(**{**values, **lists, "dtype": dtype_from_json(values["dtype"])})
 
 
 def to_python(value: Any) -> Any:  # noqa: ANN401
@@ -164,14 +164,15 @@ def to_python(value: Any) -> Any:  # noqa: ANN401
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _dtype_to_json(dtype: Dtype) -> str | dict[str, Any]:
+def dtype_to_json(dtype: Dtype) -> str | dict[str, Any]:
+    """Return a dtype as a JSON value; categories that are no cells of a table become objects."""
     if isinstance(dtype, pd.CategoricalDtype):
         categories = list(map(to_python, dtype.categories))
         if not all(isinstance(value, CellValue) for value in categories):
             return "object"
         return {
             "categories": categories,
-            "of": _dtype_to_json(dtype.categories.dtype),
+            "of": dtype_to_json(dtype.categories.dtype),
             "ordered": bool(dtype.ordered),
         }
     if isinstance(dtype, pd.StringDtype):
@@ -179,11 +180,12 @@ def _dtype_to_json(dtype: Dtype) -> str | dict[str, Any]:
     return str(dtype)
 
 
-def _dtype_from_json(entry: str | Mapping[str, Any]) -> Dtype:
+def dtype_from_json(entry: str | Mapping[str, Any]) -> Dtype:
+    """Return the dtype that :func:`dtype_to_json` wrote."""
     if isinstance(entry, str):
         return pandas_dtype(entry)
     if "categories" in entry:
-        categories = pd.Index(entry["categories"], dtype=_dtype_from_json(entry["of"]))
+        categories = pd.Index(entry["categories"], dtype=dtype_from_json(entry["of"]))
         return pd.CategoricalDtype(categories, ordered=entry["ordered"])
     missing = pd.NA if entry["missing"] == "NA" else np.nan
     try:

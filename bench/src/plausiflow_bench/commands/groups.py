@@ -37,6 +37,7 @@ def benchmark_groups(
     ] = "20,34",
     rows: Annotated[int, typer.Option("--rows", help="The maximum number of explained rows.")] = 500,
     train: Annotated[int, typer.Option("--train", help="The maximum number of training rows.")] = 3000,
+    split: Annotated[int, typer.Option("--split", help="Seed of the split of tables.")] = 0,
     seed: Seed = 0,
     json: Json = None,
     page: Page = None,
@@ -54,6 +55,7 @@ def benchmark_groups(
         actions=tuple(int(text) for text in split_names(actions)),
         rows=rows,
         train=train,
+        split=split,
         seed=seed,
     )
     run_study(
