@@ -165,7 +165,7 @@ class VersionSelection(TableSelection):
             for method in (NOW, *CONFIDENCES, BEFORE)
         ]
 
-    def split(self, name: str, model: str) -> tuple[Table, Table]:
+    def split(self, name: str, model: str = PERCEPTRON) -> tuple[Table, Table]:
         """Return the training and test rows of a table; outcomes are numbers for trees, as XGBoost needs."""
         train, test = study_table(name).study_split()
         parts = first_rows(train, self.train), first_rows(test, self.rows)
@@ -174,7 +174,7 @@ class VersionSelection(TableSelection):
         codes = {outcome: code for code, outcome in enumerate(sorted(train.y.unique()))}
         return replace(parts[0], y=parts[0].y.map(codes)), replace(parts[1], y=parts[1].y.map(codes))
 
-    def input_file(self, folder: Path, name: str, model: str) -> Path:
+    def input_file(self, folder: Path, name: str, model: str = PERCEPTRON) -> Path:
         """Return the file with the task of a table and a model."""
         kind = "" if model == PERCEPTRON else f"-{model}"
         return folder / "inputs" / f"{name}{kind}-{self.train}-{self.rows}-{self.seed}.pickle"
@@ -267,7 +267,7 @@ class VersionWork:
 
 
 @lru_cache(maxsize=2)
-def _fit_case(path: Path, selection: VersionSelection, name: str, model: str) -> Case:
+def _fit_case(path: Path, selection: VersionSelection, name: str, model: str = PERCEPTRON) -> Case:
     """Return what measures the counterfactuals of a table: encoder, rules and cost of this version, judges.
 
     Its density is a kernel density, which is fitted fast, because it searches nothing.
