@@ -160,6 +160,8 @@ def native(kind: str, seed: int, *, regression: bool = False) -> Native:
         model.set_params(enable_categorical=True, max_cat_to_onehot=1)
     if kind == "lightgbm":
         model.set_params(min_data_per_group=3, cat_smooth=1.0, cat_l2=0.1, max_cat_to_onehot=1)
+    if kind == "catboost":
+        model.set_params(cat_features=["job", "grade"], one_hot_max_size=10)
     return Native(model)
 
 

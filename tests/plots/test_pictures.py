@@ -116,3 +116,15 @@ def test_a_plot_looks_as_it_was_recorded(name, tmp_path, request):
 def test_another_drawing_is_noticed(name, tmp_path):
     picture(DRAWN[name], tmp_path / "now.png", shift=0.3)
     assert compare.compare_images(str(PICTURES / f"{name}.png"), str(tmp_path / "now.png"), tol=TOLERANCE)
+
+
+def test_a_figure_of_a_notebook_is_one_that_it_shows_and_others_are_not(monkeypatch):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("agg")
+    before = len(pyplot.get_fignums())
+    plots.new_axes(3, 2)
+    assert len(pyplot.get_fignums()) == before
+    monkeypatch.setattr(plots, "in_notebook", lambda: True)
+    axes = plots.new_axes(3, 2)
+    assert axes.figure is pyplot.gcf()
+    pyplot.close(axes.figure)

@@ -3,9 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LinearRegression
 
 from explaining import stand_in
 from plausiflow.constraints import Immutable
+from plausiflow.explainer import Explainer
 from serving import AT, NAME, Client, instances, people
 
 N = 400
@@ -54,6 +56,26 @@ def test_a_level_of_few_rows_and_a_table_of_few_rows_have_no_shares(crowd):
     assert sum(shares.values()) == pytest.approx(1, abs=0.03)
     few = stand_in(crowd[1][:40], push={"score": 5.0})
     assert population(few, "yes").json()["features"] == {}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::plausiflow.densities.PlausibilityWarning")  # few rows
+def test_intervals_that_differ_a_little_have_the_same_population():
+    rng = np.random.default_rng(3)
+    table = pd.DataFrame(rng.normal(size=(400, 2)).round(3), columns=["area", "age"])
+    price = 3 * table["area"] - table["age"]
+    explainer = Explainer(LinearRegression().fit(table, price), confidence=None, judges=0)
+    explainer.fit(table, price, effort="quick")
+    edges = explainer.criterion_.edges
+    middle = (edges[2] + edges[3]) / 2
+    answers = [population(explainer, [middle + shift, None]).json() for shift in (-0.02, 0.0, 0.02)]
+    assert answers[0] == answers[1] == answers[2]
+    assert answers[0]["outcome"] == [pytest.approx(edges[2]), None]
+    chosen = table[explainer.predict(table) >= edges[2]]
+    area = answers[0]["features"]["area"]
+    counts = np.histogram(chosen["area"], area["edges"])[0]
+    shares = [None if count < 10 else count / len(chosen) for count in counts]
+    assert area["shares"] == [None if one is None else pytest.approx(one, abs=0.011) for one in shares]
 
 
 @pytest.mark.parametrize("target", ["perhaps", "opposite", None, [0, 1]])

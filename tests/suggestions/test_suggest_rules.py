@@ -150,7 +150,13 @@ def test_a_model_that_cannot_be_called_is_a_note():
     assert any("encoded rows" in note for note in pf.suggest_rules(table(), pf.LinearClassifier()).notes)
 
 
-def test_a_fitted_explainer_can_be_asked():
+def test_few_rows_say_nothing_about_the_model():
+    suggested = pf.suggest_rules(table(20), lambda rows: rows["income"].to_numpy() / 1e4)
+    assert any("fewer than 30 rows" in note for note in suggested.notes)
+    assert not any("ignores" in one.reason for one in suggested)
+
+
+def test_a_function_that_returns_probabilities_can_be_asked():
     own = table()[["income", "rent", "noise"]]
     y = (own["income"] > 5000).map({True: "yes", False: "no"})
     fitted = RandomForestClassifier(5, random_state=0).fit(own[["income"]], y)
@@ -219,3 +225,31 @@ def test_with_the_rules_for_loans_no_answer_changes_dependents_and_as_many_are_f
         changed.append(int((result.changes["feature"] == "dependents").sum()))
     assert changed[0] > 0 == changed[1]
     assert found[0] == found[1]
+
+
+def test_a_table_of_every_kind_of_column_gets_proposals_with_and_without_a_model():
+    rng, n = np.random.default_rng(0), 120
+    odd = pd.DataFrame(
+        {
+            "Age": np.append(np.nan, rng.integers(18, 80, n - 1).astype(float)),
+            "flag": rng.random(n) < 0.5,
+            "count": pd.array([None if i % 7 == 0 else i % 5 for i in range(n)], dtype="Int64"),
+            "text": pd.Series(rng.choice(["a", "b", None], n), dtype=object),
+            "constant": 1,
+            "big": rng.normal(size=n) * 1e12,
+            "tiny": rng.random(n) * 1e-9,
+            "category": pd.Categorical(rng.choice(["x", "y"], n)),
+            "string": pd.array(rng.choice(["p", "q", None], n), dtype="string"),
+        }
+    )
+
+    def model(rows):
+        return 1 / (1 + np.exp(-(rows["Age"].fillna(0).to_numpy() - 40) / 5))
+
+    for asked in (None, model):
+        suggested = pf.suggest_rules(odd, asked)
+        assert ("Age", "immutable", True) in kinds(suggested)
+        assert suggested.steps == {}
+        assert tomllib.loads(suggested.to_toml())["immutable"]
+    ignored = {one.feature for one in suggested if "ignores" in one.reason}
+    assert ignored == {"flag", "count", "text", "big", "tiny", "category", "string"}

@@ -176,3 +176,30 @@ def test_another_copy_of_the_package_explains_in_its_own_process(tmp_path):
     row = work(next(task for task in FEW.tasks() if task.method == versions.BEFORE))
     assert (row["method"], row["found"], row["validity"], row["rules_broken"]) == ("before", 1, 1, 0)
     assert os.environ.get("PYTHONPATH") != str(package.parent)
+
+
+def test_costs_at_equal_judged_are_on_the_line_between_two_runs_of_today():
+    def row(method, cost, judged):
+        costs = " ".join([str(cost)] * 3)
+        case = {"dataset": "loans", "classifier": "hgb-100x6", "method": method}
+        return case | {"row_costs": costs, "judged": judged}
+
+    before, other = row("before", 2.0, 0.9), row("before", 2.0, 0.5)
+    runs = [row("now", 1.0, 0.8), row("now_confidence_0.99", 2.0, 1.0)]
+    *now, old = versions.compare([*runs, before])
+    assert [one["cost_ratio"] for one in now] == [0.5, 1.0]
+    assert old["equal_judged"] == pytest.approx(0.75)
+    assert np.isnan(versions.compare([*runs, other])[-1]["equal_judged"]), "no two runs enclose it"
+    assert "classifier" in versions.columns_of([before])
+
+
+def test_trees_are_given_numbers_for_outcomes_and_keep_their_own_file(tmp_path):
+    selection = VersionSelection(tables=("loans",), rows=6, train=80, models=("hgb-3x2",))
+    versions.write_inputs(selection, tmp_path)
+    path = selection.input_file(tmp_path, "loans", "hgb-3x2")
+    assert path != selection.input_file(tmp_path, "loans")
+    task = pickle.loads(path.read_bytes())
+    assert set(task["y"].unique()) == {0, 1}
+    decided = task["model"].predict(task["rows"])
+    assert task["targets"] == (1 - decided).tolist()
+    assert [task.classifier for task in selection.tasks()] == ["hgb-3x2"] * 4

@@ -292,7 +292,7 @@ def _read_trees(estimator: Fitted, sets: LevelSets | None = None) -> Forest:
             f"trees are read from HistGradientBoosting, GradientBoosting, XGBoost, LightGBM and CatBoost; "
             f"{kind} is not one of them"
         )
-    if sets is not None and reader in (read_hist_gradient_boosting, read_xgboost, read_lightgbm):
+    if sets is not None and reader in _WITH_SETS:
         return reader(estimator, sets)
     return reader(estimator)
 
@@ -340,3 +340,5 @@ _READERS: dict[tuple[str, str], Callable[[Fitted], Forest]] = {
     ("lightgbm", "LGBM"): read_lightgbm,
     ("catboost", "CatBoost"): read_catboost,
 }
+_WITH_SETS = (read_hist_gradient_boosting, read_xgboost, read_lightgbm, read_catboost)
+"""Readers that collect splits of categories by sets of levels."""

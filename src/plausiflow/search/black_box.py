@@ -7,8 +7,9 @@
    verified bank rows.
 3. Verified bank rows near by are answers too, and are moved towards the row as far as they stay so.
    Without a density, the proven cheapest row of a tree model (:mod:`plausiflow.search.exact_start`) is one.
-4. The best answer is made sparse, and a short evolution (:mod:`plausiflow.search.evolution`) asks the model
-   about points a little closer.
+4. Changes of the best answer are exchanged for cheaper ones (:mod:`plausiflow.search.exchange`) if the trees
+   of the model were read, before and after it is made sparse. Then a short evolution
+   (:mod:`plausiflow.search.evolution`) asks the model about points a little closer.
 5. At the end each answer is tried at new corners around it; one that fails there goes back some way.
 
 If the model's own trees were read, the search asks them in its place. Every answer is verified by the model
@@ -30,6 +31,7 @@ from plausiflow.search.candidates import Candidates
 from plausiflow.search.directions import closed
 from plausiflow.search.evolution import Evolution
 from plausiflow.search.exact_start import ExactStart
+from plausiflow.search.exchange import Exchange
 from plausiflow.search.mixed import MixedSearch
 from plausiflow.search.rounding import on_grid, round_randomly
 from plausiflow.search.sparsify import adverse_changes, burden, preferred, sparsify, with_factual
@@ -71,6 +73,7 @@ class BlackBoxSearch:
         cold: Validity of the surrogate at a low temperature.
         base: How candidates are chosen, and how sparse answers should be.
         evolution: The last rounds of asking the model; None skips them.
+        exchange: Exchanges changes for cheaper ones, with the trees of the model; None skips it.
         any_answer: Whether the first answers are enough, however far.
         exact: Finds the proven cheapest rows of tree models; None if they are no starts.
     """
@@ -79,6 +82,7 @@ class BlackBoxSearch:
     cold: ValidityConstraint
     base: MixedSearch = field(default_factory=MixedSearch)
     evolution: Evolution | None = field(default_factory=Evolution)
+    exchange: Exchange | None = field(default_factory=Exchange)
     any_answer: bool = False
     exact: ExactStart | None = None
 
@@ -94,7 +98,7 @@ class BlackBoxSearch:
 
     def lighter(self) -> Self:
         """Return a strategy that only finds out whether there is an answer."""
-        return replace(self, base=self.base.lighter(), evolution=None, any_answer=True)
+        return replace(self, base=self.base.lighter(), evolution=None, exchange=None, any_answer=True)
 
     def prover(self, *, far: bool = False) -> Self:
         """Return the same: a surrogate needs all of it to come near."""
@@ -102,7 +106,7 @@ class BlackBoxSearch:
 
     def quicker(self) -> Self:
         """Return a strategy with fewer calls of the model, for rows that few answers are expected for."""
-        return replace(self, evolution=None)
+        return replace(self, evolution=None, exchange=None)
 
     def wider(self, k: int) -> Self:
         """Return a strategy that finds many answers, to choose ``k`` from."""
@@ -151,13 +155,18 @@ class BlackBoxSearch:
             found = Candidates.concat(found, bank.scan(task, missing, keep))
         if self.exact is not None:
             found = Candidates.concat(found, strict.check(self.exact.find(strict, rows, found)).feasible)
+        if self.exchange is not None:
+            better = self.exchange.run(task, bank, found.cheapest(1), sparse=False)
+            found = Candidates.concat(better, found)
         if self.base.max_extra_cost > 0 or strict.allowance.max_changes is not None:
             found = self._sparsify(strict, found.unique())
         task = strict
         before = found[task.allowance.contains(found.x, found.rows)].unique().cheapest(most)
-        best = before.cheapest(1)
+        best, sparse = before.cheapest(1), self.base.max_extra_cost > 0
+        if self.exchange is not None:
+            best = self.exchange.run(task, bank, best, sparse=sparse)
         if self.evolution is not None:
-            best = self.evolution.run(task, best, sparse=self.base.max_extra_cost > 0)
+            best = self.evolution.run(task, best, sparse=sparse)
         best = _stabilise(
             replace(task, oracle=full), best, Candidates.concat(before.cheapest(1), real.cheapest(1))
         )

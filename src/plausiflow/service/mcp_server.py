@@ -115,7 +115,7 @@ def make_server(tools: Tools) -> Server[Any]:
         text = json.dumps(result, ensure_ascii=False, allow_nan=False)
         # Half of a surrogate pair, which UTF-8 cannot encode, becomes its JSON escape.
         text = text.encode("utf-8", errors="backslashreplace").decode()
-        content = [types.TextContent(type="text", text=text)]
+        content: list[types.ContentBlock] = [types.TextContent(type="text", text=text)]
         return types.CallToolResult(content=content, structured_content=json.loads(text), is_error=failed)
 
     return Server(

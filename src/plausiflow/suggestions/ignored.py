@@ -14,7 +14,7 @@ from plausiflow.errors import PlausiflowError
 from plausiflow.models import NetworkClassifier, Predictor, make_predictor
 from plausiflow.tables import FloatArray, Schema
 
-ROWS, EXCHANGES = 500, 3
+ROWS, FEWEST_ROWS, EXCHANGES = 500, 30, 3
 SAME = 1e-9
 """Outputs that differ by less are the same up to rounding."""
 FOLLOWS = 0.1
@@ -31,6 +31,9 @@ def ignored_columns(
         return [], "No model was given, so columns that it ignores were not looked for."
     if isinstance(model, NetworkClassifier):
         return [], "The model works on encoded rows, so columns that it ignores were not looked for."
+    if len(table) < FEWEST_ROWS:
+        few = f"The table has fewer than {FEWEST_ROWS} rows"
+        return [], f"{few}, so columns that the model ignores were not looked for."
     rows = table.sample(min(ROWS, len(table)), random_state=random_state).reset_index(drop=True)
     try:
         predictor = _predictor(model, rows)
@@ -75,7 +78,7 @@ def follows_from_others(table: pd.DataFrame, name: str, schema: Schema, random_s
         return bool(
             DecisionTreeRegressor(**settings).fit(x[:half], y[:half]).score(x[half:], y[half:]) >= FOLLOWS
         )
-    levels = pd.factorize(rows[name].astype(str))[0]
+    levels = pd.factorize(rows[name].astype(object), use_na_sentinel=False)[0]
     tree = DecisionTreeClassifier(**settings).fit(x[:half], levels[:half])
     accuracy = tree.score(x[half:], levels[half:])
     common = float(np.bincount(levels[half:]).max() / max(1, len(levels) - half))
@@ -88,4 +91,4 @@ def _numbers(column: pd.Series) -> FloatArray:
         values = column.to_numpy(dtype=np.float64, na_value=np.nan)
         known = values[np.isfinite(values)]
         return np.where(np.isfinite(values), values, known.min() - 1 if len(known) else 0.0)
-    return pd.factorize(column.astype(str), sort=True)[0].astype(np.float64)
+    return pd.factorize(column.astype(object), use_na_sentinel=False)[0].astype(np.float64)

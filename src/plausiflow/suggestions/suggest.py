@@ -15,7 +15,7 @@ from plausiflow.errors import InvalidInputError
 from plausiflow.suggestions.ignored import follows_from_others, ignored_columns
 from plausiflow.suggestions.meanings import find_meaning, is_identifier
 from plausiflow.suggestions.suggested import SuggestedRules, Suggestion
-from plausiflow.tables import Feature, FloatArray, Mask, Schema, SchemaWarning, read_numbers
+from plausiflow.tables import Feature, FloatArray, Mask, Schema, SchemaWarning, read_any_table, read_numbers
 
 NEARLY_ALL, FEWEST, FEWEST_VALUES = 0.9, 30, 11
 NICE = tuple(digit * 10.0**power for power in range(7) for digit in (1, 2.5, 5))
@@ -40,6 +40,7 @@ def suggest_rules(table: pd.DataFrame, model: object = None, *, random_state: in
         Lohn changes in steps of 200 (all of the values are multiples of 200)
         Note: No model was given, so columns that it ignores were not looked for.
     """
+    table = read_any_table(table)
     if not isinstance(table, pd.DataFrame) or not len(table):
         raise InvalidInputError(
             f"`table` must be a DataFrame of training rows; got {type(table).__name__}"
@@ -127,7 +128,8 @@ def _share(share: float) -> str:
 def _on_grid(values: FloatArray, step: float) -> Mask:
     """Return which values are multiples of a step, up to rounding."""
     multiples = values / step
-    return np.asarray(np.abs(multiples - np.rint(multiples)) <= 1e-6 * np.maximum(1, np.abs(multiples)))
+    rounding = np.minimum(1e-6 * np.maximum(1, np.abs(multiples)), 1e-3)
+    return np.asarray(np.abs(multiples - np.rint(multiples)) <= rounding)
 
 
 def _coarser_step(values: FloatArray, step: float) -> float:

@@ -36,6 +36,9 @@ def benchmark_versions(
         str, typer.Option("--old-name", help="Its name in the table, such as a commit; default: its version.")
     ] = "",
     names: Names = TABLES,
+    models: Annotated[
+        str, typer.Option("--models", help="Models, separated by commas: mlp, or trees such as xgb-100x6.")
+    ] = versions.PERCEPTRON,
     seed: Seed = 0,
     rows: TableRows = versions.ROWS,
     train: TrainingRows = None,
@@ -61,11 +64,13 @@ def benchmark_versions(
     elif python is None:
         raise typer.BadParameter("give --old-python, or rows of earlier runs with --reuse")
     else:
-        selection = versions.VersionSelection(tables=split_names(names), rows=rows, train=train, seed=seed)
+        selection = versions.VersionSelection(
+            tables=split_names(names), models=split_names(models), rows=rows, train=train, seed=seed
+        )
         found, failed = _run(
             selection, versions.OldVersion(python=python, name=old_name), folder, jobs, fresh
         )
-    compared = report(versions.compare(found), versions.COLUMNS, "Versions", json)
+    compared = report(versions.compare(found), versions.columns_of(found), "Versions", json)
     if page is not None:
         versions.write_page(compared, page)
         typer.echo(f"Written: {page}")

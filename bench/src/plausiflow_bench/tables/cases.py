@@ -155,7 +155,9 @@ class Case:
 
     def class_indices(self, labels: pd.Series) -> Tensor:
         """Return labels as class indices of the model."""
-        return torch.tensor([self.model.labels.index(label) for label in labels.tolist()])
+        assert self.explainer.model_ is not None
+        known = self.explainer.model_.labels
+        return torch.tensor([known.index(label) for label in labels.tolist()])
 
     def with_provenance(self, row: Row, seed: int) -> Row:
         """Return a row with the name of the table, sizes, accuracy, seed and versions added."""

@@ -130,7 +130,7 @@ class _ExactCase:
         x = self.train.x
         text = [c for c in x if not pd.api.types.is_numeric_dtype(x[c])]
         encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-        estimator = _estimator(self.kind, self.selection.seed)
+        estimator = estimator_of(self.kind, self.selection.seed)
         smooth = isinstance(estimator, LogisticRegression | MLPClassifier)
         numbers = StandardScaler() if smooth else FunctionTransformer()
         if not text:
@@ -243,7 +243,8 @@ def _mean(values: npt.NDArray[np.float64]) -> float:
     return float(known.mean()) if len(known) else float("nan")
 
 
-def _estimator(kind: str, seed: int) -> Any:  # noqa: ANN401
+def estimator_of(kind: str, seed: int) -> Any:  # noqa: ANN401
+    """Return an untrained model such as ``xgb-100x6``: kind, number of trees and depth."""
     if kind == "logistic":
         return LogisticRegression(max_iter=1000)
     library, size = kind.split("-")

@@ -10,7 +10,11 @@ this version's rules and cost, and by six judges with seeds that nothing else us
 the rules that were given and those of every table, ``learned_broken`` about rules that this version learned
 from the table. ``cost_ratio`` is the ratio of mean costs, now to before, over the rows that both versions
 answer, and ``judged_difference`` the difference of ``judged``. The version of today also runs with a lower
-and a higher ``confidence``: what a margin costs, and how many more answers judges accept.
+and a higher ``confidence``: what a margin costs, and how many more answers judges accept. In the row of the
+old version, ``equal_judged`` is the cost ratio where judges accept as many answers of both versions, on
+straight lines between the runs of today.
+
+``--models`` takes boosted trees such as ``xgb-100x6`` in place of the perceptron; categories are indicators.
 
 A task is one table and one version, so both versions of all tables can run at once. Finished tasks are
 stored, and a run that was stopped continues.
@@ -25,14 +29,18 @@ import pickle
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 
 from plausiflow.atomic import write_atomically
 from plausiflow.datasets import Table, table_names
@@ -59,6 +67,7 @@ from plausiflow_bench.tables.cases import (
     study_table,
     table_rules,
 )
+from plausiflow_bench.tables.exact import estimator_of
 
 TABLES = ("adult", "german_credit", "heloc", "breast_cancer", "wine", "loans", "law")
 NOW, BEFORE = "now", "before"
@@ -70,6 +79,8 @@ COLUMNS = (
     "dataset", "method", "version", "rows", "accuracy", "found", "validity", "rules_broken",
     "learned_broken", "changes", "cost", "cost_ratio", "judged", "judged_difference",
 )  # fmt: skip
+TREE_COLUMNS = ("dataset", "classifier", *COLUMNS[1:], "equal_judged")
+PERCEPTRON = "mlp"
 MARK = "<!-- written by `plausiflow benchmark versions --page` -->"
 
 
@@ -134,9 +145,10 @@ class OldVersion:
 
 @dataclass(frozen=True, kw_only=True)
 class VersionSelection(TableSelection):
-    """The tables of the study; those of scikit-learn are known too."""
+    """The tables of the study, those of scikit-learn are known too, and the models that are explained."""
 
     tables: tuple[str, ...] = TABLES
+    models: tuple[str, ...] = (PERCEPTRON,)
     rows: int | None = ROWS
 
     @staticmethod
@@ -147,33 +159,41 @@ class VersionSelection(TableSelection):
     def tasks(self) -> list[StudyTask]:
         """Return one task for each table and version."""
         return [
-            StudyTask(study="versions", dataset=name, classifier="mlp", method=method, fold=0, seed=self.seed)
+            StudyTask(study="versions", dataset=name, classifier=model, method=method, fold=0, seed=self.seed)
             for name in self.tables
+            for model in self.models
             for method in (NOW, *CONFIDENCES, BEFORE)
         ]
 
-    def split(self, name: str) -> tuple[Table, Table]:
-        """Return the training and test rows of a table."""
+    def split(self, name: str, model: str = PERCEPTRON) -> tuple[Table, Table]:
+        """Return the training and test rows of a table; outcomes are numbers for trees, as XGBoost needs."""
         train, test = study_table(name).study_split()
-        return first_rows(train, self.train), first_rows(test, self.rows)
+        parts = first_rows(train, self.train), first_rows(test, self.rows)
+        if model == PERCEPTRON:
+            return parts
+        codes = {outcome: code for code, outcome in enumerate(sorted(train.y.unique()))}
+        return replace(parts[0], y=parts[0].y.map(codes)), replace(parts[1], y=parts[1].y.map(codes))
 
-    def input_file(self, folder: Path, name: str) -> Path:
-        """Return the file with the task of a table."""
-        return folder / "inputs" / f"{name}-{self.train}-{self.rows}-{self.seed}.pickle"
+    def input_file(self, folder: Path, name: str, model: str = PERCEPTRON) -> Path:
+        """Return the file with the task of a table and a model."""
+        kind = "" if model == PERCEPTRON else f"-{model}"
+        return folder / "inputs" / f"{name}{kind}-{self.train}-{self.rows}-{self.seed}.pickle"
 
 
 def write_inputs(selection: VersionSelection, folder: Path, *, fresh: bool = False) -> None:
     """Train the model of each table, and write what both versions get; files that exist are kept."""
-    for name in selection.tables:
-        path = selection.input_file(folder, name)
+    for name, kind in product(selection.tables, selection.models):
+        path = selection.input_file(folder, name, kind)
         if fresh or not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, pickle.dumps(make_task(*selection.split(name), selection.seed)))
+            task = make_task(*selection.split(name, kind), selection.seed, kind)
+            write_atomically(path, pickle.dumps(task))
 
 
-def make_task(train: Table, test: Table, seed: int) -> dict[str, Any]:
+def make_task(train: Table, test: Table, seed: int, kind: str = PERCEPTRON) -> dict[str, Any]:
     """Train a model, and return it with rows, rules and targets, in types that all versions know."""
-    model = untrained_model("mlp", seed).fit(train.x, train.y)
+    model = untrained_model(kind, seed) if kind == PERCEPTRON else _untrained_trees(kind, seed)
+    model.fit(train.x, train.y)
     proba = model.predict_proba(test.x)
     labels = model.classes_.tolist()
     return {
@@ -187,6 +207,14 @@ def make_task(train: Table, test: Table, seed: int) -> dict[str, Any]:
         "orders": {name: tuple(levels) for name, levels in train.orders.items()},
         "seed": seed,
     }
+
+
+def _untrained_trees(kind: str, seed: int) -> Pipeline:
+    """Return trees such as ``xgb-100x6`` behind indicators of the categories."""
+    indicators = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    categories = make_column_selector(dtype_exclude=np.number)
+    front = make_column_transformer((indicators, categories), remainder="passthrough")
+    return make_pipeline(front, estimator_of(kind, seed))
 
 
 def describe_rules(table: Table) -> list[tuple[str, tuple[str, ...]]]:
@@ -219,15 +247,16 @@ class VersionWork:
 
     def __call__(self, task: StudyTask) -> Row:
         """Return the row of a task."""
-        path = self.selection.input_file(self.folder, task.dataset)
+        path = self.selection.input_file(self.folder, task.dataset, task.classifier)
         given = pickle.loads(path.read_bytes())
         if task.method == BEFORE:
             found = self.old.explain(path)
         else:
             found = version_process.explain(given, CONFIDENCES.get(task.method))
-        case = _fit_case(path, self.selection, task.dataset)
+        case = _fit_case(path, self.selection, task.dataset, task.classifier)
         row: Row = {
             "dataset": task.dataset,
+            "classifier": task.classifier,
             "method": task.method,
             "version": self.old_name if task.method == BEFORE else environment()["commit"],
             "rows": len(case.test.x),
@@ -238,13 +267,13 @@ class VersionWork:
 
 
 @lru_cache(maxsize=2)
-def _fit_case(path: Path, selection: VersionSelection, name: str) -> Case:
+def _fit_case(path: Path, selection: VersionSelection, name: str, model: str = PERCEPTRON) -> Case:
     """Return what measures the counterfactuals of a table: encoder, rules and cost of this version, judges.
 
     Its density is a kernel density, which is fitted fast, because it searches nothing.
     """
     task = pickle.loads(path.read_bytes())
-    train, test = selection.split(name)
+    train, test = selection.split(name, model)
     explainer = Explainer(
         task["model"],
         constraints=table_rules(train),
@@ -299,14 +328,32 @@ def measure(case: Case, task: dict[str, Any], answers: pd.DataFrame, of: IntArra
 
 
 def compare(rows: Sequence[Row]) -> list[Row]:
-    """Add the comparison with the old version to the rows of this version, table by table."""
-    before = {row["dataset"]: row for row in rows if row["method"] == BEFORE}
+    """Add the comparison with the old version to the rows, for each table and model."""
+    before = {_case_of(row): row for row in rows if row["method"] == BEFORE}
+    now: dict[tuple[object, object], list[Row]] = {key: [] for key in before}
+    compared = []
+    for row in rows:
+        if row["method"] != BEFORE and _case_of(row) in before:
+            row = row | _differences(row, before[_case_of(row)])
+            now[_case_of(row)].append(row)
+        compared.append(row)
     return [
-        row | _differences(row, before[row["dataset"]])
-        if row["method"] != BEFORE and row["dataset"] in before
-        else row
-        for row in rows
+        row | {"equal_judged": _equal_judged(now[_case_of(row)])} if row["method"] == BEFORE else row
+        for row in compared
     ]
+
+
+def _case_of(row: Row) -> tuple[object, object]:
+    return row["dataset"], row.get("classifier", PERCEPTRON)
+
+
+def _equal_judged(now: Sequence[Row]) -> float:
+    """Return the cost ratio at which judges accept as many answers as of the old version, NaN if unknown."""
+    points = sorted((float(row["judged_difference"]), float(row["cost_ratio"])) for row in now)
+    differences = [difference for difference, _ in points]
+    if not points or not differences[0] <= 0 <= differences[-1]:
+        return math.nan
+    return float(np.interp(0.0, differences, [ratio for _, ratio in points]))
 
 
 def _differences(now: Row, before: Row) -> Row:
@@ -328,6 +375,11 @@ def _row_costs(row: Row) -> FloatArray:
     return np.array(str(row["row_costs"]).split(), dtype=np.float64)
 
 
+def columns_of(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return the columns of a table of rows; only trees are named."""
+    return COLUMNS if all(_case_of(row)[1] == PERCEPTRON for row in rows) else TREE_COLUMNS
+
+
 def write_page(rows: list[Row], path: Path) -> None:
     """Write the table into its section of a page."""
-    write_section(path, MARK, f"{markdown(rows, COLUMNS)}\n\n{describe_runs(rows)}")
+    write_section(path, MARK, f"{markdown(rows, columns_of(rows))}\n\n{describe_runs(rows)}")

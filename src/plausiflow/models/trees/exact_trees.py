@@ -30,7 +30,7 @@ from plausiflow.models.sklearn.preprocessing import transform_columns
 from plausiflow.models.surrogate import _find_columns, _read_trees, _unwrap
 from plausiflow.models.trees.averaged import is_averaged, read_averaged
 from plausiflow.models.trees.forest import Forest
-from plausiflow.models.trees.level_sets import LevelSets, column_order, level_numbers
+from plausiflow.models.trees.level_sets import LevelSets, column_order
 from plausiflow.tables import Encoder
 
 Array = npt.NDArray[np.float64]
@@ -80,7 +80,7 @@ class ExactTrees:
                 if step is not None and not isinstance(step, str):
                     rows = step.transform(rows)
         rows = rows.toarray() if hasattr(rows, "toarray") else rows
-        cells = self.sets.append(level_numbers(self.estimator, rows))
+        cells = self.sets.cells(self.estimator, rows)
         return cells.astype(np.float32).astype(np.float64) if self.forest.single else cells
 
     def goes_left(self, cells: Array, splits: npt.NDArray[np.int64]) -> Mask:

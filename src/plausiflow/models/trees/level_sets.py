@@ -7,7 +7,7 @@ the columns of the model and the set columns behind them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,10 +28,12 @@ class LevelSets:
     Attributes:
         n_columns: Number of columns of the model.
         sets: For each set column, the column of its category, the levels, and whether these go left.
+        numbers: Returns the columns of the model as numbers, where only the library knows its levels.
     """
 
     n_columns: int
     sets: dict[tuple[int, frozenset[int], bool], int] = field(default_factory=dict)
+    numbers: Callable[[pd.DataFrame | Array], Array] | None = None
 
     def column(self, category: int, levels: Iterable[int], *, left: bool) -> int:
         """Return the set column of a split; ``left`` tells whether the levels go left."""
@@ -42,6 +44,10 @@ class LevelSets:
     def owners(self) -> list[int]:
         """The column of the category of each set column."""
         return [category for category, _, _ in self.sets]
+
+    def cells(self, estimator: Fitted, rows: pd.DataFrame | Array) -> Array:
+        """Return the columns of the model as numbers, and behind them the set columns."""
+        return self.append(level_numbers(estimator, rows) if self.numbers is None else self.numbers(rows))
 
     def append(self, cells: Array) -> Array:
         """Append the set columns to the columns of the model, in which categories are level numbers."""

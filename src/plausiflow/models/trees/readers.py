@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,6 +22,7 @@ from torch import Tensor
 from plausiflow.models.sklearn.columns import Fitted, UnsupportedModelError
 from plausiflow.models.trees.forest import Forest, Tree
 from plausiflow.models.trees.level_sets import THRESHOLD, LevelSets, bitset_levels, refuse_sets
+from plausiflow.models.trees.one_hot import OneHotSplits
 
 _XGBOOST_IDENTITY = {"reg:squarederror", "reg:absoluteerror", "reg:pseudohubererror"}
 _LIGHTGBM_IDENTITY = {"regression", "regression_l1", "huber", "fair", "quantile", "mape"}
@@ -237,7 +239,7 @@ def _lightgbm_tree(root: dict[str, Any], output: int, factor: float, sets: Level
     )
 
 
-def read_catboost(model: Fitted) -> Forest:
+def read_catboost(model: Fitted, sets: LevelSets | None = None) -> Forest:
     """Read a ``CatBoostClassifier`` or ``CatBoostRegressor``, up to its best iteration."""
     if not model.is_fitted():
         raise UnsupportedModelError(f"{type(model).__name__} is not fitted")
@@ -251,12 +253,17 @@ def read_catboost(model: Fitted) -> Forest:
     scale, bias = dump["scale_and_bias"]
     base, shift = torch.as_tensor(bias, dtype=torch.float64), int(loss in ("Logloss", "CrossEntropy"))
     columns = {column["feature_index"]: column for column in dump["features_info"]["float_features"]}
+    one_hot = OneHotSplits.of(dump, sets is not None)
+    if sets is not None and one_hot.splits:
+        sets.numbers = partial(one_hot.numbers, model)
     if "oblivious_trees" in dump:
         nodes = [_oblivious_nodes(tree["splits"], tree["leaf_values"]) for tree in dump["oblivious_trees"]]
     else:
         nodes = [_nested_nodes(root) for root in dump["trees"]]
     trees = [
-        _catboost_tree(tree, columns, output, shift, scale) for tree in nodes for output in range(len(base))
+        _catboost_tree(tree, columns, output, shift, scale, one_hot, sets)
+        for tree in nodes
+        for output in range(len(base))
     ]
     base = _with_first_class(base, shift)
     return Forest.from_trees(trees, base, model.n_features_in_, inclusive=True, single=True)
@@ -291,18 +298,35 @@ def _nested_nodes(root: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _catboost_tree(
-    nodes: list[dict[str, Any]], columns: dict[int, dict[str, Any]], output: int, shift: int, scale: float
+    nodes: list[dict[str, Any]],
+    columns: dict[int, dict[str, Any]],
+    output: int,
+    shift: int,
+    scale: float,
+    one_hot: OneHotSplits,
+    sets: LevelSets | None,
 ) -> Tree:
     """Return the part of a tree that adds to one output; a value above the border goes right."""
     splits = [node.get("split") for node in nodes]
-    kinds = sorted({split["split_type"] for split in splits if split} - {"FloatFeature"})
-    if kinds:
-        raise UnsupportedModelError(f"CatBoost splits by features that are not numbers ({', '.join(kinds)})")
-    split_columns = [columns[split["float_feature_index"]] if split else None for split in splits]
+    feature, threshold, missing_left = [], [], []
+    for split in splits:
+        if split is None:
+            asked, limit, left = 0, 0.0, True
+        elif "cat_feature_index" in split:
+            assert sets is not None
+            column, number = one_hot.place(split)
+            asked, limit, left = sets.column(column, [number], left=False), THRESHOLD, True
+        else:
+            own = columns[split["float_feature_index"]]
+            asked, limit = own["flat_feature_index"], float(np.float32(split["border"]))
+            left = own["nan_value_treatment"] != "AsTrue"
+        feature.append(asked)
+        threshold.append(limit)
+        missing_left.append(left)
     return Tree(
-        feature=[column["flat_feature_index"] if column else 0 for column in split_columns],
-        threshold=[float(np.float32(split["border"])) if split else 0.0 for split in splits],
-        missing_left=[not column or column["nan_value_treatment"] != "AsTrue" for column in split_columns],
+        feature=feature,
+        threshold=threshold,
+        missing_left=missing_left,
         left=[node.get("left", -1) for node in nodes],
         right=[node.get("right", -1) for node in nodes],
         value=[scale * node["value"][output] if "value" in node else 0.0 for node in nodes],
