@@ -119,6 +119,12 @@ TRAINING = {
 }
 
 
+NOT_A_TABLE = {
+    "an array": r"`x` is an array, whose \d+ columns need names. Set them",
+    "a dictionary": "`x` must be a table; got dict. Pass a DataFrame of pandas or Polars",
+    "one column": "`x` must be a table; got Series. A Series is one row",
+    "nothing": "`x` must be a table; got NoneType. Pass a DataFrame of pandas or Polars",
+}
 NO_CHANGE = "The table must have a column that can change; all are constants or identifiers. Give rows"
 
 
@@ -126,6 +132,7 @@ NO_CHANGE = "The table must have a column that can change; all are constants or 
 @pytest.mark.filterwarnings("ignore:`.*` is treated as an identifier")
 def test_a_table_that_cannot_be_learned_from_is_an_error(kind):
     expected = NO_CHANGE if kind in ("the same row", "an identifier only") else "The table cannot be used:"
+    expected = NOT_A_TABLE.get(kind, expected)
     with pytest.raises(InvalidInputError, match=expected):
         fitted(NO_TRAINING[kind], TEXT[: 0 if kind == "no rows" else 120])
 
