@@ -75,7 +75,7 @@ def test_rows_count_as_much_as_they_weigh():
 @pytest.mark.slow
 def test_the_code_of_the_documentation_runs(brief, tmp_path, monkeypatch):
     text = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
     monkeypatch.chdir(tmp_path)
     space = {}
     with warnings.catch_warnings():
