@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 import plausiflow as pf
+from accessibility import violations
 
 pytestmark = pytest.mark.browser
 
@@ -86,3 +87,19 @@ def test_the_letter_to_a_customer_is_one_printed_page_and_fits_a_phone(browser, 
     assert page.locator("li").count() == len(result[i].changes)
     assert page.evaluate("document.documentElement.lang") == language
     assert pages_of(page) == 1
+
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True}
+
+
+@pytest.mark.parametrize("look", [{}, {"color_scheme": "dark"}, PHONE], ids=["light", "dark", "phone"])
+def test_axe_finds_nothing_in_a_report_and_a_letter(browser, result, tmp_path, look):
+    audit = result.audit("sex", min_size=5, permutations=99, samples=50)
+    result.to_html(tmp_path / "report.html", "Loans, March", audit=audit)
+    page = opened(browser, tmp_path / "report.html", **look)
+    assert violations(page) == []
+    i = int(result.is_found.nonzero()[0][0])
+    page.goto((tmp_path / "report.html").as_uri() + f"#row-{i + 1}")
+    assert violations(page) == []
+    (tmp_path / "letter.html").write_text(result.letter(i, format="html"), encoding="utf-8")
+    assert violations(opened(browser, tmp_path / "letter.html", **look)) == []

@@ -77,15 +77,16 @@
     const changed = new Map();
     if (changes) for (const cell of range(first, answer)) changed.set(changes.column[cell], cell);
     const line = (j) => valueLine(i, j, changes, changed.get(j));
+    const where = after ? `row ${rows.label[i]}, ${after}` : `row ${rows.label[i]}`;
     const all = columns.map((_, j) => j), head = after ? ["Feature", "Now", after, "Change"] : ["Feature", "Now"];
     if (all.length <= MAX_FEATURES || !changes) {
-      if (changes) return [grid("Before and after; changed features are marked", head, all.map(line))];
-      return [folded(`The row's ${all.length} features`, () => grid("The row", head, all.map(line)))];
+      if (changes) return [grid("Before and after; changed features are marked", where, head, all.map(line))];
+      return [folded(`The row's ${all.length} features`, () => grid("The row", where, head, all.map(line)))];
     }
     const kept = all.filter((j) => !changed.has(j));
     return [
-      grid("Features that change", head, all.filter((j) => changed.has(j)).map(line)),
-      folded(`${kept.length} features that do not change`, () => grid("Features that do not change", head, kept.map(line))),
+      grid("Features that change", where, head, all.filter((j) => changed.has(j)).map(line)),
+      folded(`${kept.length} features that do not change`, () => grid("Features that do not change", where, head, kept.map(line))),
     ];
   }
   function valueLine(i, j, changes, cell) {
@@ -106,11 +107,11 @@
     const share = Math.abs(move) < 0.0005 ? "under 0.1 %" : percent(Math.abs(move));
     return `${move > 0 ? "▲ up" : "▼ down"} ${share} of range`;
   }
-  function grid(caption, head, lines) {
+  function grid(caption, where, head, lines) {
     const top = make("tr", null, ...head.map((text) => make("th", { scope: "col" }, text)));
     const made = make("table", null, make("caption", null, caption), make("thead", null, top),
       make("tbody", null, ...lines));
-    return make("div", { class: "wide", role: "region", "aria-label": caption, tabindex: 0 }, made);
+    return make("div", { class: "wide", role: "region", "aria-label": `${caption}: ${where}`, tabindex: 0 }, made);
   }
   function folded(title, inside) {
     const details = make("details", null, make("summary", null, title));
