@@ -15,9 +15,9 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from lasting import NUMBERS, fitted, number_table
 from plausiflow import Explainer
 from plausiflow.core import DurableCriterion, TargetCriterion, Targets, tolerance_factor
-from plausiflow.datasets import loans_table
 from plausiflow.models import (
     JointModels,
     LinearClassifier,
@@ -31,17 +31,11 @@ from plausiflow.search.durability import SHARES
 from plausiflow.tables import Encoder, Schema
 
 pytestmark = pytest.mark.filterwarnings("ignore:Counterfactuals may not last")
-NUMBERS = ["income", "debt_ratio", "loan_amount", "credit_score"]
 
 
 @pytest.fixture(scope="module")
 def table():
-    made = loans_table(400)
-    return made.x[NUMBERS], made.y
-
-
-def fitted(model, x, y, **settings):
-    return Explainer(model, confidence=None, judges=0, **settings).fit(x, y, effort="quick", verbose=False)
+    return number_table()
 
 
 # ---------------------------------------------------------------- factors and criterion

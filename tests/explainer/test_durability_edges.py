@@ -11,24 +11,18 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
+from lasting import fitted, number_table
 from plausiflow import Explainer
-from plausiflow.datasets import loans_table
 from plausiflow.densities import row_scores
 from plausiflow.errors import InvalidInputError, ModelError
 from plausiflow.search import pipeline
 
 pytestmark = pytest.mark.filterwarnings("ignore:Counterfactuals may not last")
-NUMBERS = ["income", "debt_ratio", "loan_amount", "credit_score"]
 
 
 @pytest.fixture(scope="module")
 def table():
-    made = loans_table(400)
-    return made.x[NUMBERS], made.y
-
-
-def fitted(model, x, y, **settings):
-    return Explainer(model, confidence=None, judges=0, **settings).fit(x, y, effort="quick", verbose=False)
+    return number_table()
 
 
 def halves(rows):
